@@ -1,0 +1,1 @@
+"""Every measurement ever made, in a database."""

@@ -1,0 +1,130 @@
+"""Best records: the fastest verified record of each task."""
+
+import statistics
+from collections.abc import Sequence
+
+from sqlalchemy import Select, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import Session
+
+from records.errors import NoSuchRow, NoValidRecord
+from records.models import BestRecord, MeasureRecord, Task, Workload
+from records.statements import insert
+
+
+def offer(
+    session: Session, task_id: int, record_id: int, latency: float, *, confirmed: bool = False
+) -> None:
+    """Make a verified record the best of its task if it is strictly faster; ties stay."""
+    row = _row(session, task_id, record_id, latency, confirmed)
+    # One statement, so that of two writers at once the faster stays.
+    session.execute(
+        row.on_conflict_do_update(
+            index_elements=[BestRecord.task_id],
+            set_=_replaced(row),
+            where=row.excluded.latency < BestRecord.latency,
+        )
+    )
+
+
+def best_record(session: Session, workload_hash: str, target_id: int, engine: str) -> MeasureRecord:
+    """Return the best record of a workload on this very target.
+
+    Raises:
+        NoValidRecord: If the task is unknown, or none of its trials was verified.
+    """
+    record = session.scalars(best_statement(workload_hash, target_id, engine)).one_or_none()
+    if record is None:
+        raise NoValidRecord(
+            f"no verified record of {engine} workload {workload_hash} on target {target_id}"
+        )
+    return record
+
+
+def best_statement(workload_hash: str, target_id: int, engine: str) -> Select[MeasureRecord]:
+    """Return the query of ``best_record``: four look-ups by unique keys, no scan."""
+    return (
+        select(MeasureRecord)
+        .join(BestRecord, BestRecord.record_id == MeasureRecord.id)
+        .join(Task, Task.id == BestRecord.task_id)
+        .join(Workload, Workload.id == Task.workload_id)
+        .where(
+            Workload.hash == workload_hash,
+            Workload.engine == engine,
+            Task.target_id == target_id,
+        )
+    )
+
+
+def best_latencies(session: Session, task_ids: Sequence[int]) -> dict[int, float]:
+    """Return the best latency, seconds, of each task that has a best record."""
+    wanted = select(BestRecord.task_id, BestRecord.latency)
+    rows = session.execute(wanted.where(BestRecord.task_id.in_(task_ids)))
+    return {task_id: latency for task_id, latency in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def top_records(session: Session, task_id: int, k: int) -> list[MeasureRecord]:
+    """Return the ``k`` fastest verified records of a task; ties go to the oldest."""
+    return list(
+        session.scalars(
+            select(MeasureRecord)
+            .where(MeasureRecord.task_id == task_id, MeasureRecord.verified)
+            .order_by(MeasureRecord.latency, MeasureRecord.id)
+            .limit(k)
+        )
+    )
+
+
+def confirm(session: Session, record_id: int, samples: Sequence[float]) -> MeasureRecord:
+    """Store the samples, seconds, of a record's final interleaved re-measurement.
+
+    Raises:
+        NoSuchRow: If there is no such record.
+        ValueError: If there is no sample.
+    """
+    record = session.get(MeasureRecord, record_id)
+    if record is None:
+        raise NoSuchRow(f"no measure record {record_id}")
+    if not samples:
+        raise ValueError(f"record {record_id} was confirmed without samples")
+    record.confirmed_secs = [float(sample) for sample in samples]
+    session.flush()
+    return record
+
+
+def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
+    """Make the confirmed record with the lowest median the best; ties go to the oldest.
+
+    Raises:
+        NoValidRecord: If no verified record of the task was confirmed.
+    """
+    confirmed = session.scalars(
+        select(MeasureRecord)
+        .where(
+            MeasureRecord.task_id == task_id,
+            MeasureRecord.verified,
+            MeasureRecord.confirmed_secs.is_not(None),
+        )
+        .order_by(MeasureRecord.id)
+    ).all()
+    if not confirmed:
+        raise NoValidRecord(f"no verified record of task {task_id} was confirmed")
+    latency, _, winner = min(
+        (statistics.median(record.confirmed_secs or []), record.id, record) for record in confirmed
+    )
+    row = _row(session, task_id, winner.id, latency, confirmed=True)
+    key = [BestRecord.task_id]
+    session.execute(row.on_conflict_do_update(index_elements=key, set_=_replaced(row)))
+    return winner
+
+
+def _row(
+    session: Session, task_id: int, record_id: int, latency: float, confirmed: bool
+) -> postgresql.Insert:
+    return insert(session, BestRecord).values(
+        task_id=task_id, record_id=record_id, latency=latency, confirmed=confirmed
+    )
+
+
+def _replaced(row: postgresql.Insert) -> dict[str, object]:
+    return {name: row.excluded[name] for name in ("record_id", "latency", "confirmed")}

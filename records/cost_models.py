@@ -1,0 +1,59 @@
+"""Cost models: the records they learn from, and the models themselves."""
+
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from records.models import CostModel, MeasureFeature, MeasureRecord, Task, now
+from records.statements import insert
+
+
+class TrainingRow(NamedTuple):
+    """One example; ``latency`` in seconds, None if the trial failed."""
+
+    record_id: int
+    task_id: int
+    features: bytes
+    latency: float | None
+
+
+def training_set(
+    session: Session, target_id: int, limit: int, before_record_id: int | None = None
+) -> list[TrainingRow]:
+    """Return the latest records of a target that have features, the oldest of them first.
+
+    Args:
+        session: The transaction.
+        target_id: The target.
+        limit: At most so many.
+        before_record_id: Only records older than this one; None for all.
+    """
+    wanted = (
+        select(
+            MeasureRecord.id, MeasureRecord.task_id, MeasureFeature.features, MeasureRecord.latency
+        )
+        .join(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
+        .join(Task, Task.id == MeasureRecord.task_id)
+        .where(Task.target_id == target_id)
+        .order_by(MeasureRecord.id.desc())
+        .limit(limit)
+    )
+    if before_record_id is not None:
+        wanted = wanted.where(MeasureRecord.id < before_record_id)
+    return [TrainingRow(*row) for row in session.execute(wanted)][::-1]
+
+
+def save_cost_model(
+    session: Session, target_id: int, kind: str, n_records: int, blob: bytes
+) -> None:
+    """Store the model of a target and kind in place of the one before."""
+    values = {"n_records": n_records, "blob": blob, "created": now()}
+    row = insert(session, CostModel).values(target_id=target_id, kind=kind, **values)
+    key = [CostModel.target_id, CostModel.kind]
+    session.execute(row.on_conflict_do_update(index_elements=key, set_=values))
+
+
+def load_cost_model(session: Session, target_id: int, kind: str) -> CostModel | None:
+    """Return the stored model of a target and kind, or None."""
+    return session.get(CostModel, (target_id, kind), populate_existing=True)

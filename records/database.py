@@ -1,0 +1,151 @@
+"""Opening a records database: its connections, its transactions, its schema."""
+
+import json
+import os
+import re
+import sqlite3
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import migrations
+from records.errors import DatabaseUnusable
+
+_BUSY_SECS = 30
+_CONNECT_SECS = 10
+
+
+def open_database(url: str) -> Engine:
+    """Open a database and bring its schema up to date, creating what is missing.
+
+    Safe when several processes open the same new database at once.
+
+    Args:
+        url: ``sqlite:///PATH`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
+
+    Returns:
+        An engine shared by all threads; the caller disposes of it.
+
+    Raises:
+        DatabaseUnusable: If it cannot be reached or written, or is something else.
+        SchemaTooNew: If a newer subgraph-tuner has migrated it.
+    """
+    shown = redact(url)
+    try:
+        parsed = _with_driver(make_url(url))
+        if parsed.get_backend_name() == "sqlite":
+            _prepare_file(parsed.database)
+        engine = _connectable(parsed)
+    except ModuleNotFoundError as error:
+        hint = "pip install 'subgraph-tuner[postgresql]'"
+        raise DatabaseUnusable(f"cannot use {shown}: no module {error.name}; {hint}") from error
+    except (exc.ArgumentError, OSError) as error:
+        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(error)}") from error
+    try:
+        current = migrations.is_current(engine, shown)
+        if engine.dialect.name == "sqlite":
+            _switch_to_wal(engine)
+        if not current:
+            migrations.migrate(engine, shown)
+    except (exc.DBAPIError, sqlite3.Error) as error:
+        engine.dispose()
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(cause)}") from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
+    """Return a factory of sessions whose rows stay readable after a commit.
+
+    On SQLite a session takes the one write lock at its first statement, so that
+    it can never fail half-way; keep it short, and hold none across a measurement.
+
+    Args:
+        engine: An opened database.
+        read_only: The sessions only read: they neither wait for writers nor block them.
+    """
+    if read_only:
+        engine = engine.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
+    return sessionmaker(engine, expire_on_commit=False)
+
+
+def redact(url: str) -> str:
+    """Return a URL for people to read: any password becomes ``***``."""
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        return re.sub(r"//[^/]*@", "//***@", url)
+    hidden = {name: "***" for name in parsed.query if "password" in name}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def _with_driver(url: URL) -> URL:
+    if url.drivername in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise exc.ArgumentError(f"{url.drivername} is neither sqlite nor postgresql")
+    return url
+
+
+def _prepare_file(path: str | None) -> None:
+    if not path or path == ":memory:":
+        return
+    folder = Path(path).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    # SQLite opens a read-only file happily and fails at the first write, hours later.
+    for needed in (folder, Path(path)):
+        if needed.exists() and not os.access(needed, os.W_OK):
+            raise PermissionError(f"{needed} is not writable")
+
+
+def _connectable(url: URL) -> Engine:
+    # Infinity and NaN are no JSON: PostgreSQL refuses them, so SQLite must too.
+    dumps = partial(json.dumps, allow_nan=False)
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, json_serializer=dumps, connect_args={"timeout": _BUSY_SECS})
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    timeout = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_SECS}
+    return create_engine(url, json_serializer=dumps, pool_pre_ping=True, connect_args=timeout)
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    # The driver's own transactions start late and break savepoints; we send BEGIN ourselves.
+    connection.isolation_level = None
+    for pragma in (f"busy_timeout={_BUSY_SECS * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads and then writes fails at once if another wrote
+    # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
+    begin = connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE")
+    connection.exec_driver_sql(begin)
+
+
+def _switch_to_wal(engine: Engine) -> None:
+    deadline = time.monotonic() + _BUSY_SECS
+    while True:
+        connection = engine.raw_connection()
+        try:
+            connection.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            # The switch needs every other opener out and ignores busy_timeout.
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        finally:
+            connection.close()
+
+
+def _one_line(error: BaseException | None) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,43 @@
+"""Libraries: the rows of the compile cache; their files are the caller's."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from records.models import Library
+from records.statements import find_or_insert
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewLibrary:
+    """A compiled network; ``key`` is the hash of everything that went into it."""
+
+    key: str
+    target_id: int
+    manifest: dict[str, Any]
+    path: str
+    network_id: int | None = None
+
+
+def ensure_library(session: Session, new: NewLibrary) -> Library:
+    """Return the row of a library, inserting it if its key is new."""
+    values = {name: getattr(new, name) for name in new.__dataclass_fields__ if name != "key"}
+    return find_or_insert(session, Library, {"key": new.key}, values)
+
+
+def library_of(session: Session, key: str) -> Library | None:
+    """Return the library with a key, or None."""
+    return session.scalars(select(Library).where(Library.key == key)).one_or_none()
+
+
+def list_libraries(session: Session) -> list[Library]:
+    """Return all libraries, the newest first."""
+    return list(session.scalars(select(Library).order_by(Library.id.desc())))
+
+
+def remove_library(session: Session, key: str) -> bool:
+    """Delete the row of a library; return whether there was one."""
+    removed = session.scalar(delete(Library).where(Library.key == key).returning(Library.id))
+    return removed is not None

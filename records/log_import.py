@@ -1,0 +1,104 @@
+"""Storing the lines of a log, and choosing the best records when it ends."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from records import bests, log_lines, targets
+from records.models import MeasureFeature, MeasureRecord
+from records.statements import insert, insert_new
+from records.tasks import NewWorkload, ensure_task, ensure_workload
+
+
+@dataclass
+class Importer:
+    """The ids behind the names of a log, and the bests to be chosen when it ends."""
+
+    session: Session
+    n_added: int = 0
+    n_known: int = 0
+    target_ids: dict[str, int] = field(default_factory=dict)
+    workload_ids: dict[tuple[str, str], int] = field(default_factory=dict)
+    task_ids: dict[tuple[int, int], int] = field(default_factory=dict)
+    flagged: dict[int, tuple[float, int, bool] | None] = field(default_factory=dict)
+    fastest: dict[int, tuple[float, int, bool]] = field(default_factory=dict)
+
+    def add(self, line: str) -> None:
+        """Store one line after the header.
+
+        Raises:
+            ValueError: If it is malformed, or uses what no line before it defined.
+        """
+        kind, fields = log_lines.parse(line)
+        if kind == "target":
+            self._add_target(**fields)
+        elif kind == "workload":
+            fields |= {"ir": log_lines.unpack(fields["ir"]), "flop": float(fields["flop"])}
+            workload = ensure_workload(self.session, NewWorkload(**fields))
+            self.workload_ids[workload.hash, workload.engine] = workload.id
+        else:
+            self._add_record(fields)
+
+    def choose_bests(self) -> None:
+        """Offer the flagged record of each task, or where the log flags none, the fastest."""
+        for task_id in sorted(self.flagged.keys() | self.fastest.keys()):
+            best = self.flagged.get(task_id, self.fastest.get(task_id))
+            if best is not None:
+                latency, record_id, confirmed = best
+                bests.offer(self.session, task_id, record_id, latency, confirmed=confirmed)
+
+    def _add_target(self, fingerprint: str, spec: str, device: dict[str, Any]) -> None:
+        if fingerprint != targets.fingerprint(spec, device):
+            raise ValueError(f"fingerprint {fingerprint} is not that of its spec and device")
+        self.target_ids[fingerprint] = targets.ensure_target(self.session, spec, device).id
+
+    def _add_record(self, fields: dict[str, Any]) -> None:
+        task_id = self._task_id(fields)
+        columns = log_lines.record_columns(fields)
+        flag = log_lines.best_flag(fields)
+        record_id = insert_new(self.session, MeasureRecord, {"task_id": task_id, **columns})
+        if record_id is None:
+            self.n_known += 1
+            record_id = self._confirm_known(task_id, columns)
+        else:
+            self.n_added += 1
+            self._add_features(record_id, fields["features"])
+            if columns["verified"]:
+                timed = (columns["latency"], record_id, False)
+                self.fastest[task_id] = min(timed, self.fastest.get(task_id, timed))
+        if flag is not None:
+            self.flagged[task_id] = None if record_id is None else (flag[0], record_id, flag[1])
+
+    def _task_id(self, fields: dict[str, Any]) -> int:
+        workload_id = self.workload_ids.get((fields["workload"], fields["engine"]))
+        target_id = self.target_ids.get(fields["target"])
+        if workload_id is None or target_id is None:
+            raise ValueError("a record comes before its workload or target")
+        key = (workload_id, target_id)
+        if key not in self.task_ids:
+            self.task_ids[key] = ensure_task(self.session, *key).id
+        return self.task_ids[key]
+
+    def _add_features(self, record_id: int, features: str | None) -> None:
+        if features is not None:
+            row = {"record_id": record_id, "features": log_lines.unpack(features)}
+            self.session.execute(insert(self.session, MeasureFeature).values(**row))
+
+    def _confirm_known(self, task_id: int, columns: dict[str, Any]) -> int | None:
+        """Return the id of a known record if the log confirms it for the first time."""
+        if columns["confirmed_secs"] is None:
+            return None
+        confirmed: int | None = self.session.scalar(
+            update(MeasureRecord)
+            .where(
+                MeasureRecord.task_id == task_id,
+                MeasureRecord.trace_hash == columns["trace_hash"],
+                MeasureRecord.verified,
+                MeasureRecord.confirmed_secs.is_(None),
+            )
+            .values(confirmed_secs=columns["confirmed_secs"])
+            .returning(MeasureRecord.id)
+        )
+        return confirmed

@@ -1,0 +1,276 @@
+"""The tables: what a network is made of, what was asked for, and what was measured."""
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+ERROR_KINDS = (
+    "build_error",
+    "build_timeout",
+    "run_error",
+    "run_timeout",
+    "wrong_result",
+    "worker_lost",
+)
+JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware time in UTC, which SQLite by itself would hand back naive."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Convert to UTC; a naive time is taken as local, as Python does."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Attach UTC where the database kept no zone."""
+        if value is None or value.tzinfo is not None:
+            return None if value is None else value.astimezone(UTC)
+        return value.replace(tzinfo=UTC)
+
+
+def now() -> datetime:
+    """Return the current time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+# Without none_as_null a Python None becomes the JSON text "null", and IS NULL is false.
+_JSON = JSON(none_as_null=True)
+
+
+class Base(DeclarativeBase):
+    """Column types and constraint names that are the same on every database."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012  SQLAlchemy's own declaration, read once
+        str: Text,
+        float: Double,
+        bytes: LargeBinary,
+        datetime: UtcDateTime,
+        dict[str, Any]: _JSON,
+        list[str]: _JSON,
+        list[float]: _JSON,
+    }
+
+
+class Network(Base):
+    """A model with fixed input shapes; ``sha256`` is of the cleaned model."""
+
+    __tablename__ = "network"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    sha256: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
+    inputs: Mapped[dict[str, Any]]  # {name: {"shape": [...], "dtype": "float32"}}
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Workload(Base):
+    """One subgraph in the IR of one engine."""
+
+    __tablename__ = "workload"
+    __table_args__ = (UniqueConstraint("hash", "engine"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    hash: Mapped[str]
+    engine: Mapped[str]
+    ir: Mapped[bytes]
+    flop: Mapped[float]
+    name: Mapped[str]
+
+
+class Target(Base):
+    """What is compiled for, on which device; ``fingerprint`` identifies the pair."""
+
+    __tablename__ = "target"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    spec: Mapped[str]
+    device: Mapped[dict[str, Any]]
+    fingerprint: Mapped[str] = mapped_column(unique=True)
+
+
+class Task(Base):
+    """A workload on a target: the unit that trials are spent on."""
+
+    __tablename__ = "task"
+    __table_args__ = (UniqueConstraint("workload_id", "target_id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id"))
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"), index=True)
+
+
+class NetworkTask(Base):
+    """A task of a network, and how often its workload occurs there."""
+
+    __tablename__ = "network_task"
+    __table_args__ = (CheckConstraint("weight >= 1", "weight_positive"),)
+
+    network_id: Mapped[int] = mapped_column(ForeignKey("network.id"), primary_key=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), primary_key=True, index=True)
+    weight: Mapped[int]
+    position: Mapped[int]
+
+
+class Extraction(Base):
+    """The mark that a network was split into tasks for a target."""
+
+    __tablename__ = "extraction"
+
+    network_id: Mapped[int] = mapped_column(ForeignKey("network.id"), primary_key=True)
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"), primary_key=True)
+    notes: Mapped[list[str]]
+    n_kernel_calls: Mapped[int]
+    extra: Mapped[dict[str, Any]]
+
+
+class Job(Base):
+    """A request to tune a network for a target within a budget; null is no limit."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        UniqueConstraint("network_id", "target_id", "objective", "seed"),
+        CheckConstraint(
+            "state IN ('queued', 'running', 'paused', 'done', 'failed', 'cancelled')",
+            "state_known",
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    network_id: Mapped[int] = mapped_column(ForeignKey("network.id"))
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
+    objective: Mapped[str]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    budget_trials: Mapped[int | None]
+    budget_secs: Mapped[float | None]
+    spent_secs: Mapped[float] = mapped_column(default=0.0)
+    priority: Mapped[int] = mapped_column(default=0)
+    state: Mapped[JobState] = mapped_column(Text, default="queued")
+    settings: Mapped[dict[str, Any]]
+    message: Mapped[str | None]
+    created: Mapped[datetime] = mapped_column(default=now)
+    updated: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+class Pick(Base):
+    """A decision to spend a round on a task, with its reasons; ``done`` once it was spent."""
+
+    __tablename__ = "pick"
+    __table_args__ = (UniqueConstraint("job_id", "sequence"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
+    sequence: Mapped[int]
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), index=True)
+    n_trials: Mapped[int]
+    terms: Mapped[dict[str, Any]]
+    done: Mapped[bool] = mapped_column(default=False)
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class MeasureRecord(Base):
+    """One spent trial: a trace, and its samples in seconds or the reason it has none."""
+
+    __tablename__ = "measure_record"
+    __table_args__ = (
+        UniqueConstraint("task_id", "trace_hash"),
+        Index(None, "task_id", "latency"),
+        CheckConstraint("(run_secs IS NULL) <> (error_kind IS NULL)", "timed_or_failed"),
+        CheckConstraint("(run_secs IS NULL) = (latency IS NULL)", "latency_of_samples"),
+        CheckConstraint("NOT verified OR run_secs IS NOT NULL", "verified_has_samples"),
+        CheckConstraint(
+            "error_kind IN ('build_error', 'build_timeout', 'run_error', 'run_timeout',"
+            " 'wrong_result', 'worker_lost')",
+            "error_kind_known",
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
+    pick_id: Mapped[int | None] = mapped_column(ForeignKey("pick.id"), index=True)
+    trace: Mapped[str]
+    trace_hash: Mapped[str]
+    module_hash: Mapped[str | None]
+    run_secs: Mapped[list[float] | None]
+    latency: Mapped[float | None]  # median of run_secs
+    error_kind: Mapped[str | None]
+    error_text: Mapped[str | None]
+    verified: Mapped[bool]
+    max_error: Mapped[float | None]
+    confirmed_secs: Mapped[list[float] | None]  # of the final interleaved re-measurement
+    worker: Mapped[str]
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class MeasureFeature(Base):
+    """What a cost model saw of a record; apart, so that records stay narrow."""
+
+    __tablename__ = "measure_feature"
+
+    record_id: Mapped[int] = mapped_column(ForeignKey("measure_record.id"), primary_key=True)
+    features: Mapped[bytes]
+
+
+class BestRecord(Base):
+    """The fastest verified record of a task; ``latency`` in seconds is what it won with."""
+
+    __tablename__ = "best_record"
+
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), primary_key=True)
+    record_id: Mapped[int] = mapped_column(ForeignKey("measure_record.id"), unique=True)
+    latency: Mapped[float]
+    confirmed: Mapped[bool]
+
+
+class CostModel(Base):
+    """A trained cost model, and how many records it had seen."""
+
+    __tablename__ = "cost_model"
+
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    n_records: Mapped[int]
+    blob: Mapped[bytes]
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Library(Base):
+    """A compiled network in the compile cache."""
+
+    __tablename__ = "library"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(unique=True)
+    network_id: Mapped[int | None] = mapped_column(ForeignKey("network.id"))
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
+    manifest: Mapped[dict[str, Any]]
+    path: Mapped[str]
+    created: Mapped[datetime] = mapped_column(default=now)

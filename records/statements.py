@@ -1,0 +1,47 @@
+"""Inserts that stay correct when another process inserts the same row at the same time."""
+
+from typing import Any, TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from records.models import Base
+
+Row = TypeVar("Row", bound=Base)
+_INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def insert(session: Session, model: type[Base]) -> postgresql.Insert:
+    """Return the INSERT of this database that knows ON CONFLICT.
+
+    SQLite's has the same methods; the annotation names one so that mypy can follow.
+    """
+    statement: postgresql.Insert = _INSERTS[session.get_bind().dialect.name](model)  # type: ignore[assignment]
+    return statement
+
+
+def insert_new(session: Session, model: type[Base], values: dict[str, Any]) -> int | None:
+    """Insert a row and return its id, or None if it breaks no rule but uniqueness."""
+    statement = insert(session, model).values(**values).on_conflict_do_nothing()
+    identity: int | None = session.scalar(statement.returning(model.__table__.c.id))
+    return identity
+
+
+def find_or_insert(
+    session: Session, model: type[Row], key: dict[str, Any], values: dict[str, Any]
+) -> Row:
+    """Return the row with a unique key, inserting it first if there is none.
+
+    Args:
+        session: The transaction.
+        model: The table.
+        key: The columns of one of its unique constraints.
+        values: The other columns, used only if the row is new.
+    """
+    wanted = select(model).filter_by(**key)
+    found = session.scalars(wanted).one_or_none()
+    if found is None:
+        session.execute(insert(session, model).values(**key, **values).on_conflict_do_nothing())
+        found = session.scalars(wanted).one()
+    return found

@@ -1,0 +1,94 @@
+"""Workloads and tasks, and the weights they have in a network."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from records.errors import NoSuchRow
+from records.models import NetworkTask, Task, Workload
+from records.statements import find_or_insert
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewWorkload:
+    """A subgraph as an engine extracted it.
+
+    Attributes:
+        hash: Structural hash of the IR.
+        engine: The engine whose IR it is.
+        ir: The IR, serialised by that engine.
+        flop: Floating-point operations in one call.
+        name: For people; not unique.
+    """
+
+    hash: str
+    engine: str
+    ir: bytes
+    flop: float
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedTask:
+    """A task of a network: ``weight`` calls in one inference, ``flop`` operations in a call."""
+
+    task_id: int
+    workload_hash: str
+    name: str
+    weight: int
+    flop: float
+    engine: str
+
+
+def ensure_workload(session: Session, workload: NewWorkload) -> Workload:
+    """Return the row of a workload, inserting it if it is new."""
+    key = {"hash": workload.hash, "engine": workload.engine}
+    values = {"ir": workload.ir, "flop": workload.flop, "name": workload.name}
+    return find_or_insert(session, Workload, key, values)
+
+
+def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:
+    """Return the task of a workload on a target, inserting it if it is new."""
+    return find_or_insert(session, Task, {"workload_id": workload_id, "target_id": target_id}, {})
+
+
+def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[WeightedTask]:
+    """Return the tasks of a network on a target, in the network's own order."""
+    rows = session.execute(
+        select(
+            Task.id,
+            Workload.hash,
+            Workload.name,
+            NetworkTask.weight,
+            Workload.flop,
+            Workload.engine,
+        )
+        .join(NetworkTask, NetworkTask.task_id == Task.id)
+        .join(Workload, Workload.id == Task.workload_id)
+        .where(NetworkTask.network_id == network_id, Task.target_id == target_id)
+        .order_by(NetworkTask.position)
+    )
+    return [
+        WeightedTask(
+            task_id=task_id,
+            workload_hash=hashed,
+            name=name,
+            weight=weight,
+            flop=flop,
+            engine=engine,
+        )
+        for task_id, hashed, name, weight, flop, engine in rows
+    ]
+
+
+def workload_ir(session: Session, task_id: int) -> bytes:
+    """Return the IR of a task's workload.
+
+    Raises:
+        NoSuchRow: If there is no such task.
+    """
+    ir = session.scalar(select(Workload.ir).join(Task).where(Task.id == task_id))
+    if ir is None:
+        raise NoSuchRow(f"no task {task_id}")
+    return ir

@@ -1,0 +1,141 @@
+"""Estimate how much one more round on each task lowers the objective."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.arrays import Floats, Ints
+from scheduler.errors import SchedulerError
+from scheduler.state import TaskTable
+
+
+@dataclass(frozen=True)
+class GradientSettings:
+    """Parameters of Zheng et al., OSDI'20, section 6.2, with their published defaults.
+
+    Attributes:
+        alpha: Trust in the recent slope over the optimistic guess, from 0 to 1.
+        beta: Slack on the throughput of similar tasks, at least 1: a task is expected to
+            reach 1/beta of its group's best throughput.
+        backward_window: Rounds the recent slope looks back, at least 1.
+        epsilon: Chance of a uniform pick, from 0 to 1.
+        warmup_trials: Most trials of a warm-up round; None: as many as any other round.
+
+    Raises:
+        SchedulerError: If a value lies outside its range.
+    """
+
+    alpha: float = 0.2
+    beta: float = 2.0
+    backward_window: int = 3
+    epsilon: float = 0.05
+    warmup_trials: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "epsilon"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise SchedulerError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        # Below 1, the fastest task of a group would promise to outrun itself.
+        if not 1.0 <= self.beta < float("inf"):
+            raise SchedulerError(f"beta must be finite and at least 1, got {self.beta}")
+        if self.backward_window < 1:
+            raise SchedulerError(f"backward_window must be at least 1, got {self.backward_window}")
+        if self.warmup_trials is not None and self.warmup_trials < 1:
+            raise SchedulerError(f"warmup_trials must be at least 1, got {self.warmup_trials}")
+
+
+@dataclass(frozen=True, eq=False)
+class GradientTerms:
+    """Parts of df/dt_i, arrays of shape (n_tasks,), 0 where a task has no gradient.
+
+    Attributes:
+        backward: Recent slope (g(n) - g(n-d)) / d, seconds per round.
+        optimistic: -g/n, the slope if the task kept its lifetime pace down to zero.
+        similarity: beta * C / max V - g, the step to what similar tasks reached; it binds
+            only below ``optimistic``, so never where it is positive. 0 if flop is unknown.
+        objective_weight: df/dg, objective units per second.
+        gain: |df/dt|, what one round is expected to save; 0 if it would save nothing.
+    """
+
+    backward: Floats
+    optimistic: Floats
+    similarity: Floats
+    objective_weight: Floats
+    gain: Floats
+
+    def row(self, task: int) -> dict[str, float]:
+        """Return the terms of one task by name."""
+        return {name: float(array[task]) for name, array in vars(self).items()}
+
+
+def estimate_gradient(
+    table: TaskTable, objective_weight: Floats, settings: GradientSettings
+) -> GradientTerms:
+    """Approximate df/dt_i for every task at once.
+
+    df/dt = df/dg * (alpha * (g(n) - g(n-d))/d
+                     + (1 - alpha) * min(-g/n, beta * C / max_k V_k - g))
+
+    as in Zheng et al., "Ansor", OSDI'20, section 6.2 and appendix A, where k runs over
+    the tasks similar to this one, itself included. A task that is dead, unseen, or
+    without a valid latency has no gradient.
+
+    Args:
+        table: The tasks; ``window_secs`` holds g(n-d).
+        objective_weight: df/dg, shape (n_tasks,).
+        settings: alpha, beta and d.
+
+    Returns:
+        The estimate and its parts.
+    """
+    measured = table.measured
+    backward = np.where(measured, backward_slope(table, settings.backward_window), 0.0)
+    optimistic = np.where(measured, optimistic_slope(table), 0.0)
+    similarity = np.where(measured, similarity_step(table, settings.beta), 0.0)
+    weight = np.where(measured, objective_weight, 0.0)
+    forward = np.minimum(optimistic, similarity)
+    slope = settings.alpha * backward + (1.0 - settings.alpha) * forward
+    gain = np.maximum(-weight * slope, 0.0)
+    return GradientTerms(backward, optimistic, similarity, weight, gain)
+
+
+def backward_slope(table: TaskTable, backward_window: int) -> Floats:
+    """Compute (g(n) - g(n-d)) / d, seconds per round, shape (n_tasks,).
+
+    With fewer rounds than the window, d is the rounds there are. 0 with one round,
+    and where either latency is missing.
+    """
+    known = np.isfinite(table.best_secs) & np.isfinite(table.window_secs) & (table.n_rounds > 1)
+    n_back = np.clip(table.n_rounds - 1, 1, backward_window)
+    change = np.zeros(table.n_tasks)
+    np.subtract(table.best_secs, table.window_secs, out=change, where=known)
+    return change / n_back
+
+
+def optimistic_slope(table: TaskTable) -> Floats:
+    """Compute -g/n, seconds per round, shape (n_tasks,); 0 where nothing ran."""
+    best = np.where(np.isfinite(table.best_secs), table.best_secs, 0.0)
+    return 0.0 - best / np.maximum(table.n_rounds, 1)
+
+
+def similarity_step(table: TaskTable, beta: float) -> Floats:
+    """Compute beta * C / max V - g, seconds, shape (n_tasks,); 0 where V or g is unknown.
+
+    A dead task is still evidence of what its group can reach.
+    """
+    secs_per_flop = np.full(table.n_tasks, np.inf)
+    known = np.isfinite(table.best_secs) & (table.flop > 0.0)
+    # 1 / V rather than V: a latency of zero then needs no division by zero.
+    np.divide(table.best_secs, table.flop, out=secs_per_flop, where=known)
+    fastest = _group_minimum(secs_per_flop, table.similarity_groups)
+    step = np.zeros(table.n_tasks)
+    step[known] = beta * table.flop[known] * fastest[known] - table.best_secs[known]
+    return step
+
+
+def _group_minimum(values: Floats, groups: Ints | None) -> Floats:
+    if groups is None:
+        return values
+    minimum = np.full(len(values), np.inf)
+    np.minimum.at(minimum, groups, values)
+    return minimum[groups]

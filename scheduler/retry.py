@@ -1,0 +1,44 @@
+"""Decide when a task whose rounds all failed gets another one."""
+
+import numpy as np
+
+from scheduler.arrays import Ints
+from scheduler.state import TaskTable
+
+_MAX_DOUBLINGS = 40
+
+
+def backoff(n_failed_rounds: Ints) -> Ints:
+    """Count the picks of other tasks to wait for: 1, 2, 4, 8, ... after 1, 2, 3, 4 failures."""
+    doublings = np.clip(n_failed_rounds - 1, 0, _MAX_DOUBLINGS)
+    return np.left_shift(np.int64(1), doublings)
+
+
+def choose_retry(table: TaskTable) -> int | None:
+    """Find the failed task that is due for another round.
+
+    The most overdue goes first, ties to the lowest index. While some task has a gradient,
+    a retry never directly follows a failed round, so retries take at most every second
+    pick however many tasks fail. If none has, the task nearest to being due is taken.
+
+    Returns:
+        Its row; None if no failed task is due.
+    """
+    failed = table.failed
+    if not failed.any():
+        return None
+    overdue = table.rounds_since_pick - backoff(table.n_failed_rounds)
+    task = int(np.argmax(np.where(failed, overdue, np.iinfo(np.int64).min)))
+    if not table.measured.any():
+        return task
+    just_failed = bool((failed & (table.rounds_since_pick == 0)).any())
+    return task if overdue[task] >= 0 and not just_failed else None
+
+
+def retry_terms(table: TaskTable, task: int) -> dict[str, float]:
+    """Return the numbers behind a retry."""
+    return {
+        "n_failed_rounds": float(table.n_failed_rounds[task]),
+        "rounds_since_pick": float(table.rounds_since_pick[task]),
+        "backoff": float(backoff(table.n_failed_rounds)[task]),
+    }

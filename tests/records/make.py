@@ -1,0 +1,63 @@
+"""Small rows for the tests of records."""
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from records import jobs, measures, networks, targets, tasks
+
+CPU = {"name": "Test CPU", "n_cores": 2, "versions": {"tvm": "0.27"}}
+
+
+def workload(hashed: str = "w0", engine: str = "relax") -> tasks.NewWorkload:
+    """Return a workload named by its hash."""
+    return tasks.NewWorkload(
+        hash=hashed,
+        engine=engine,
+        ir=b"\x00ir-" + hashed.encode(),
+        flop=2e9,
+        name=f"dense_{hashed}",
+    )
+
+
+def target(session: Session, core_count: int = 2) -> int:
+    """Return the id of a CPU target."""
+    return targets.ensure_target(session, '{"kind":"llvm"}', CPU | {"n_cores": core_count}).id
+
+
+def task(session: Session, hashed: str = "w0", core_count: int = 2) -> int:
+    """Return the id of a task."""
+    workload_id = tasks.ensure_workload(session, workload(hashed)).id
+    return tasks.ensure_task(session, workload_id, target(session, core_count)).id
+
+
+def network(session: Session, sha256: str = "n0") -> int:
+    """Return the id of a network."""
+    inputs = {"x": {"shape": [1, 3, 224, 224], "dtype": "float32"}}
+    return networks.ensure_network(session, sha256, f"net {sha256}", inputs).id
+
+
+def job(session: Session, seed: int = 0, **changes: Any) -> int:
+    """Return the id of a job on the CPU target."""
+    new = jobs.NewJob(
+        network_id=network(session), target_id=target(session), objective="f1", seed=seed, **changes
+    )
+    return jobs.open_job(session, new).id
+
+
+def timed(task_id: int, trace_hash: str, *secs: float, **changes: Any) -> measures.NewRecord:
+    """Return a verified trial with samples."""
+    fields: dict[str, Any] = {"verified": True, "max_error": 1e-6, "worker": "w1"} | changes
+    return measures.NewRecord(
+        task_id=task_id, trace=f'["{trace_hash}"]', trace_hash=trace_hash, run_secs=secs, **fields
+    )
+
+
+def failed(
+    task_id: int, trace_hash: str, kind: str = "run_error", **changes: Any
+) -> measures.NewRecord:
+    """Return a failed trial."""
+    fields: dict[str, Any] = {"error_text": "Segmentation fault", "worker": "w1"} | changes
+    return measures.NewRecord(
+        task_id=task_id, trace=f'["{trace_hash}"]', trace_hash=trace_hash, error_kind=kind, **fields
+    )

@@ -1,0 +1,116 @@
+"""The best record is verified, fastest, of this target, and found without a scan."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from records import bests, database, measures
+from records.errors import NoSuchRow, NoValidRecord
+from records.models import BestRecord, MeasureRecord
+from tests.records import make
+
+
+def add(session: Session, new: measures.NewRecord) -> MeasureRecord:
+    """Store a trial that is new."""
+    record = measures.add_record(session, new)
+    assert record is not None
+    return record
+
+
+def best(session: Session, core_count: int = 2) -> MeasureRecord:
+    """Return the best record of the usual workload on a target."""
+    return bests.best_record(session, "w0", make.target(session, core_count), "relax")
+
+
+def test_the_fastest_verified_record_is_the_best(session: Session) -> None:
+    """Unverified times and failures never are, and ties stay with the oldest."""
+    task_id = make.task(session)
+    for new in (
+        make.timed(task_id, "a", 3.0),
+        make.timed(task_id, "b", 2.0),
+        make.timed(task_id, "c", 2.0),
+        make.timed(task_id, "d", 0.1, verified=False),
+        make.failed(task_id, "e", "wrong_result"),
+    ):
+        add(session, new)
+
+    assert best(session).trace_hash == "b"
+    assert bests.best_latencies(session, [task_id, 99]) == {task_id: 2.0}
+    assert [row.trace_hash for row in bests.top_records(session, task_id, 2)] == ["b", "c"]
+
+
+def test_records_of_another_target_are_never_returned(session: Session) -> None:
+    """A faster machine's record is of no use here."""
+    add(session, make.timed(make.task(session, core_count=64), "fast", 0.001))
+    make.task(session, core_count=2)
+
+    with pytest.raises(NoValidRecord, match="relax workload w0"):
+        best(session)
+    add(session, make.timed(make.task(session, core_count=2), "slow", 1.0))
+    assert best(session, 2).trace_hash == "slow"
+    assert best(session, 64).trace_hash == "fast"
+
+
+def test_best_record_scans_no_table(sqlite_url: str) -> None:
+    """Each step of SQLite's plan is a search by a unique key."""
+    engine = database.open_database(sqlite_url)
+    query = bests.best_statement("w0", 1, "relax").compile(
+        engine, compile_kwargs={"literal_binds": True}
+    )
+    with engine.connect() as connection:
+        plan = [row.detail for row in connection.execute(text(f"EXPLAIN QUERY PLAN {query}"))]
+    engine.dispose()
+
+    assert len(plan) == 4
+    assert all(step.startswith("SEARCH ") for step in plan), plan
+
+
+def test_the_confirmed_record_replaces_the_luckiest(session: Session) -> None:
+    """Re-measurement decides; a later record that is strictly faster takes over again."""
+    task_id = make.task(session)
+    lucky, steady = (
+        add(session, make.timed(task_id, name, secs)) for name, secs in (("lucky", 1.0), ("s", 1.2))
+    )
+    bests.confirm(session, lucky.id, [1.5, 1.4, 1.6])
+    bests.confirm(session, steady.id, [1.3, 9.0, 1.2])
+
+    assert bests.choose_confirmed(session, task_id).id == steady.id
+    row = session.get_one(BestRecord, task_id)
+    assert (row.record_id, row.latency, row.confirmed) == (steady.id, 1.3, True)
+    assert best(session).confirmed_secs == [1.3, 9.0, 1.2]
+
+    faster = add(session, make.timed(task_id, "faster", 1.25))
+    session.refresh(row)
+    assert (row.record_id, row.confirmed) == (faster.id, False)
+
+
+def test_confirming_needs_a_record_and_samples(session: Session) -> None:
+    """Nothing is chosen from nothing."""
+    task_id = make.task(session)
+    record = add(session, make.timed(task_id, "a", 1.0))
+
+    with pytest.raises(NoValidRecord, match="was confirmed"):
+        bests.choose_confirmed(session, task_id)
+    with pytest.raises(NoSuchRow, match="no measure record 99"):
+        bests.confirm(session, 99, [1.0])
+    with pytest.raises(ValueError, match="without samples"):
+        bests.confirm(session, record.id, [])
+
+
+def test_concurrent_writers_leave_the_fastest(engine: Engine) -> None:
+    """Threads that record at once, each in its own transaction, never lose the best."""
+    factory = database.sessions(engine)
+    with factory.begin() as session:
+        task_id = make.task(session)
+
+    def measure(n: int) -> None:
+        with factory.begin() as session:
+            add(session, make.timed(task_id, str(n), 1.0 + (n * 7 % 30)))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(measure, range(30)))
+
+    with factory() as session:
+        assert bests.best_latencies(session, [task_id]) == {task_id: 1.0}

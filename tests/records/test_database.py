@@ -1,0 +1,199 @@
+"""Opening databases: new, busy, foreign, damaged, unreachable, and after a crash."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, func, select, text
+
+from records import database, measures
+from records.errors import DatabaseUnusable, SchemaTooNew
+from records.models import MeasureRecord
+from tests.records import make
+
+ROOT = Path(__file__).parents[2]
+
+OPEN = """
+import sys
+from records import database
+print("ready", flush=True)
+sys.stdin.readline()
+database.open_database(sys.argv[1]).dispose()
+"""
+
+RECORD_FOREVER = """
+import sys
+from records import database, measures
+from tests.records import make
+factory = database.sessions(database.open_database(sys.argv[1]))
+with factory.begin() as session:
+    task_id = make.task(session)
+for n in range(1_000_000):
+    with factory.begin() as session:
+        measures.add_record(session, make.timed(task_id, str(n), 1.0))
+    print(n, flush=True)
+"""
+
+
+def start(script: str, url: str) -> subprocess.Popen[str]:
+    """Start Python on a script, in the repository root."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-W", "error", "-c", script, url]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+
+
+def test_processes_that_open_a_new_database_at_once_all_succeed(url: str) -> None:
+    """Four processes migrate one empty database at the same moment."""
+    processes = [start(OPEN, url) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    outcomes = [(process.communicate()[1], process.returncode) for process in processes]
+
+    assert outcomes == [("", 0)] * 4
+
+
+def test_a_killed_process_loses_nothing_committed(url: str) -> None:
+    """After kill -9 between or in commits, every record that was told is there, once."""
+    process = start(RECORD_FOREVER, url)
+    assert process.stdout is not None
+    told = 0
+    while told < 50:
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        told = int(line) + 1
+    process.send_signal(signal.SIGKILL)
+    told += len(process.communicate()[0].split())
+
+    engine = database.open_database(url)
+    with database.sessions(engine).begin() as session:
+        hashes = set(session.scalars(select(MeasureRecord.trace_hash)))
+        again = measures.add_record(session, make.timed(1, "0", 1.0))
+    engine.dispose()
+
+    assert {str(n) for n in range(told)} <= hashes
+    assert len(hashes) <= told + 1  # the last commit may not have been told
+    assert again is None
+
+
+def test_a_reader_does_not_wait_for_a_writer(engine: Engine) -> None:
+    """A read-only session sees the last commit while another transaction writes."""
+    with database.sessions(engine).begin() as session:
+        make.task(session)
+    with database.sessions(engine)() as writer:
+        make.task(writer, "other")
+        with database.sessions(engine, read_only=True)() as reader:
+            seen = reader.scalar(select(func.count()).select_from(text("task")))
+        writer.rollback()
+
+    assert seen == 1
+
+
+def test_sqlite_is_durable_and_strict(sqlite_url: str) -> None:
+    """Write-ahead logging, foreign keys, and patience are on in every connection."""
+    engine = database.open_database(sqlite_url)
+    with engine.connect() as connection:
+        pragmas = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        ]
+    engine.dispose()
+
+    assert pragmas == ["wal", 1, 1, 30_000]
+
+
+def test_a_newer_schema_is_left_alone(url: str) -> None:
+    """An older program names the revision and says what to do."""
+    engine = database.open_database(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+
+    with pytest.raises(SchemaTooNew, match=r"revision 9999.*upgrade subgraph-tuner"):
+        database.open_database(url)
+
+
+@pytest.mark.parametrize("path", ["file/records.db", "file/deeper/records.db", "."])
+def test_an_unwritable_path_is_one_line(tmp_path: Path, path: str) -> None:
+    """A path below a regular file, or one that is a folder, is named in the message."""
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(DatabaseUnusable) as raised:
+        database.open_database(f"sqlite:///{tmp_path / path}")
+
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    """Its bytes stay as they were."""
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database at all, but longer than a header " * 9)
+    before = path.read_bytes()
+
+    with pytest.raises(DatabaseUnusable, match=r"notes\.txt.*not a database"):
+        database.open_database(f"sqlite:///{path}")
+
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    """Not a byte of a browser's bookmarks changes."""
+    path = tmp_path / "places.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE bookmark (id INTEGER)")
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(DatabaseUnusable, match="another program"):
+        database.open_database(f"sqlite:///{path}")
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:secret@127.0.0.1:1/tuner",  # nobody listens
+        "postgresql://me@127.0.0.1:1/tuner?password=secret",
+        "mysql://me:secret@localhost/tuner",
+        "nonsense",
+    ],
+)
+def test_an_unusable_url_is_one_line_without_its_password(url: str) -> None:
+    """What cannot be reached or understood is told, the password is not."""
+    with pytest.raises(DatabaseUnusable) as raised:
+        database.open_database(url)
+
+    message = str(raised.value)
+    assert "\n" not in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:////data/records.db", "sqlite:////data/records.db"),
+        ("postgresql://me:p@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://host/db?password=p", "postgresql://host/db?password=***"),
+        ("odd thing://me:p@host", "odd thing://***@host"),
+    ],
+)
+def test_redact_hides_passwords(url: str, shown: str) -> None:
+    """Everything else stays readable."""
+    assert database.redact(url).replace("%2A", "*") == shown
+
+
+def test_memory_is_a_database_too() -> None:
+    """Without a file, everything lives in the process."""
+    engine = database.open_database("sqlite://")
+    with database.sessions(engine).begin() as session:
+        assert make.task(session) == 1
+    engine.dispose()

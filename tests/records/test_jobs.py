@@ -1,0 +1,71 @@
+"""Jobs are found again by what they ask for."""
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from records import jobs
+from records.errors import NoSuchRow
+from records.models import Job
+from tests.records import make
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        (100, 200, 200),  # more is asked for
+        (200, 100, 200),  # a budget never shrinks
+        (100, None, 100),  # not given
+        (None, 100, 100),  # a limit where there was none
+        (None, None, None),
+    ],
+)
+def test_open_job_raises_budgets(
+    session: Session, before: int | None, given: int | None, after: int | None
+) -> None:
+    """The same request is the same job, with the larger budget."""
+    first = make.job(session, budget_trials=before, budget_secs=before)
+
+    again = make.job(session, budget_trials=given, budget_secs=given)
+
+    job = session.get_one(Job, again)
+    assert again == first
+    assert (job.budget_trials, job.budget_secs) == (after, after)
+
+
+def test_another_seed_is_another_job(session: Session) -> None:
+    """Seeds as large as 64 bits are part of the key."""
+    assert make.job(session, seed=2**62) != make.job(session, seed=1)
+
+
+def test_states_and_spent_secs_are_kept(session: Session) -> None:
+    """Seconds add up, a message is replaced, and the changed job is the latest."""
+    job_id, newer = make.job(session, seed=1), make.job(session, seed=2)
+    jobs.set_state(session, job_id, "failed", "no workers")
+    jobs.add_spent_secs(session, job_id, 1.5)
+    session.commit()
+
+    job = jobs.add_spent_secs(session, job_id, 2.0)
+    jobs.set_state(session, job_id, "running")
+
+    assert (job.spent_secs, job.state, job.message) == (3.5, "running", None)
+    assert job.updated > job.created
+    assert job.created.tzinfo is not None
+    assert jobs.latest_job(session) is job
+    assert [row.id for row in jobs.list_jobs(session)] == [newer, job_id]
+    assert [row.id for row in jobs.list_jobs(session, "queued")] == [newer]
+
+
+def test_an_unknown_state_is_refused(session: Session) -> None:
+    """The database itself keeps states to the list."""
+    job_id = make.job(session)
+
+    with pytest.raises(IntegrityError, match="state_known"):
+        jobs.set_state(session, job_id, "lost")  # type: ignore[arg-type]
+
+
+def test_an_unknown_job_raises(session: Session) -> None:
+    """Nothing is created on the way."""
+    assert jobs.latest_job(session) is None
+    with pytest.raises(NoSuchRow, match="no job 7"):
+        jobs.set_state(session, 7, "done")

@@ -1,0 +1,21 @@
+"""Libraries are found by key."""
+
+from sqlalchemy.orm import Session
+
+from records import libraries
+from tests.records import make
+
+
+def test_a_library_is_kept_until_removed(session: Session) -> None:
+    """The first row of a key stays; removing it twice is told."""
+    target_id = make.target(session)
+    new = libraries.NewLibrary(key="k", target_id=target_id, manifest={"a": 1}, path="/x")
+
+    row = libraries.ensure_library(session, new)
+
+    assert libraries.ensure_library(session, new).id == row.id
+    assert libraries.library_of(session, "k") is row
+    assert libraries.list_libraries(session) == [row]
+    assert libraries.remove_library(session, "k")
+    assert not libraries.remove_library(session, "k")
+    assert libraries.library_of(session, "k") is None

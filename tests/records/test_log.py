@@ -1,0 +1,234 @@
+"""Logs carry every record over, exactly, and refuse what is damaged."""
+
+import io
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
+
+from records import bests, database, log, measures, picks
+from records.errors import BadLog
+from records.models import ERROR_KINDS, BestRecord, MeasureRecord
+from tests.records import make
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Session]:
+    """A transaction on a second database, an SQLite file."""
+    engine = database.open_database(f"sqlite:///{tmp_path}/second.db")
+    with database.sessions(engine)() as session:
+        yield session
+    engine.dispose()
+
+
+def exported(session: Session, target_id: int | None = None) -> str:
+    """Return the log of a database."""
+    stream = io.StringIO()
+    log.export(session, stream, target_id)
+    return stream.getvalue()
+
+
+def imported(session: Session, text: str) -> log.ImportReport:
+    """Import a log."""
+    return log.import_(session, io.StringIO(text))
+
+
+def bests_of(session: Session) -> set[tuple[str, float, bool]]:
+    """Return each best record: its trace hash, latency and confirmation."""
+    rows = session.execute(
+        select(MeasureRecord.trace_hash, BestRecord.latency, BestRecord.confirmed).join(BestRecord)
+    )
+    return {(name, latency, confirmed) for name, latency, confirmed in rows}
+
+
+def fill(session: Session, seed: int) -> None:
+    """Store random records of random tasks, some of them confirmed."""
+    rng = random.Random(seed)
+    task_ids = [make.task(session, f"w{n}", core_count) for n in range(3) for core_count in (2, 64)]
+    pick_id = picks.add_pick(session, make.job(session), task_ids[0], 9, {}).id
+    for n in range(60):
+        features = rng.choice([None, rng.randbytes(rng.randrange(40))])
+        shared = {"features": features, "module_hash": rng.choice([None, f"m{n}"])}
+        task_id, trace_hash = rng.choice(task_ids), f"t{n}-\N{SNOWMAN}\u2028"
+        if rng.random() < 0.3:
+            kind = rng.choice(ERROR_KINDS)
+            error = rng.choice([None, math.inf, 0.5])
+            new = make.failed(task_id, trace_hash, kind, max_error=error, **shared)
+        else:
+            secs = [rng.lognormvariate(-9, 3) for _ in range(rng.randrange(1, 5))]
+            extra = {"verified": rng.random() < 0.8, "pick_id": rng.choice([None, pick_id])}
+            new = make.timed(task_id, trace_hash, *secs, **shared, **extra)
+        measures.add_record(session, new)
+    for task_id in task_ids[::2]:
+        for record in bests.top_records(session, task_id, 3):
+            bests.confirm(session, record.id, [rng.lognormvariate(-9, 3) for _ in range(5)])
+        bests.choose_confirmed(session, task_id)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_round_trip_is_byte_identical(session: Session, empty: Session, seed: int) -> None:
+    """Out of either database, into an empty one, and out again."""
+    fill(session, seed)
+    text = exported(session)
+
+    report = imported(empty, text)
+
+    assert report == log.ImportReport(n_added=60, n_known=0, n_bad=0)
+    assert exported(empty) == text
+    assert bests_of(empty) == bests_of(session)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_log_of_sqlite_goes_into_any_database(
+    session: Session, empty: Session, seed: int
+) -> None:
+    """The same bytes come out of PostgreSQL."""
+    fill(empty, seed)
+    text = exported(empty)
+
+    imported(session, text)
+
+    assert exported(session) == text
+
+
+def test_importing_again_changes_nothing(session: Session) -> None:
+    """Every record is known, and the bests stay."""
+    fill(session, 1)
+    text = exported(session)
+
+    assert imported(session, text) == log.ImportReport(n_added=0, n_known=60, n_bad=0)
+    assert exported(session) == text
+
+
+def test_only_one_target_is_exported(session: Session) -> None:
+    """Records, workloads and fingerprints of others stay behind."""
+    fill(session, 2)
+    text = exported(session, make.target(session, 64))
+
+    targets = [line for line in map(json.loads, text.splitlines()) if line.get("kind") == "target"]
+
+    assert [target["device"]["n_cores"] for target in targets] == [64]
+
+
+def test_definitions_come_before_their_records(session: Session) -> None:
+    """A log can be read in one pass, and begins with its format and version."""
+    measures.add_record(session, make.timed(make.task(session), "t", 1.0))
+
+    lines = [json.loads(line) for line in exported(session).splitlines()]
+
+    assert lines[0] == {"format": "subgraph-tuner records", "version": 1}
+    assert [line["kind"] for line in lines[1:]] == ["target", "workload", "record"]
+
+
+def test_a_known_record_learns_its_confirmation(session: Session, empty: Session) -> None:
+    """A second log of the same records brings the samples measured since."""
+    task_id = make.task(session)
+    record = measures.add_record(session, make.timed(task_id, "t", 1.0))
+    assert record is not None
+    imported(empty, exported(session))
+    bests.confirm(session, record.id, [0.9])
+    bests.choose_confirmed(session, task_id)
+
+    report = imported(empty, exported(session))
+
+    assert report == log.ImportReport(n_added=0, n_known=1, n_bad=0)
+    assert bests_of(empty) == {("t", 0.9, True)}
+
+
+@pytest.mark.parametrize(("theirs", "winner"), [(0.5, "theirs"), (2.0, "mine"), (1.0, "mine")])
+def test_the_faster_best_survives_an_import(
+    session: Session, empty: Session, theirs: float, winner: str
+) -> None:
+    """Ties stay with the record that was here."""
+    measures.add_record(empty, make.timed(make.task(empty), "mine", 1.0))
+    measures.add_record(session, make.timed(make.task(session), "theirs", theirs))
+
+    imported(empty, exported(session))
+
+    assert {name for name, _, _ in bests_of(empty)} == {winner}
+
+
+@pytest.mark.parametrize("n_cut", [1, 2, 3, 40, 200])
+def test_a_torn_last_line_is_reported(session: Session, empty: Session, n_cut: int) -> None:
+    """What was written before the cut is kept; a line that only lacks its newline is whole."""
+    task_id = make.task(session)
+    for name, secs in (("a", 2.0), ("b", 1.0)):
+        measures.add_record(session, make.timed(task_id, name, secs))
+    text = exported(session)[:-n_cut]
+
+    report = imported(empty, text)
+
+    whole = n_cut == 1
+    assert report == (log.ImportReport(2, 0, 0) if whole else log.ImportReport(1, 0, 1))
+    assert bests_of(empty) == ({("b", 1.0, False)} if whole else {("a", 2.0, False)})
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "reason"),
+    [
+        (('"version":1', '"version":2'), 1, "version 2 is newer.*upgrade"),
+        (('"version":1', '"version":true'), 1, "positive integer"),
+        (("subgraph-tuner records", "other"), 1, "not a log"),
+        (('"kind":"target"', '"kind":"tarot"'), 2, "unknown kind 'tarot'"),
+        (("Test CPU", "Better CPU"), 2, "fingerprint"),
+        (('"ir":"', '"ir":"*'), 3, "base64"),
+        (('"flop":2000000000.0', '"flop":"many"'), 3, "flop of a workload"),
+        (('"kind":"workload"', '"kind":"workload","age":1'), 3, "fields.*age"),
+        (('"run_secs":[1.5]', '"run_secs":[NaN]'), 4, "NaN is not JSON"),
+        (('"run_secs":[1.5]', '"run_secs":[true]'), 4, "finite seconds"),
+        (('"run_secs":[1.5]', '"run_secs":null'), 4, "CHECK|check"),
+        (('"run_secs":[1.5]', '"run_secs":[0.1]'), 4, "median"),
+        (('"workload":"w0"', '"workload":"w9"'), 4, "before its workload"),
+        (('"worker":"w1"', '"worker":null'), 4, "worker of a record"),
+        (('"worker":"w1"', r'"worker":"\u0000"'), 4, "NUL"),
+        (('"worker":"w1"', r'"worker":"\ud800"'), 4, "surrogates"),
+        (('"verified":true', '"verified":false'), 4, "not verified"),
+        (('"max_error":1e-06', '"max_error":"nan"'), 4, "max_error"),
+        (("+00:00", ""), 4, "time zone"),
+        (('"error_kind":null', '"error_kind":"tired"'), 4, "CHECK|check"),
+    ],
+)
+def test_a_damaged_line_is_named(
+    engine: Engine, change: tuple[str, str], line: int, reason: str
+) -> None:
+    """The error has the line number and the reason, and a rollback leaves nothing."""
+    factory = database.sessions(engine)
+    with factory() as session:
+        measures.add_record(session, make.timed(make.task(session), "t", 1.5))
+        text = exported(session)
+        session.rollback()
+    damaged = text.replace(*change)
+    assert damaged != text
+
+    with (
+        pytest.raises(BadLog, match=f"^line {line}: .*({reason})") as raised,
+        factory.begin() as session,
+    ):
+        imported(session, damaged)
+
+    assert raised.value.line_number == line
+    assert "\n" not in str(raised.value)
+    with factory() as session:
+        assert session.scalar(select(func.count()).select_from(MeasureRecord)) == 0
+
+
+@pytest.mark.parametrize("text", ["", "\n", "[]\n", '{"format":', "\x00\x01"])
+def test_what_is_no_log_is_refused(empty: Session, text: str) -> None:
+    """The first line decides."""
+    with pytest.raises(BadLog, match=r"^line 1: "):
+        imported(empty, text)
+
+
+def test_a_blank_or_broken_line_inside_is_refused(session: Session, empty: Session) -> None:
+    """Only the last line may be torn."""
+    measures.add_record(session, make.timed(make.task(session), "t", 1.0))
+    lines = exported(session).splitlines(keepends=True)
+
+    for broken in ("\n", lines[1][:30] + "\n", "[" * 100_000 + "\n", "3\n"):
+        with pytest.raises(BadLog, match=r"^line 2: "):
+            imported(empty, "".join([lines[0], broken, *lines[1:]]))

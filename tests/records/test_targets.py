@@ -1,0 +1,22 @@
+"""Targets are told apart by spec and device."""
+
+from sqlalchemy.orm import Session
+
+from records import targets
+
+
+def test_ensure_target_ignores_the_order_of_keys(session: Session) -> None:
+    """The same device told in another order is the same target."""
+    first = targets.ensure_target(session, "{}", {"a": 1, "b": 2})
+
+    again = targets.ensure_target(session, "{}", {"b": 2, "a": 1})
+
+    assert again.id == first.id
+    assert first.fingerprint == targets.fingerprint("{}", {"a": 1, "b": 2})
+
+
+def test_another_device_is_another_target(session: Session) -> None:
+    """A new driver version starts afresh."""
+    ids = {targets.ensure_target(session, "{}", {"driver": n}).id for n in ("1", "2")}
+
+    assert len(ids) == 2

@@ -1,0 +1,119 @@
+"""The gradient's terms against numbers worked out by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.errors import SchedulerError
+from scheduler.gradient import GradientSettings, estimate_gradient
+from scheduler.state import TaskTable
+
+INF = float("inf")
+MakeTable = Callable[..., TaskTable]
+
+
+def test_terms_of_a_task_on_its_own(make_table: MakeTable) -> None:
+    """g: 10 -> 4 s in 3 of 8 rounds, weight 5: -2, -0.5, +4 (ignored), gain 5*(0.4+0.4)."""
+    table = make_table(1, best_secs=[4.0], window_secs=[10.0], n_rounds=[8], flop=[100.0])
+
+    terms = estimate_gradient(table, np.array([5.0]), GradientSettings())
+
+    assert terms.row(0) == pytest.approx(
+        {
+            "backward": -2.0,
+            "optimistic": -0.5,
+            "similarity": 4.0,
+            "objective_weight": 5.0,
+            "gain": 4.0,
+        }
+    )
+
+
+def test_a_faster_relative_promises_more_than_the_lifetime_pace(make_table: MakeTable) -> None:
+    """Task 1 reaches 100 flop/s, so task 0 should reach 50: 100/50 - 10 = -8 beats -10/4."""
+    table = make_table(
+        3,
+        flop=[100.0, 200.0, 1.0],
+        best_secs=[10.0, 2.0, 1e-9],
+        window_secs=[10.0, 2.0, 1e-9],
+        n_rounds=[4, 4, 4],
+        similarity_groups=[0, 0, 2],
+    )
+
+    terms = estimate_gradient(table, np.ones(3), GradientSettings())
+
+    assert terms.similarity[0] == pytest.approx(-8.0)
+    assert terms.gain[0] == pytest.approx(0.8 * 8.0)
+    assert terms.gain[1] == pytest.approx(0.8 * 0.5)
+
+
+def test_a_dead_relative_is_still_evidence(make_table: MakeTable) -> None:
+    """What a finished task reached bounds its group; it has no gain itself."""
+    table = make_table(
+        2, best_secs=[10.0, 1.0], n_rounds=[4, 4], alive=[True, False], similarity_groups=[1, 1]
+    )
+
+    terms = estimate_gradient(table, np.ones(2), GradientSettings())
+
+    assert terms.similarity.tolist() == pytest.approx([-8.0, 0.0])
+    assert terms.gain[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n_rounds", "window_secs", "expected"),
+    [
+        (1, 4.0, 0.0),  # one sample: no slope
+        (2, 6.0, -2.0),  # one step back is all there is
+        (3, 6.0, -1.0),
+        (9, 7.0, -1.0),  # the full window of three
+        (9, INF, 0.0),  # nothing known back then
+    ],
+)
+def test_the_slope_divides_by_the_rounds_there_are(
+    make_table: MakeTable, n_rounds: int, window_secs: float, expected: float
+) -> None:
+    """A short history is not diluted to the whole window."""
+    table = make_table(1, best_secs=[4.0], window_secs=[window_secs], n_rounds=[n_rounds])
+
+    terms = estimate_gradient(table, np.ones(1), GradientSettings())
+
+    assert terms.backward[0] == pytest.approx(expected)
+
+
+def test_tasks_without_a_latency_have_no_gradient(make_table: MakeTable) -> None:
+    """Unseen, failed and dead rows are all zeros; zero latency and zero flop make no NaN."""
+    table = make_table(
+        5,
+        best_secs=[INF, INF, 1.0, 0.0, 1.0],
+        window_secs=[INF, INF, 2.0, 0.0, INF],
+        n_rounds=[0, 3, 3, 3, 3],
+        flop=[1.0, 1.0, 1.0, 0.0, 0.0],
+        alive=[True, True, False, True, True],
+        similarity_groups=[0, 0, 0, 0, 0],
+    )
+
+    terms = estimate_gradient(table, np.ones(5), GradientSettings())
+
+    assert terms.gain[:4].tolist() == [0.0] * 4
+    assert terms.gain[4] > 0.0
+    assert all(np.isfinite(array).all() for array in vars(terms).values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alpha": 1.5}, r"alpha must lie in \[0, 1\], got 1.5"),
+        ({"alpha": float("nan")}, "alpha .* got nan"),
+        ({"beta": 0.5}, "beta must be finite and at least 1, got 0.5"),
+        ({"beta": INF}, "beta .* got inf"),
+        ({"backward_window": 0}, "backward_window must be at least 1, got 0"),
+        ({"epsilon": -0.1}, r"epsilon must lie in \[0, 1\], got -0.1"),
+        ({"warmup_trials": 0}, "warmup_trials must be at least 1, got 0"),
+    ],
+)
+def test_settings_name_what_they_refuse(changes: dict[str, Any], message: str) -> None:
+    """Each parameter is checked with its value in the message."""
+    with pytest.raises(SchedulerError, match=message):
+        GradientSettings(**changes)

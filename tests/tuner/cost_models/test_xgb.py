@@ -1,0 +1,127 @@
+"""The learned model learns: order within a task, failures last, scales apart."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import spearmanr
+
+from tuner.cost_models import CostModel, TrainingSet, create
+from tuner.cost_models.random import RandomModel
+from tuner.cost_models.xgb import XGBModel, XGBSettings
+
+WIDTH = 164
+KINDS = ["xgb-ranking", "xgb-throughput"]
+
+
+def make_samples(n: int, seed: int, *, scales: tuple[float, ...] = (1e-5,)) -> TrainingSet:
+    """Trials of programs with one to five stores, whose costs add up to the latency."""
+    rng = np.random.default_rng(seed)
+    features, costs = [], []
+    for _ in range(n):
+        array = 12 * rng.random((rng.integers(1, 6), WIDTH))
+        array[:, 50:] *= rng.random((len(array), WIDTH - 50)) < 0.4
+        features.append(array.astype(np.float32))
+        # Parallelism helps up to a point, traffic hurts, vector loops help.
+        effects = 0.25 * np.abs(array[:, 5] - 6) + 0.1 * array[:, 20] - 0.05 * array[:, 40]
+        costs.append(np.exp(effects).sum())
+    tasks = np.arange(n) % len(scales)
+    noise = np.exp(0.05 * rng.standard_normal(n))
+    return TrainingSet(features, np.array(scales)[tasks] * np.array(costs) * noise, tasks)
+
+
+def train(kind: str, samples: TrainingSet) -> CostModel:
+    """Create and train a model."""
+    model = create(kind, 0)
+    model.train(samples)
+    return model
+
+
+def correlate(scores: npt.NDArray[np.float64], latencies: npt.NDArray[np.float64]) -> float:
+    """Spearman correlation of scores and speed."""
+    return float(spearmanr(scores, -latencies).statistic)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_orders_held_out_candidates(kind: str) -> None:
+    """Correlation above 0.7 on trials never seen."""
+    model, held_out = train(kind, make_samples(600, seed=0)), make_samples(200, seed=1)
+
+    assert correlate(model.predict(held_out.features), held_out.latencies) > 0.7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_stores_do_not_diverge(kind: str) -> None:
+    """Programs of forty stores, whose rows all move at once, are learned as well."""
+    samples = make_samples(200, seed=0)
+    features = [np.repeat(array[:1], 40, axis=0) for array in samples.features]
+    latencies = np.array([1e-5 * (1 + array[0, 5]) for array in features])
+
+    model = train(kind, TrainingSet(features, latencies, samples.tasks))
+
+    assert correlate(model.predict(features), latencies) > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_failed_trials_rank_last(kind: str) -> None:
+    """Candidates with what made others fail score below those that run, in 19 pairs of 20."""
+    samples, held_out = make_samples(400, seed=0), make_samples(200, seed=1)
+    for each in (samples, held_out):
+        for i, array in enumerate(each.features):
+            array[:, 100:110] = 10 * (i % 4 == 0)
+    latencies = np.where(np.arange(400) % 4 == 0, np.inf, samples.latencies)
+    model = train(kind, TrainingSet(samples.features, latencies, samples.tasks))
+
+    scores = model.predict(held_out.features)
+
+    fails = np.arange(200) % 4 == 0
+    assert (scores[fails, None] < scores[None, ~fails]).mean() > 0.95
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scales_of_tasks_do_not_mix(kind: str) -> None:
+    """The best of a task ten thousand times slower scores like the best of the fast one."""
+    scales = (1e-6, 1e-2)
+    samples, held_out = (make_samples(n, n, scales=scales) for n in (600, 300))
+    for each in (samples, held_out):
+        for array, task in zip(each.features, each.tasks, strict=True):
+            array[:, 150] = task  # the model can tell the tasks apart, and must not use it
+
+    scores = train(kind, samples).predict(held_out.features)
+
+    fast, slow = (np.flatnonzero(held_out.tasks == task) for task in (0, 1))
+    for members in (fast, slow):
+        assert correlate(scores[members], held_out.latencies[members]) > 0.6
+    best_of_slow = slow[np.argmin(held_out.latencies[slow])]
+    assert scores[best_of_slow] > np.quantile(scores[fast], 0.8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", ["few", "failed", "alone"])
+def test_untrained_model_scores_by_chance(kind: str, case: str) -> None:
+    """Too few samples, none that ran, or none to compare: the scores are the random model's."""
+    samples = make_samples(15 if case == "few" else 32, seed=0)
+    latencies = np.full(32, np.inf) if case == "failed" else samples.latencies
+    tasks = np.arange(32) if case == "alone" else samples.tasks
+    model = train(kind, TrainingSet(samples.features, latencies, tasks))
+
+    scores = model.predict(samples.features)
+
+    np.testing.assert_array_equal(scores, RandomModel(0).predict(samples.features))
+    assert (scores > 0).all()
+    assert (scores < 1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_width_is_refused(kind: str) -> None:
+    """Features of another extractor are named, after a round trip too."""
+    model = train(kind, make_samples(32, seed=0))
+
+    for each in (model, XGBModel.load(model.save())):
+        with pytest.raises(ValueError, match="width 164, got width 163"):
+            each.predict([np.zeros((1, 163), np.float32)])
+
+
+def test_unknown_objective_is_refused() -> None:
+    """The message names both."""
+    with pytest.raises(ValueError, match="must be throughput or ranking, got 'speed'"):
+        XGBSettings(objective="speed")  # type: ignore[arg-type]

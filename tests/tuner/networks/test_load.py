@@ -1,0 +1,195 @@
+"""A bad reference or file is explained in one line; a good one loads."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.tuner.networks.models import LIGHT, model, relu_model
+from tuner.errors import ModelError
+from tuner.networks.load import load_network
+
+
+def save(proto: onnx.ModelProto, path: Path) -> str:
+    """Write a model; return its path as a user would give it."""
+    path.write_bytes(proto.SerializeToString())
+    return str(path)
+
+
+def refuse(reference: str, message: str, **inputs: tuple[int, ...]) -> None:
+    """Check that loading fails with one line that matches."""
+    with pytest.raises(ModelError, match=message) as caught:
+        load_network(reference, inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fixed_model_loads(tmp_path: Path) -> None:
+    """Name, inputs and outputs come from the file."""
+    network = load_network(save(relu_model(1, 3), tmp_path / "small.onnx"))
+
+    assert (network.name, network.format) == ("small", "onnx")
+    assert network.inputs["data"].shape == network.outputs["y"].shape == (1, 3)
+    assert network.inputs["data"].dtype == "float32"
+
+
+def test_a_dynamic_model_takes_the_shape_asked_for(tmp_path: Path) -> None:
+    """The outputs follow the inputs, whatever the file declares for them."""
+    proto = model([helper.make_node("Relu", ["data"], ["y"])], {"data": ("n", 3)}, {"y": (1, 3)})
+    path = save(proto, tmp_path / "m.onnx")
+
+    network = load_network(path, {"data": (4, 3)})
+
+    assert network.outputs["y"].shape == (4, 3)
+    assert "fixed data to 4x3" in network.notes
+    assert network.sha256 != load_network(path, {"data": (5, 3)}).sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.onnx", b"", r"is empty: export or download"),
+        ("text.onnx", b"hello, I am a text file\n" * 9, r"is a text file, not an ONNX model"),
+        ("lfs.onnx", b"version https://git-lfs.github.com/spec/v1\n", r"run git lfs pull"),
+        ("noise.onnx", bytes(range(256)) * 9, r"is not an ONNX model, or is cut off after 2304"),
+        ("model.pb", b"x", r"cannot tell what .*model.pb.*expected a .onnx or .pt2 file"),
+        ("bad.pt2", b"x", r"is not a torch.export archive"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    """What is wrong with the file is told apart."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    refuse(str(path), message)
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.5, 0.9, 0.999])
+def test_a_truncated_file(tmp_path: Path, kept: float) -> None:
+    """A download that stopped half way is refused wherever it stopped."""
+    content = (LIGHT / "light_squeezenet.onnx").read_bytes()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(content[: int(len(content) * kept)])
+    refuse(str(path), "cut off after")
+
+
+def test_bad_paths(tmp_path: Path) -> None:
+    """No file, a directory, or nothing at all."""
+    refuse(str(tmp_path / "none.onnx"), r"no such file: .*none.onnx")
+    refuse("resnet-18", r"no such file: 'resnet-18'; did you mean zoo:resnet-18\?")
+    refuse(str(tmp_path), r"is a directory")
+    refuse("", r"no model was named")
+    refuse("x" * 5000 + ".onnx", r"cannot read")
+
+
+def test_a_file_above_the_protobuf_limit(tmp_path: Path) -> None:
+    """Two gigabytes are refused before they are read."""
+    path = tmp_path / "huge.onnx"
+    with path.open("wb") as file:
+        file.truncate(2**31)
+    refuse(str(path), r"needs 2.1 GB.*2 GB \(the protobuf limit\)")
+
+
+def external(path: Path, length: int) -> str:
+    """Write a model whose weight lies in ``weights.bin``."""
+    proto = model([helper.make_node("Add", ["data", "w"], ["y"])], {"data": (1, 4)}, {"y": (1, 4)})
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1, 4])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+    proto.graph.initializer.append(tensor)
+    return save(proto, path)
+
+
+def test_external_data(tmp_path: Path) -> None:
+    """Weights beside the file are read in, and missing or short ones named."""
+    path = external(tmp_path / "m.onnx", 16)
+    refuse(path, r"keeps weights in 'weights.bin', which is missing")
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 8)
+    refuse(path, r"weights.bin' is cut off: 'm.onnx' needs 16 bytes of it, it has 8")
+    (tmp_path / "weights.bin").write_bytes(np.ones(4, np.float32).tobytes())
+
+    network = load_network(path)
+
+    proto = onnx.load_from_string(network.model)
+    assert not any(tensor.external_data for tensor in proto.graph.initializer)
+
+
+def test_external_data_above_the_protobuf_limit(tmp_path: Path) -> None:
+    """The weights count too."""
+    path = external(tmp_path / "m.onnx", 2**31)
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2**31)
+    refuse(path, r"needs 2.1 GB")
+
+
+def test_bad_inputs(tmp_path: Path) -> None:
+    """The flag to use is printed, and a fixed batch stays."""
+    dynamic = save(relu_model("batch", 3, "h", "w"), tmp_path / "dynamic.onnx")
+    fixed = save(relu_model(1, 3), tmp_path / "fixed.onnx")
+
+    refuse(dynamic, r"\(batch, 3, h, w\); for example: --input data=1,3,224,224$")
+    refuse(dynamic, r"its inputs are 'data'", image=(1, 3, 8, 8))
+    refuse(fixed, r"batch dimension is fixed at 1", data=(2, 3))
+    refuse(fixed, r"has 1 dimensions", data=(3,))
+    refuse(fixed, r"at least 1", data=(0, 3))
+
+
+def test_what_the_checker_refuses(tmp_path: Path) -> None:
+    """An operator that ONNX does not have, and an input that nobody makes."""
+    for node, message in (
+        (helper.make_node("Nonsense", ["data"], ["y"]), "No Op registered for Nonsense"),
+        (helper.make_node("Relu", ["nothing"], ["y"]), "nothing"),
+    ):
+        path = save(model([node], {"data": (1,)}, {"y": (1,)}), tmp_path / "m.onnx")
+        refuse(path, f"the ONNX checker refuses the model: .*{message}")
+
+
+def test_an_output_without_a_fixed_shape(tmp_path: Path) -> None:
+    """A shape that depends on the data is refused, and an unknown operator named."""
+    node = helper.make_node("Compress", ["data", "mask"], ["y"])
+    mask = {"mask": np.array([True, False])}
+    proto = model([node], {"data": (2,)}, {"y": ("k",)}, mask)
+    refuse(save(proto, tmp_path / "m.onnx"), r"output 'y' cannot be inferred.*on the data")
+
+    custom = helper.make_node("Foo", ["data"], ["y"], domain="com.acme")
+    proto = model([custom], {"data": (2,)}, {"y": ("k",)})
+    refuse(save(proto, tmp_path / "m.onnx"), r"output 'y' cannot be inferred.*com.acme.Foo")
+
+
+def test_a_custom_operator_stays_for_the_engine(tmp_path: Path) -> None:
+    """Where the outputs declare their shapes, an unknown operator does no harm here."""
+    custom = helper.make_node("Foo", ["data"], ["y"], domain="com.acme")
+    proto = model([custom], {"data": (2,)}, {"y": (2,)})
+
+    network = load_network(save(proto, tmp_path / "m.onnx"))
+
+    assert onnx.load_from_string(network.model).graph.node[0].op_type == "Foo"
+
+
+def test_placeholder_weights_are_pointed_out() -> None:
+    """The note names the flag, and the flag removes it."""
+    path = str(LIGHT / "light_squeezenet.onnx")
+
+    assert any("pass --random-weights" in note for note in load_network(path).notes)
+    notes = load_network(path, random_weights=3).notes
+    assert notes[0] == "weights replaced by random ones (seed 3)"
+
+
+def test_bad_seeds_and_formats(tmp_path: Path) -> None:
+    """Random weights need a seed of at least 0 and an ONNX model."""
+    with pytest.raises(ModelError, match="at least 0, got -1"):
+        load_network("zoo:mlp", random_weights=-1)
+    path = tmp_path / "m.pt2"
+    path.write_bytes(b"x")
+    with pytest.raises(ModelError, match="ONNX models only"):
+        load_network(str(path), random_weights=1)
+
+
+def test_a_pt2_file_needs_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch the message says what to install."""
+    path = tmp_path / "m.pt2"
+    path.write_bytes(b"PK\x05\x06" + b"\0" * 18)  # an empty archive
+    monkeypatch.setitem(sys.modules, "torch", None)
+    refuse(str(path), r"needs the torch extra: pip install 'subgraph-tuner\[torch\]'")

@@ -1,0 +1,1 @@
+"""Networks in, tuned and verified libraries out."""

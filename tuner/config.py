@@ -1,0 +1,93 @@
+"""Settings: flags, then ``TUNER_*`` environment variables, then a config file, then defaults."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from tuner.errors import RequestError
+
+_APP = "subgraph-tuner"
+_KEYS = ("database", "data_dir", "engine", "n_builders")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for every command of one process.
+
+    Attributes:
+        database: SQLAlchemy URL.
+        data_dir: Where models, references, libraries and logs are kept.
+        engine: Module with the worker functions.
+        n_builders: Worker processes that search, build and train.
+    """
+
+    database: str
+    data_dir: Path
+    engine: str
+    n_builders: int
+
+
+def read_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Merge the sources; the first that names a setting wins.
+
+    Args:
+        flags: Settings by name; None means not given.
+        environ: Defaults to the environment of the process.
+
+    Raises:
+        RequestError: If the config file cannot be read, or a setting is unknown or malformed.
+    """
+    environ = os.environ if environ is None else environ
+    config = _read_config(Path(environ.get("TUNER_CONFIG", "") or _default_config()), environ)
+    from_environ = {key: environ[f"TUNER_{key.upper()}"] for key in _KEYS if f"TUNER_{key.upper()}" in environ}
+    given = {key: value for key, value in flags.items() if value is not None}
+    merged = {**config, **from_environ, **given}
+    data_dir = Path(merged.get("data_dir") or platformdirs.user_data_dir(_APP)).expanduser()
+    return Settings(
+        database=str(merged.get("database") or f"sqlite:///{data_dir.absolute() / 'tuner.db'}"),
+        data_dir=data_dir.absolute(),
+        engine=str(merged.get("engine") or "tuner.engines.relax.worker"),
+        n_builders=_count("n_builders", merged.get("n_builders") or _n_cores()),
+    )
+
+
+def _default_config() -> Path:
+    return Path(platformdirs.user_config_dir(_APP)) / "config.toml"
+
+
+def _read_config(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    if not path.is_file():
+        if environ.get("TUNER_CONFIG"):
+            raise RequestError(f"TUNER_CONFIG names {path}, which is not a file")
+        return {}
+    try:
+        config = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"cannot read {path}: {error}") from error
+    unknown = sorted(set(config) - set(_KEYS))
+    if unknown:
+        raise RequestError(
+            f"{path}: unknown setting {unknown[0]!r}; settings are {', '.join(_KEYS)}"
+        )
+    return config
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise RequestError(f"{name} must be a whole number from 1 up, got {value!r}")
+    return number
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0))

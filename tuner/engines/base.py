@@ -1,0 +1,297 @@
+"""The contract between the coordinator and an engine: plain data in, plain data out.
+
+An engine is a module with the functions of :class:`Engine`. They run in worker
+processes, are pure functions of their request, and may be called in any worker
+any number of times. Nothing here imports a compiler, so that the coordinator
+can hold every request and answer without being able to crash in one.
+
+Times are seconds, sizes bytes. A candidate that does not build or run is data
+(:class:`RunResult`, :class:`BuildResult`); misuse raises.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+ErrorKind = Literal[
+    "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
+]
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """A target in canonical form, and the device it was resolved on.
+
+    Attributes:
+        spec: Canonical JSON of the target.
+        kind: ``"llvm"`` or ``"cuda"``.
+        device: The device fingerprint: names, core count and versions.
+        problem: Why this machine cannot run such code; empty if it can.
+    """
+
+    spec: str
+    kind: str
+    device: Mapping[str, Any]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A cleaned model on disk, as a worker reads it.
+
+    Attributes:
+        path: File with the cleaned bytes.
+        format: ``"onnx"`` or ``"pt2"``.
+        inputs: Shape and dtype by input name.
+    """
+
+    path: str
+    format: str
+    inputs: Mapping[str, tuple[tuple[int, ...], str]]
+
+
+@dataclass(frozen=True)
+class ExtractedTask:
+    """One workload of a network.
+
+    Attributes:
+        workload: Structural hash of the subgraph, 16 hexadecimal digits.
+        name: What the subgraph computes, for people.
+        ir: The subgraph, serialised and compressed.
+        weight: How often the network runs it.
+        flop: Floating-point operations of one run.
+    """
+
+    workload: str
+    name: str
+    ir: bytes
+    weight: int
+    flop: float
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What a network is made of; the weights of ``tasks`` add up to ``n_kernel_calls``."""
+
+    tasks: tuple[ExtractedTask, ...]
+    n_kernel_calls: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One spent trial as the search needs to know it; latency is None if it failed."""
+
+    trace: str
+    module_hash: str
+    latency: float | None
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """One round of search on one task.
+
+    Attributes:
+        ir: The subgraph.
+        target: Canonical JSON of the target.
+        measured: Every trial already spent on the task.
+        cost_model: A saved cost model.
+        n_candidates: How many candidates to return at most.
+        population: Traces alive in each generation.
+        n_generations: Generations of mutation.
+        seed: Seeds every draw, at least 1: the answer is a pure function of the request.
+    """
+
+    ir: bytes
+    target: str
+    measured: tuple[Measured, ...]
+    cost_model: bytes
+    n_candidates: int
+    population: int
+    n_generations: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An unmeasured trace.
+
+    Attributes:
+        trace: The decisions, JSON; replayable with :func:`Engine.build`.
+        module_hash: Hash of the program it gives: equal programs, equal hash.
+        features: Packed features for the cost model.
+        score: What the cost model expects, higher is better.
+    """
+
+    trace: str
+    module_hash: str
+    features: bytes
+    score: float
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """Build one candidate into the directory ``out``; an empty trace leaves it unscheduled."""
+
+    ir: bytes
+    target: str
+    trace: str
+    out: str
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """An artifact's directory, or why there is none."""
+
+    artifact: str
+    error_text: str = ""
+
+
+@dataclass(frozen=True)
+class EvaluatorSettings:
+    """How a candidate is timed.
+
+    Attributes:
+        number: Runs averaged into one sample, at least.
+        repeat: Samples, at least 3 so that the noise is known.
+        min_repeat_ms: Raise ``number`` until one sample lasts this long, milliseconds.
+        cache_flush: Flush the arguments (but the first) from the CPU caches before each sample.
+        cooldown_ms: Rest between samples, milliseconds.
+        timeout_secs: A candidate that takes longer is killed.
+    """
+
+    number: int = 1
+    repeat: int = 3
+    min_repeat_ms: int = 10
+    cache_flush: bool = False
+    cooldown_ms: int = 0
+    timeout_secs: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("number", 1), ("repeat", 3), ("min_repeat_ms", 0), ("cooldown_ms", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.timeout_secs > 0:
+            raise ValueError(f"timeout_secs must be positive, got {self.timeout_secs}")
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Time one artifact and compare its output.
+
+    Attributes:
+        artifact: Directory of a built candidate.
+        target: Canonical JSON of the target.
+        reference: File with the expected output on the seeded inputs; empty to not compare.
+        evaluator: How to time.
+        best_secs: Best latency of the task so far; slower candidates are timed briefly.
+    """
+
+    artifact: str
+    target: str
+    reference: str
+    evaluator: EvaluatorSettings
+    best_secs: float = float("inf")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Samples in seconds, or an error; ``max_error`` is relative to the largest output."""
+
+    run_secs: tuple[float, ...] | None = None
+    error_kind: ErrorKind | None = None
+    error_text: str = ""
+    max_error: float | None = None
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """Compile a network into the directory ``out``.
+
+    Attributes:
+        model: The cleaned model.
+        target: Canonical JSON of the target.
+        traces: Best trace by workload hash.
+        out: An existing, empty directory.
+    """
+
+    model: ModelFile
+    target: str
+    traces: Mapping[str, str]
+    out: str
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """One workload of a compiled network; ``tuned`` if it has a trace, else a fallback."""
+
+    name: str
+    workload: str
+    n_calls: int
+    tuned: bool
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """What a compilation wrote into its directory, and what it is made of."""
+
+    files: tuple[str, ...]
+    subgraphs: tuple[Subgraph, ...]
+    n_outputs: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """Run a library on given inputs.
+
+    Attributes:
+        library: Directory of the library.
+        inputs: ``.npz`` file with one array per input name.
+        outputs: ``.npz`` file to write the outputs to; empty to write none.
+        n_runs: Timed runs, after two that are not.
+    """
+
+    library: str
+    inputs: str
+    outputs: str
+    n_runs: int
+
+
+class Engine(Protocol):
+    """The functions an engine module offers to workers."""
+
+    def describe_target(self, spec: str) -> TargetInfo:
+        """Resolve a target as a user writes it.
+
+        Raises:
+            TargetError: If it is unknown or malformed.
+        """
+
+    def extract(self, model: ModelFile, target: str) -> Extraction:
+        """Split a network into weighted tasks.
+
+        Raises:
+            ModelError: If an operator is not supported; it is named.
+        """
+
+    def propose(self, request: SearchRequest) -> list[Candidate]:
+        """Search one task; best expected first; empty when its space is exhausted."""
+
+    def build(self, request: BuildRequest) -> BuildResult:
+        """Build a candidate into an artifact."""
+
+    def reference(self, artifact: str, target: str, out: str) -> None:
+        """Run an unscheduled artifact on the seeded inputs and keep its output in ``out``."""
+
+    def run(self, request: RunRequest) -> RunResult:
+        """Time one artifact in this process, which must do nothing else."""
+
+    def run_interleaved(self, requests: list[RunRequest], n_turns: int) -> list[RunResult]:
+        """Time several artifacts in turns, so that drift of the machine hits all alike."""
+
+    def compile_network(self, request: CompileRequest) -> CompileResult:
+        """Compile a network with the given traces."""
+
+    def run_network(self, request: NetworkRun) -> tuple[float, ...]:
+        """Run a library and return its samples, seconds."""

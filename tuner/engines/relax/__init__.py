@@ -1,0 +1,4 @@
+"""The engine for apache-tvm 0.27: Relax graphs, MetaSchedule search.
+
+Import :mod:`tuner.engines.relax.worker` in a worker process only: it imports TVM.
+"""

@@ -1,0 +1,39 @@
+"""Import TVM the quick way, once, for every module of this engine.
+
+TVM's ``s_tir.tensor_intrin`` package imports the intrinsics of every backend,
+up to 20 s of parsing CUDA and ROCm templates, and the tuning context imports
+that package. A bare package of the same name with the same ``__path__``, put in
+place first, lets each target import only its own.
+"""
+
+import importlib
+import logging
+import sys
+import types
+from pathlib import Path
+
+import tvm
+import tvm.s_tir
+
+_PACKAGE = "tvm.s_tir.tensor_intrin"
+_INTRINSICS = {"llvm": {"x86_64": "x86", "aarch64": "arm_cpu"}, "cuda": {"": "cuda"}}
+
+
+def _install_bare_package() -> None:
+    if _PACKAGE in sys.modules:
+        return
+    package = types.ModuleType(_PACKAGE)
+    package.__path__ = [str(Path(tvm.s_tir.__file__).parent / "tensor_intrin")]
+    sys.modules[_PACKAGE] = package
+    tvm.s_tir.tensor_intrin = package
+
+
+def load_intrinsics(kind: str, machine: str = "") -> None:
+    """Import the tensor intrinsics that schedules of one target kind may name."""
+    module = _INTRINSICS.get(kind, {}).get(machine)
+    if module:
+        importlib.import_module(f"{_PACKAGE}.{module}")
+
+
+_install_bare_package()
+logging.getLogger("tvm").setLevel(logging.ERROR)

@@ -1,0 +1,75 @@
+"""Split a network into weighted tasks."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from tuner.engines.base import ExtractedTask, Extraction, ModelFile
+from tuner.engines.relax import workloads
+from tuner.engines.relax.lower import lower
+from tuner.engines.relax.targets import make_target
+
+
+@dataclass
+class Subgraph:
+    """One distinct workload of a lowered network and the kernels that are it."""
+
+    workload: str
+    module: tvm.IRModule
+    functions: list[str]
+    n_calls: int
+
+    @property
+    def name(self) -> str:
+        """What it computes and the shape of its output, for people."""
+        *_, output = self.module["main"].params
+        shape = "x".join(str(int(dim)) for dim in output.shape)
+        return f"{workloads.title(self.functions[0])}[{shape}]"
+
+
+def extract(model: ModelFile, target: str) -> Extraction:
+    """Split a network into weighted tasks; see :class:`Engine`."""
+    network = lower(model, make_target(target))
+    subgraphs = find_subgraphs(network.module)
+    tasks = tuple(
+        ExtractedTask(
+            workload=subgraph.workload,
+            name=subgraph.name,
+            ir=workloads.dump(subgraph.module),
+            weight=subgraph.n_calls,
+            flop=workloads.flop_of(subgraph.module),
+        )
+        for subgraph in subgraphs
+    )
+    return Extraction(tasks, sum(task.weight for task in tasks), network.notes)
+
+
+def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:
+    """Group the kernels that ``main`` calls by workload, in order of first call.
+
+    A kernel that only reshapes is no subgraph: the build turns it into a view.
+    """
+    found: dict[str, Subgraph] = {}
+    for name, n_calls in _kernel_calls(module).items():
+        function = module[name]
+        if relax.analysis.has_reshape_pattern(function):
+            continue
+        workload_module = workloads.as_workload(function)
+        workload = workloads.hash_of(workload_module)
+        subgraph = found.setdefault(workload, Subgraph(workload, workload_module, [], 0))
+        subgraph.functions.append(name)
+        subgraph.n_calls += n_calls
+    return list(found.values())
+
+
+def _kernel_calls(module: tvm.IRModule) -> Counter[str]:
+    calls: Counter[str] = Counter()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == "relax.call_tir":
+            calls[str(expr.args[0].name_hint)] += 1
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    return calls

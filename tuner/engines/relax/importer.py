@@ -1,0 +1,56 @@
+"""Cleaned models to Relax modules whose parameters are constants."""
+
+import warnings
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from tuner.engines.base import ModelFile
+from tuner.errors import ModelError
+
+
+def import_model(model: ModelFile) -> tvm.IRModule:
+    """Import a cleaned model.
+
+    Raises:
+        ModelError: If it uses something the importer does not support; named.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if model.format == "onnx":
+            return _import_onnx(model)
+        return _import_torch(model)
+
+
+def _import_onnx(model: ModelFile) -> tvm.IRModule:
+    import onnx
+    from tvm.relax.frontend.onnx import from_onnx
+
+    proto = onnx.load_from_string(Path(model.path).read_bytes())
+    try:
+        module = from_onnx(proto, keep_params_in_input=False)
+    except Exception as error:  # the importer raises whatever its operators raise
+        raise ModelError(f"cannot import the model: {_reason(error)}") from error
+    return module
+
+
+def _import_torch(model: ModelFile) -> tvm.IRModule:
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        module = from_exported_program(torch.export.load(model.path), keep_params_as_input=True)
+    except Exception as error:  # likewise
+        raise ModelError(f"cannot import the model: {_reason(error)}") from error
+    module, params = relax.frontend.detach_params(module)
+    names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
+    bound = dict(zip(names, params["main"], strict=True))
+    return relax.transform.BindParams("main", bound)(module)
+
+
+def _reason(error: Exception) -> str:
+    """The line of a TVM error that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    unsupported = [line for line in lines if "not supported" in line or "not implemented" in line]
+    return (unsupported or lines or [type(error).__name__])[-1]

@@ -1,0 +1,87 @@
+"""The pass pipeline from an imported model to fused, unscheduled kernels."""
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.target import Target
+
+from tuner.engines.base import ModelFile
+from tuner.engines.relax.fold import fold_constants
+from tuner.engines.relax.importer import import_model
+
+# Bump when a change here changes the workloads of a network: extractions are cached by it.
+PIPELINE_VERSION = 1
+
+_NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+_NDHWC = {"relax.nn.conv3d": ["NDHWC", "ODHWI"]}
+
+
+@dataclass(frozen=True)
+class LoweredNetwork:
+    """A module whose ``main`` calls one fused kernel per subgraph, and what was done to it."""
+
+    module: tvm.IRModule
+    notes: tuple[str, ...]
+
+
+def lower(model: ModelFile, target: Target) -> LoweredNetwork:
+    """Import, clean, lay out and fuse a model.
+
+    Raises:
+        ModelError: If the importer does not support it.
+    """
+    transform = relax.transform
+    module = _sequence(
+        import_model(model),
+        transform.FoldBatchnormToConv2D(),
+        transform.DecomposeOpsForInference(),
+        transform.CanonicalizeBindings(),
+    )
+    module, notes = _channels_last(fold_constants(module))
+    with target:
+        module = _sequence(
+            fold_constants(module),
+            transform.FoldConstant(),
+            transform.LegalizeOps(),
+            transform.AnnotateTIROpPattern(),
+            transform.FoldConstant(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+        )
+        if str(target.kind.name) == "llvm":
+            # Lets the search choose how weights are packed; the build packs them the same way.
+            module = transform.AttachAttrLayoutFreeBuffers()(module)
+    return LoweredNetwork(module, notes)
+
+
+def _channels_last(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """Lay convolutions out channels last where the graph allows it, else say why not."""
+    notes = []
+    for layouts in (_NHWC, _NDHWC):
+        (op,) = layouts
+        if not _calls(module, op):
+            continue
+        try:
+            module = _sequence(
+                module, relax.transform.ConvertLayout(layouts), relax.transform.Normalize()
+            )
+        except Exception as error:  # TVM raises what its layout inference raises
+            reason = str(error).strip().splitlines()[-1]
+            notes.append(f"{op.removeprefix('relax.nn.')} kept in its layout: {reason}")
+    return module, tuple(notes)
+
+
+def _calls(module: tvm.IRModule, op: str) -> bool:
+    found = []
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == op:
+            found.append(expr)
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    return bool(found)
+
+
+def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:
+    return tvm.transform.Sequential(passes)(module)

@@ -1,0 +1,185 @@
+"""One round of TVM's evolutionary search as a pure function of what was measured.
+
+The strategy keeps one thing between rounds that no database holds: the set of
+programs already measured. Here every round starts a fresh strategy on the
+records, asks it for as many candidates more as were measured, and drops those
+whose program is known; single-threaded, because TVM hands work to threads in
+the order they become free and each has a random state of its own.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext, postproc
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.cost_model import PyCostModel
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
+from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+from tvm.ir.utils import derived_object
+from tvm.target import Target
+
+from tuner import cost_models
+from tuner.cost_models import features as feature_blobs
+from tuner.engines.base import Candidate, Measured, SearchRequest
+from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.targets import make_target
+from tuner.errors import WorkError
+
+# Share of the population seeded from records, of the picks drawn at random (MetaSchedule's).
+_MEASURED_RATIO = 0.2
+_EPS_GREEDY = 0.05
+
+
+def propose(request: SearchRequest) -> list[Candidate]:
+    """Search one task; see :class:`Engine`."""
+    target = make_target(request.target)
+    module = workloads.load(request.ir)
+    context = _context(module, target, request)
+    model = _SearchModel(cost_models.load(request.cost_model))
+    known = {measured.module_hash for measured in request.measured}
+    context.pre_tuning(
+        max_trials=2**30,
+        num_trials_per_iter=request.n_candidates + len(known),
+        design_spaces=_design_space(request.ir, request.target),
+        database=_database(module, target, request),
+        cost_model=model,
+    )
+    picked = context.generate_measure_candidates() or []
+    fresh = _fresh(list(picked), known)
+    return _candidates(context, _mix(fresh, request.n_candidates), model)
+
+
+def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> TuneContext:
+    return TuneContext(
+        mod=module,
+        target=target,
+        space_generator=PostOrderApply(postprocs=_search_postprocs(target)),
+        search_strategy=EvolutionarySearch(
+            population_size=request.population,
+            init_measured_ratio=_MEASURED_RATIO,
+            init_min_unmeasured=min(50, request.population // 2),
+            genetic_num_iters=request.n_generations,
+            eps_greedy=_EPS_GREEDY,
+        ),
+        num_threads=1,
+        rand_state=request.seed,
+    )
+
+
+def _search_postprocs(target: Target) -> Any:
+    """Leave weight packing out of the search: it costs a third of it and decides nothing."""
+    if str(target.kind.name) != "llvm":
+        return "from-target"
+    return [
+        postproc.DisallowDynamicLoop(),
+        postproc.RewriteParallelVectorizeUnroll(),
+        postproc.RewriteReductionBlock(),
+        postproc.RewriteTensorize(),
+    ]
+
+
+@lru_cache(maxsize=64)
+def _design_space(ir: bytes, spec: str) -> list[Schedule]:
+    target = make_target(spec)
+    context = TuneContext(
+        mod=workloads.load(ir),
+        target=target,
+        space_generator=PostOrderApply(postprocs=_search_postprocs(target)),
+        num_threads=1,
+        rand_state=1,
+    )
+    return list(context.generate_design_space())
+
+
+def _database(module: tvm.IRModule, target: Target, request: SearchRequest) -> MemoryDatabase:
+    """A database of the fastest records, as many as the search seeds its population with."""
+    database = MemoryDatabase()
+    workload = database.commit_workload(module)
+    for measured in _fastest(request.measured, int(request.population * _MEASURED_RATIO)):
+        try:
+            trace = traces.replay(module, measured.trace).trace
+        except WorkError:
+            continue  # a record of another version still counts as measured, but seeds nothing
+        database.commit_tuning_record(
+            TuningRecord(trace, workload, [measured.latency], target, ArgInfo.from_entry_func(module))
+        )
+    return database
+
+
+def _fastest(measured: tuple[Measured, ...], n: int) -> list[Measured]:
+    ran = [record for record in measured if record.latency is not None]
+    return sorted(ran, key=lambda record: (record.latency, record.module_hash))[:n]
+
+
+def _fresh(picked: list[MeasureCandidate], known: set[str]) -> list[MeasureCandidate]:
+    seen = set(known)
+    fresh = []
+    for candidate in picked:
+        module_hash = workloads.hash_of(candidate.sch.mod)
+        if module_hash not in seen:
+            seen.add(module_hash)
+            fresh.append(candidate)
+    return fresh
+
+
+def _mix(fresh: list[MeasureCandidate], n: int) -> list[MeasureCandidate]:
+    """Take the best expected from the front and the random share from the back."""
+    if len(fresh) <= n:
+        return fresh
+    n_random = int(n * _EPS_GREEDY)
+    return fresh[: n - n_random] + fresh[len(fresh) - n_random :]
+
+
+def _candidates(
+    context: TuneContext, picked: list[MeasureCandidate], model: "_SearchModel"
+) -> list[Candidate]:
+    if not picked:
+        return []
+    extracted = _extract_features(context, picked)
+    scores = model.model.predict(extracted)
+    return [
+        Candidate(
+            trace=traces.dump(candidate.sch.trace),
+            module_hash=workloads.hash_of(candidate.sch.mod),
+            features=feature_blobs.pack(features),
+            score=float(score),
+        )
+        for candidate, features, score in zip(picked, extracted, scores, strict=True)
+    ]
+
+
+def _extract_features(
+    context: TuneContext, candidates: list[MeasureCandidate]
+) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+    extracted = PerStoreFeature().extract_from(context, candidates)
+    return [array.numpy().astype(np.float32) for array in extracted]
+
+
+@derived_object
+class _SearchModel(PyCostModel):
+    """Lets TVM's search ask a cost model of ours."""
+
+    def __init__(self, model: cost_models.CostModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def load(self, path: str) -> None:
+        """Not called: models come as bytes."""
+
+    def save(self, path: str) -> None:
+        """Not called: models go as bytes."""
+
+    def update(self, context: Any, candidates: Any, results: Any) -> None:
+        """Not called: the coordinator decides when a model is trained."""
+
+    def predict(
+        self, context: TuneContext, candidates: list[MeasureCandidate]
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Score candidates, shape (n_candidates,), higher is better."""
+        return self.model.predict(_extract_features(context, candidates))

@@ -1,0 +1,136 @@
+"""Run artifacts: compare their output, then time them."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+
+from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.relax import build as artifacts
+from tuner.engines.relax import inputs
+
+# A candidate this many times slower than the best is timed with single runs: it cannot win.
+_HOPELESS = 3.0
+
+
+@dataclass
+class Kernel:
+    """A loaded artifact with its arguments on the device."""
+
+    module: tvm.runtime.Module
+    device: Any
+    arguments: list[Any]
+    output: Any
+    n_terms: float
+
+    def time(self, settings: EvaluatorSettings, *, brief: bool) -> tuple[float, ...]:
+        """Sample its run time, seconds."""
+        evaluator = self.module.time_evaluator(
+            artifacts.KERNEL,
+            self.device,
+            number=settings.number,
+            repeat=settings.repeat,
+            min_repeat_ms=0 if brief else settings.min_repeat_ms,
+            cooldown_interval_ms=settings.cooldown_ms,
+            f_preproc="cache_flush_cpu_non_first_arg" if settings.cache_flush else "",
+        )
+        return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
+
+    def call(self) -> np.ndarray[Any, Any]:
+        """Run once on a spoiled output buffer and return it."""
+        self.output.copyfrom(_spoiled(self.output))
+        self.module[artifacts.KERNEL](*self.arguments, self.output)
+        value: np.ndarray[Any, Any] = self.output.numpy()
+        return value
+
+
+def run(request: RunRequest) -> RunResult:
+    """Compare and time one artifact; see :class:`Engine`."""
+    try:
+        kernel = load_kernel(request.artifact, request.target)
+        wrong = _compare(kernel, request.reference)
+        if isinstance(wrong, RunResult):
+            return wrong
+        brief = kernel.time(_ONCE, brief=True)[0] > _HOPELESS * request.best_secs
+        return RunResult(kernel.time(request.evaluator, brief=brief), max_error=wrong)
+    except Exception as error:  # a candidate that raises is data
+        return RunResult(error_kind="run_error", error_text=_reason(error))
+
+
+def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
+    """Time artifacts in turns; see :class:`Engine`."""
+    kernels = [load_kernel(request.artifact, request.target) for request in requests]
+    samples: list[list[float]] = [[] for _ in kernels]
+    for kernel in kernels:
+        kernel.call()
+    for turn in range(n_turns):
+        order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
+        for i in order:
+            samples[i].extend(kernels[i].time(requests[i].evaluator, brief=False))
+    return [RunResult(tuple(secs)) for secs in samples]
+
+
+def reference(artifact: str, target: str, out: str) -> None:
+    """Keep the output of an unscheduled artifact; see :class:`Engine`."""
+    partial = Path(f"{out}.partial.npy")
+    np.save(partial, load_kernel(artifact, target).call())
+    partial.rename(out)
+
+
+def load_kernel(artifact: str, target: str) -> Kernel:
+    """Load an artifact and put seeded arguments, packed as it wants them, on its device."""
+    folder = Path(artifact)
+    description = json.loads((folder / artifacts.DESCRIPTION).read_text())
+    device = tvm.cuda() if json.loads(target)["kind"] == "cuda" else tvm.cpu()
+    module = tvm.runtime.load_module(str(folder / artifacts.LIBRARY))
+    *ins, out = description["arguments"]
+    drawn = inputs.make_arguments(tuple((tuple(a["shape"]), a["dtype"]) for a in ins))
+    arguments = [tvm.runtime.tensor(array, device) for array in drawn]
+    _pack(module, device, arguments, description["packed"])
+    output = tvm.runtime.empty(out["shape"], out["dtype"], device)
+    n_terms = description["flop"] / 2 / max(math.prod(out["shape"]), 1)
+    return Kernel(module, device, arguments, output, n_terms)
+
+
+_ONCE = EvaluatorSettings(min_repeat_ms=0)
+
+
+def _pack(module: Any, device: Any, arguments: list[Any], packed: list[dict[str, Any]]) -> None:
+    if not packed:
+        return
+    after = [tvm.runtime.empty(entry["shape"], entry["dtype"], device) for entry in packed]
+    module["pack"](*(arguments[entry["index"]] for entry in packed), *after)
+    for entry, tensor in zip(packed, after, strict=True):
+        arguments[entry["index"]] = tensor
+
+
+def _compare(kernel: Kernel, reference_file: str) -> float | RunResult:
+    """Return the error of the kernel's output, or the verdict that it is wrong."""
+    output = kernel.call()
+    if not reference_file:
+        return 0.0
+    expected = np.load(reference_file)
+    error = inputs.relative_error(output, expected)
+    allowed = inputs.tolerance(str(expected.dtype), kernel.n_terms)
+    if error <= allowed:
+        return error
+    return RunResult(
+        error_kind="wrong_result",
+        error_text=f"output is off by {error:.3g} of its range, {allowed:.3g} is allowed",
+        max_error=error if math.isfinite(error) else None,
+    )
+
+
+def _spoiled(output: Any) -> np.ndarray[Any, Any]:
+    """An output no kernel computes, so that one that writes nothing is found out."""
+    dtype = np.dtype(str(output.dtype))
+    fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
+    return np.full(tuple(output.shape), fill, dtype=dtype)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()[-2000:]}"

@@ -1,0 +1,166 @@
+"""Targets: what a user writes, resolved to canonical JSON and a device fingerprint."""
+
+import json
+import os
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.target import Target, codegen
+
+from tuner.engines.base import TargetInfo
+from tuner.engines.relax import boot
+from tuner.errors import TargetError
+
+# Limits that candidate generation needs and that a machine without the GPU cannot ask for;
+# the same on every NVIDIA GPU from sm_70 on (CUDA C Programming Guide, "Technical Specifications").
+_CUDA_LIMITS = {
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+    "max_num_threads": 1024,
+    "registers_per_block": 65536,
+}
+
+
+def describe_target(spec: str) -> TargetInfo:
+    """Resolve ``llvm``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
+    target = _parse(spec.strip())
+    kind = str(target.kind.name)
+    if kind not in ("llvm", "cuda"):
+        raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
+    return TargetInfo(_canonical(target), kind, _device(target, kind), _problem(target, kind))
+
+
+@lru_cache(maxsize=8)
+def make_target(spec: str) -> Target:
+    """Build the TVM target of a canonical spec, with its tensor intrinsics loaded."""
+    target = Target(json.loads(spec))
+    boot.load_intrinsics(str(target.kind.name), _machine(target))
+    return target
+
+
+def _parse(spec: str) -> Target:
+    try:
+        if spec == "llvm":
+            return Target(_host_cpu())
+        if spec == "cuda":
+            raise TargetError(
+                "no CUDA device was found on this machine; name one, for example cuda:sm_90"
+            )
+        if spec.startswith("cuda:"):
+            return Target({"kind": "cuda", "arch": spec.removeprefix("cuda:"), **_CUDA_LIMITS})
+        return _with_cores(Target(json.loads(spec) if spec.startswith("{") else spec))
+    except json.JSONDecodeError as error:
+        raise TargetError(f"target is not valid JSON: {error}") from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise TargetError(
+            f"unknown target {spec!r}: {reason}; use llvm, cuda:sm_90, a TVM tag or JSON"
+        ) from error
+
+
+def _with_cores(target: Target) -> Target:
+    """Give a CPU target the core count that parallel schedules need."""
+    if str(target.kind.name) != "llvm" or "num-cores" in target.attrs:
+        return target
+    return Target({**json.loads(_canonical(target)), "num-cores": _n_cores()})
+
+
+def _host_cpu() -> dict[str, Any]:
+    return {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": _n_cores()}
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _canonical(target: Target) -> str:
+    exported = _plain(target.export())
+    exported.pop("tag", None)
+    return json.dumps(exported, sort_keys=True, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """Turn TVM's containers into Python's."""
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (bool, int, float)):
+        return value
+    return [_plain(item) for item in value]
+
+
+def _device(target: Target, kind: str) -> dict[str, Any]:
+    versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
+    if kind == "cuda":
+        return {"name": str(target.attrs.get("arch", "cuda")), **versions}
+    return {"name": _cpu_name(), "n_cores": _n_cores(), **versions}
+
+
+def _cpu_name() -> str:
+    """Name the CPU by what its makers printed on it: model, family and stepping."""
+    wanted = ("model name", "cpu family", "model", "stepping")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    fields = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+    named = [fields[key] for key in wanted if key in fields]
+    return " / ".join(named) or platform.machine()
+
+
+def _machine(target: Target) -> str:
+    if str(target.kind.name) != "llvm":
+        return ""
+    triple = str(target.attrs.get("mtriple", "")) or str(codegen.llvm_get_system_triple())
+    return triple.split("-", 1)[0]
+
+
+def _problem(target: Target, kind: str) -> str:
+    if kind == "cuda":
+        return "" if tvm.cuda().exist else "this machine has no CUDA device"
+    host = Target(_host_cpu())
+    if _machine(target) != _machine(host):
+        return f"it is code for {_machine(target)}, this machine is {_machine(host)}"
+    mcpu = str(target.attrs.get("mcpu", "generic"))
+    if not codegen.llvm_is_valid_cpu(mcpu, str(codegen.llvm_get_system_triple())):
+        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
+    missing = sorted(_features(target) - _host_flags())
+    if missing:
+        return f"this CPU lacks {', '.join(missing)}, which {mcpu} has"
+    return ""
+
+
+# Instruction sets that generated code uses, by LLVM's name and the kernel's.
+_VECTOR_SETS = {
+    "avx": "avx",
+    "avx2": "avx2",
+    "fma": "fma",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+}
+
+
+def _features(target: Target) -> set[str]:
+    available = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    return {name for name in _VECTOR_SETS if name in available}
+
+
+def _host_flags() -> set[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return set(_VECTOR_SETS)
+    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
+    if not flags:
+        return set(_VECTOR_SETS)
+    return {name for name, flag in _VECTOR_SETS.items() if flag in flags}

@@ -1,0 +1,85 @@
+"""Traces as JSON, and schedules as traces replayed on a workload.
+
+A stored trace holds the decisions only. The post-processors of the target
+(parallelise, vectorise, unroll, decompose the reduction, pack the weights) are
+run again on every replay: they are a function of the decisions, and without
+them a trace is a third as long.
+"""
+
+import json
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+from tvm.s_tir.schedule import Trace
+from tvm.target import Target
+
+from tuner.errors import WorkError
+
+
+def dump(trace: Trace) -> str:
+    """Serialise the decisions of a trace."""
+    return json.dumps(_plain(trace.as_json(remove_postproc=True)), separators=(",", ":"))
+
+
+def replay(module: tvm.IRModule, trace: str) -> Schedule:
+    """Apply the decisions of a trace to a workload, without post-processing.
+
+    Raises:
+        WorkError: If the trace does not belong to this workload or is damaged.
+    """
+    schedule = Schedule(module)
+    try:
+        Trace.apply_json_to_schedule(_boxed(json.loads(trace)), schedule)
+    except (ValueError, TypeError, RuntimeError, IndexError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise WorkError(f"the trace cannot be replayed: {reason}") from error
+    return schedule
+
+
+def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRModule:
+    """Replay a trace and post-process it; an empty trace returns the workload as it is.
+
+    Raises:
+        WorkError: If it cannot be replayed or a post-processor rejects it.
+    """
+    if not trace:
+        return module
+    schedule = replay(module, trace)
+    context = TuneContext(
+        mod=module, target=target, space_generator=PostOrderApply(), num_threads=1, rand_state=1
+    )
+    schedule.enter_postproc()
+    for processor in context.space_generator.postprocs:
+        if not processor.apply(schedule):
+            raise WorkError(f"{type(processor).__name__} rejected the schedule")
+    return schedule.mod
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, tvm.tirx.IntImm):
+        return int(value.value)
+    if isinstance(value, tvm.tirx.FloatImm):
+        return float(value.value)
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value]
+
+
+def _boxed(value: Any) -> Any:
+    """Box numbers as the trace reader of TVM expects them."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return tvm.tirx.IntImm("int32", value)
+    if isinstance(value, float):
+        return tvm.tirx.FloatImm("float64", value)
+    if isinstance(value, dict):
+        return {key: _boxed(item) for key, item in value.items()}
+    return [_boxed(item) for item in value]

@@ -1,0 +1,43 @@
+"""Workloads: one fused kernel as a module of its own, its hash, its bytes, its name."""
+
+import re
+import zlib
+
+import tvm
+import tvm_ffi
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.tirx import PrimFunc
+
+Module = tvm.IRModule
+
+
+def as_workload(function: PrimFunc) -> Module:
+    """Wrap a kernel so that equal subgraphs of different networks become equal modules."""
+    bare = function.without_attr("global_symbol").with_attr("global_symbol", "main")
+    return tvm.IRModule({"main": bare.with_attr("tirx.noalias", True)})
+
+
+def hash_of(module: Module) -> str:
+    """Return the structural hash, 16 hexadecimal digits; names of variables do not count."""
+    return f"{tvm_ffi.structural_hash(module) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def dump(module: Module) -> bytes:
+    """Serialise a module: TVM's JSON graph, zlib."""
+    return zlib.compress(tvm.ir.save_json(module).encode(), 9)
+
+
+def load(ir: bytes) -> Module:
+    """Read back what :func:`dump` wrote."""
+    return tvm.ir.load_json(zlib.decompress(ir).decode())
+
+
+def flop_of(module: Module) -> float:
+    """Floating-point operations of one run, as TVM counts them."""
+    return float(estimate_tir_flops(module))
+
+
+def title(function_name: str) -> str:
+    """Strip what makes kernel names unique in one network: counters and the fusion prefix."""
+    words = function_name.removeprefix("fused_").split("_")
+    return "_".join(re.sub(r"(?<=[a-z])(\dd)?\d*$", r"\1", word) for word in words if word)

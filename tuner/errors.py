@@ -1,0 +1,46 @@
+"""The errors a user of the tuner can meet.
+
+TunerError
+├── RequestError      the request was wrong: exit status 2
+│   ├── ModelError    a model cannot be read or is not supported
+│   └── TargetError   a target is unknown or not usable here
+└── WorkError         the request was right, the work failed: exit status 1
+    └── WorkerLost    a worker process died while it held our call
+"""
+
+
+class TunerError(Exception):
+    """Base of everything this package raises on purpose."""
+
+    exit_code = 1
+
+
+class RequestError(TunerError):
+    """The caller asked for something that cannot be done; nothing was changed."""
+
+    exit_code = 2
+
+
+class ModelError(RequestError):
+    """A model file is missing, damaged, or uses something that is not supported."""
+
+
+class TargetError(RequestError):
+    """A target is unknown, malformed, or this machine cannot serve it."""
+
+
+class WorkError(TunerError):
+    """The work failed although the request was right."""
+
+
+class WorkerLost(WorkError):
+    """A worker process died (killed, crashed, out of memory) while it held a call.
+
+    Attributes:
+        crashed: Whether it died of its own fault (a segmentation fault, say) and not because
+            somebody killed it; the same call would kill the next worker too.
+    """
+
+    def __init__(self, message: str, *, crashed: bool) -> None:
+        super().__init__(message)
+        self.crashed = crashed

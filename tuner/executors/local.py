@@ -1,0 +1,144 @@
+"""Worker processes on this machine that start once, stay warm and are replaced when lost.
+
+A call names a function; the worker imports its module, so the coordinator never
+does. Workers write what they print to a log file, ignore Ctrl-C (the coordinator
+decides what to do about it) and die with the process that started them.
+"""
+
+import ctypes
+import importlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as CallTimeout
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pebble import ProcessExpired, ProcessPool
+
+from tuner.errors import WorkerLost
+
+__all__ = ["CallTimeout", "Pool", "WorkerSettings", "result_of"]
+
+_PR_SET_PDEATHSIG = 1
+# Signals that a process earns by what it executes.
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """How the processes of one pool are set up.
+
+    Attributes:
+        n_workers: Processes.
+        log: File that takes what they print.
+        environ: Environment variables to set, before anything is imported.
+        max_calls: Replace a worker after so many calls; 0 keeps it.
+    """
+
+    n_workers: int
+    log: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    max_calls: int = 0
+
+
+class Pool:
+    """A pool of worker processes."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        settings.log.parent.mkdir(parents=True, exist_ok=True)
+        self._pool = ProcessPool(
+            max_workers=settings.n_workers,
+            max_tasks=settings.max_calls,
+            initializer=_set_up,
+            initargs=(str(settings.log), dict(settings.environ), os.getpid()),
+            context=multiprocessing.get_context("spawn"),
+        )
+        self.n_workers = settings.n_workers
+
+    def submit(
+        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
+    ) -> "Future[Any]":
+        """Call ``module.function(*args)`` in a worker.
+
+        The time-out counts from when a worker takes the call; a worker that exceeds it
+        is killed and replaced. See :func:`result_of` for what the future raises.
+        """
+        future: Future[Any] = self._pool.schedule(
+            _invoke, args=(module, function, args), timeout=timeout_secs
+        )
+        return future
+
+    def call(
+        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
+    ) -> Any:
+        """Submit and wait; raises as :func:`result_of`."""
+        return result_of(self.submit(module, function, *args, timeout_secs=timeout_secs))
+
+    def close(self) -> None:
+        """Kill the workers; calls in flight are lost."""
+        self._pool.stop()
+        self._pool.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def result_of(future: "Future[Any]") -> Any:
+    """Wait for a call.
+
+    Raises:
+        CallTimeout: If it took longer than its time-out.
+        WorkerLost: If its worker died.
+        Exception: Whatever the function raised.
+    """
+    try:
+        return future.result()
+    except ProcessExpired as error:
+        crashed = error.exitcode is not None and -error.exitcode in _CRASHES
+        raise WorkerLost(_obituary(error.exitcode), crashed=crashed) from error
+
+
+def _obituary(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        try:
+            return f"the worker was killed by {signal.Signals(-exit_code).name}"
+        except ValueError:
+            return f"the worker was killed by signal {-exit_code}"
+    return f"the worker exited with status {exit_code}"
+
+
+def _set_up(log: str, environ: dict[str, str], parent: int) -> None:
+    os.environ.update(environ)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent(parent)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Ask Linux to kill this process when its parent dies; without it, kill -9 leaves orphans."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _invoke(module: str, function: str, args: tuple[Any, ...]) -> Any:
+    return getattr(importlib.import_module(module), function)(*args)

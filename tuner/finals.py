@@ -1,0 +1,57 @@
+"""The final: the fastest candidates of each task that matters, timed again in turns.
+
+A best of many noisy samples is too good by the luck of one. The few fastest
+records of a task are measured side by side at the end, so that the winner and
+its latency are what a fair race says, not what its lucky moment said.
+"""
+
+from collections.abc import Callable
+from statistics import median
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import bests, tasks
+from records.models import BestRecord, MeasureRecord
+from tuner.measuring import Measurer, Subject
+from tuner.overview import Overview, TaskRow
+
+_N_FINALISTS = 3
+_N_TURNS = 5
+# Only candidates this close to the fastest can win, only tasks this heavy matter.
+_WITHIN = 1.10
+_MIN_SHARE = 0.002
+
+
+def confirm(
+    sessions: sessionmaker[Session],
+    measurer: Measurer,
+    overview: Overview,
+    watcher: Callable[[TaskRow], None],
+) -> None:
+    """Measure the finalists of every task that matters and has no confirmed winner yet."""
+    for row in overview.rows:
+        if row.share < _MIN_SHARE:
+            continue
+        with sessions() as session:
+            finalists = _finalists(session, row.task_id)
+            subject = Subject(row.task_id, row.workload, tasks.workload_ir(session, row.task_id))
+        if not finalists:
+            continue
+        watcher(row)
+        results = measurer.compare(subject, [record.trace for record in finalists], _N_TURNS)
+        with sessions.begin() as session:
+            for record, result in zip(finalists, results, strict=True):
+                if result.run_secs is not None:
+                    bests.confirm(session, record.id, result.run_secs)
+            if any(result.run_secs is not None for result in results):
+                bests.choose_confirmed(session, row.task_id)
+
+
+def _finalists(session: Session, task_id: int) -> list[MeasureRecord]:
+    """Return who races; nobody where the winner of an earlier final still stands."""
+    best = session.get(BestRecord, task_id)
+    if best is None or best.confirmed:
+        return []
+    top = bests.top_records(session, task_id, _N_FINALISTS)
+    limit = _WITHIN * median(top[0].run_secs or [0.0])
+    return [record for record in top if record.latency is not None and record.latency <= limit]

@@ -1,0 +1,1 @@
+"""Compiled libraries on disk."""

@@ -1,0 +1,97 @@
+"""The compile cache: whole libraries by the hash of everything their bytes depend on."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import RequestError, WorkError
+from tuner.library import manifest
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """Hash what a library depends on: network, target, device, traces, versions."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Store:
+    """A directory of libraries, one a key; a half-written one never exists under its key."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def find(self, key: str) -> Path | None:
+        """Return the folder of a whole library; a damaged one is dropped."""
+        folder = self.root / key
+        if not folder.is_dir():
+            return None
+        try:
+            manifest.verify(folder, manifest.read(folder))
+        except RequestError:
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        return folder
+
+    def add(self, key: str, write: Callable[[Path], None]) -> Path:
+        """Let ``write`` fill a new folder and keep it under its key.
+
+        Raises:
+            WorkError: If it cannot be written; nothing is left behind.
+        """
+        return replace_folder(self.root / key, write)
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Fill a temporary folder beside ``folder``, then swap it in.
+
+    Whatever ``folder`` held stays until the new content is complete on disk.
+
+    Raises:
+        WorkError: If the disk is full or not writable; ``folder`` is as before.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise WorkError(f"cannot write {folder}: {error.strerror or error}") from error
+    try:
+        write(made)
+        _sync(made)
+        _swap(made, folder)
+    except OSError as error:
+        raise WorkError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def copy_into(source: Path) -> Callable[[Path], None]:
+    """Return a writer that copies a library; its checksums hold for the copy."""
+
+    def write(folder: Path) -> None:
+        for path in source.iterdir():
+            shutil.copy2(path, folder / path.name)
+
+    return write
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.iterdir():
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+def _swap(made: Path, folder: Path) -> None:
+    made.chmod(0o755)
+    if not folder.exists():
+        made.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    folder.rename(old / folder.name)
+    made.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,193 @@
+"""Build, verify and time candidates; whatever goes wrong with one is its result, not an error."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tuner.engines.base import (
+    BuildRequest,
+    BuildResult,
+    Candidate,
+    ErrorKind,
+    EvaluatorSettings,
+    RunRequest,
+    RunResult,
+)
+from tuner.errors import WorkError, WorkerLost
+from tuner.executors.local import CallTimeout, result_of
+from tuner.workers import Workers
+
+_REFERENCE_TIMEOUT_SECS = 300.0
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The task that is measured: id, workload hash, IR, and its best latency in seconds."""
+
+    task_id: int
+    workload: str
+    ir: bytes
+    best_secs: float = float("inf")
+
+
+class Measurer:
+    """Measures candidates of one target on this machine.
+
+    Builds run side by side in the builders; when they are all done, the candidates are
+    timed one after the other in the runner while nothing else of ours runs.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        target: str,
+        evaluator: EvaluatorSettings,
+        references: Path,
+        build_timeout_secs: float,
+    ) -> None:
+        self._workers = workers
+        self._target = target
+        self._evaluator = evaluator
+        self._references = references
+        self._build_timeout_secs = build_timeout_secs
+        self._scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
+
+    def measure(
+        self, subject: Subject, candidates: Sequence[Candidate]
+    ) -> Iterator[tuple[Candidate, RunResult]]:
+        """Yield each candidate with its result as soon as there is one, failed builds first."""
+        reference = self.reference(subject)
+        built = self._build_all(subject, [candidate.trace for candidate in candidates])
+        ready = []
+        for candidate, result in zip(candidates, built, strict=True):
+            if isinstance(result, RunResult):
+                yield candidate, result
+            else:
+                ready.append((candidate, result))
+        best_secs = subject.best_secs
+        for candidate, artifact in ready:
+            result = self._run(artifact, reference, best_secs)
+            shutil.rmtree(artifact, ignore_errors=True)
+            best_secs = min(best_secs, *(result.run_secs or (best_secs,)))
+            yield candidate, result
+
+    def compare(self, subject: Subject, traces: Sequence[str], n_turns: int) -> list[RunResult]:
+        """Time verified traces again, in turns; a trace that no longer builds is its error."""
+        built = self._build_all(subject, traces)
+        ready = [artifact for artifact in built if isinstance(artifact, str)]
+        if not ready:
+            return [result for result in built if isinstance(result, RunResult)]
+        requests = [RunRequest(path, self._target, "", self._evaluator) for path in ready]
+        timeout = self._evaluator.timeout_secs * len(ready)
+        try:
+            timed = iter(
+                self._workers.measure("run_interleaved", requests, n_turns, timeout_secs=timeout)
+            )
+        except (CallTimeout, WorkerLost) as error:
+            timed = iter([_failed("run_error", error)] * len(ready))
+        finally:
+            for artifact in ready:
+                shutil.rmtree(artifact, ignore_errors=True)
+        return [result if isinstance(result, RunResult) else next(timed) for result in built]
+
+    def reference(self, subject: Subject) -> str:
+        """Return the file with the expected output of a workload, computing it once.
+
+        Raises:
+            WorkError: If the unscheduled workload does not build or run.
+        """
+        kept = self._references / f"{subject.workload}.npy"
+        if kept.is_file():
+            return str(kept)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        (built,) = self._build_all(subject, [""])
+        if isinstance(built, RunResult):
+            raise WorkError(
+                f"workload {subject.workload} does not build unscheduled: {built.error_text}"
+            )
+        try:
+            self._workers.measure(
+                "reference", built, self._target, str(kept), timeout_secs=_REFERENCE_TIMEOUT_SECS
+            )
+        except CallTimeout as error:
+            raise WorkError(
+                f"workload {subject.workload} runs longer than {_REFERENCE_TIMEOUT_SECS:.0f} s "
+                "unscheduled, so its candidates cannot be verified"
+            ) from error
+        finally:
+            shutil.rmtree(built, ignore_errors=True)
+        return str(kept)
+
+    def close(self) -> None:
+        """Remove artifacts that are left."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _build_all(self, subject: Subject, traces: Sequence[str]) -> list[str | RunResult]:
+        """Build traces side by side; an artifact's folder, or the failure, for each."""
+        requests = [
+            BuildRequest(subject.ir, self._target, trace, tempfile.mkdtemp(dir=self._scratch))
+            for trace in traces
+        ]
+        futures = [self._submit_build(request) for request in requests]
+        return [self._built(*pair) for pair in zip(requests, futures, strict=True)]
+
+    def _submit_build(self, request: BuildRequest) -> "Future[Any]":
+        return self._workers.submit("build", request, timeout_secs=self._build_timeout_secs)
+
+    def _built(self, request: BuildRequest, future: "Future[Any]") -> str | RunResult:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                result: BuildResult = result_of(future)
+            except CallTimeout:
+                limit = f"building took longer than {self._build_timeout_secs:g} s"
+                return RunResult(error_kind="build_timeout", error_text=limit)
+            except WorkerLost as error:
+                if error.crashed:
+                    return _failed("build_error", error)
+                if attempt == _ATTEMPTS:
+                    return _failed("worker_lost", error)
+                future = self._submit_build(request)
+            else:
+                if result.error_text:
+                    return RunResult(error_kind="build_error", error_text=result.error_text)
+                return result.artifact
+        raise AssertionError("unreachable")
+
+    def _run(self, artifact: str, reference: str, best_secs: float) -> RunResult:
+        request = RunRequest(artifact, self._target, reference, self._evaluator, best_secs)
+        timeout = self._evaluator.timeout_secs
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                result: RunResult = self._workers.measure("run", request, timeout_secs=timeout)
+            except CallTimeout:
+                limit = f"running took longer than {timeout:g} s"
+                return RunResult(error_kind="run_timeout", error_text=limit)
+            except WorkerLost as error:
+                if error.crashed:
+                    return _failed("run_error", error)
+                if attempt == _ATTEMPTS:
+                    return _failed("worker_lost", error)
+            else:
+                return result
+        raise AssertionError("unreachable")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _failed(kind: ErrorKind, error: Exception) -> RunResult:
+    return RunResult(error_kind=kind, error_text=str(error))

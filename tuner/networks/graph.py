@@ -1,0 +1,61 @@
+"""Looks at an ONNX graph from the side: constants, uses, attributes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """Return an attribute's value as a Python object, or the default."""
+    for item in node.attribute:
+        if item.name == name:
+            return onnx.helper.get_attribute_value(item)
+    return default
+
+
+def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield every node of a graph and of the subgraphs of its If, Loop and Scan nodes."""
+    for node in graph.node:
+        yield node
+        for item in node.attribute:
+            for inner in (item.g, *item.graphs):
+                yield from nodes_within(inner)
+
+
+def count_uses(graph: onnx.GraphProto) -> Counter[str]:
+    """Count by name how often a value is read, as a graph output too."""
+    uses = Counter(output.name for output in graph.output)
+    for node in nodes_within(graph):
+        uses.update(node.input)
+    return uses
+
+
+def constant_readers(graph: onnx.GraphProto) -> dict[str, Callable[[], Array]]:
+    """Return a function for every initialiser and Constant node that makes its array.
+
+    Reading costs memory and time with large weights, so nothing is read until it is called.
+    """
+    readers: dict[str, Callable[[], Array]] = {}
+    for tensor in graph.initializer:
+        readers[tensor.name] = partial(numpy_helper.to_array, tensor)
+    for node in graph.node:
+        value = attribute(node, "value") if node.op_type == "Constant" else None
+        if value is not None:
+            readers[node.output[0]] = partial(numpy_helper.to_array, value)
+    return readers
+
+
+def drop_unused_constants(graph: onnx.GraphProto) -> None:
+    """Remove the initialisers that nothing reads."""
+    uses = count_uses(graph)
+    kept = [tensor for tensor in graph.initializer if uses[tensor.name]]
+    if len(kept) < len(graph.initializer):
+        del graph.initializer[:]
+        graph.initializer.extend(kept)

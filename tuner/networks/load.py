@@ -1,0 +1,113 @@
+"""Finds out what a model reference means and loads it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tuner.errors import ModelError
+from tuner.networks.base import Network
+
+_EXPECTED = "expected a .onnx or .pt2 file, or zoo:NAME"
+
+
+def load_network(
+    reference: str,
+    inputs: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    random_weights: int | None = None,
+) -> Network:
+    """Load a model and fix its shapes.
+
+    Args:
+        reference: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME?option=value&...``.
+        inputs: Shapes for inputs with dynamic dimensions, by input name.
+        random_weights: Seed; replaces the weights of an ONNX model by random ones.
+
+    Raises:
+        ModelError: If there is no such model, or it cannot be read or fixed; one line that says
+            what is wrong and what to do.
+    """
+    if random_weights is not None and random_weights < 0:
+        raise ModelError(f"the seed of random weights must be at least 0, got {random_weights}")
+    requested = dict(inputs or {})
+    if reference.startswith("zoo:"):
+        return _load_zoo(reference.removeprefix("zoo:"), requested, random_weights)
+    path = _existing_file(reference)
+    if path.suffix.lower() == ".onnx":
+        return _load_onnx(path, requested, random_weights)
+    if path.suffix.lower() == ".pt2":
+        from tuner.networks import torch
+
+        if random_weights is not None:
+            raise ModelError(f"{path}: random weights can be given to ONNX models only")
+        return torch.load(path, requested)
+    raise ModelError(f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}")
+
+
+def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read the value of ``--input``: ``NAME=1,3,224,224``; a name may itself hold ``=``.
+
+    Raises:
+        ModelError: If the text has another form, or a dimension is below 1.
+    """
+    name, equals, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split(","))
+    except ValueError:
+        shape = ()
+    if not (name and equals and shape):
+        raise ModelError(f"cannot read --input {text!r}: expected NAME=1,3,224,224")
+    if min(shape) < 1:
+        raise ModelError(f"--input {text}: every dimension must be at least 1")
+    return name, shape
+
+
+def _existing_file(reference: str) -> Path:
+    if not reference:
+        raise ModelError(f"no model was named: {_EXPECTED}")
+    path = Path(reference)
+    try:
+        if path.is_dir():
+            raise ModelError(f"{reference!r} is a directory: {_EXPECTED}")
+        if not path.exists():
+            raise ModelError(f"no such file: {reference!r}{_zoo_hint(reference)}")
+        if path.stat().st_size == 0:
+            raise ModelError(f"{reference!r} is empty: export or download the model again")
+    except OSError as error:
+        raise ModelError(f"cannot read {reference!r}: {error.strerror}") from error
+    return path
+
+
+def _zoo_hint(reference: str) -> str:
+    from tuner.networks.zoo import catalogue
+
+    return f"; did you mean zoo:{reference}?" if reference in catalogue.ENTRIES else ""
+
+
+def _load_onnx(path: Path, requested: dict[str, tuple[int, ...]], seed: int | None) -> Network:
+    from tuner.networks import onnx, onnx_file, weights
+
+    model = onnx_file.read(path)
+    notes: tuple[str, ...] = ()
+    if seed is not None:
+        model = weights.randomise_weights(model, seed)
+        notes = (f"weights replaced by random ones (seed {seed})",)
+    elif weights.is_degenerate(model):
+        notes = (
+            "weights are placeholders (constant); "
+            "pass --random-weights to make output checks meaningful",
+        )
+    return onnx.clean(model, requested, name=path.stem, notes=notes)
+
+
+def _load_zoo(query: str, requested: dict[str, tuple[int, ...]], seed: int | None) -> Network:
+    from tuner.networks import onnx, weights
+    from tuner.networks.zoo import catalogue
+
+    model = catalogue.build(query)
+    if requested:
+        raise ModelError(f"zoo:{query} takes no --input: set its shape with ?batch=N&image=N")
+    notes: tuple[str, ...] = ("zoo network with random weights",)
+    if seed is not None:
+        model = weights.randomise_weights(model, seed)
+        notes = (f"zoo network with random weights (seed {seed})",)
+    return onnx.clean(model, name=query, notes=notes)

@@ -1,0 +1,202 @@
+"""Cleans an ONNX model: fixed shapes, folded constants, nothing left that only training needs."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import onnx
+
+from tuner.errors import ModelError
+from tuner.networks.base import Network, TensorSpec, network_hash
+from tuner.networks.folding import fold_affine
+from tuner.networks.graph import drop_unused_constants, nodes_within
+from tuner.networks.onnx_file import check_size, first_line
+from tuner.networks.shapes import Dims, fix_shapes
+from tuner.networks.simplifying import simplify
+
+
+def clean(
+    model: onnx.ModelProto,
+    inputs: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    name: str = "network",
+    notes: tuple[str, ...] = (),
+) -> Network:
+    """Fix every shape of a model and simplify its graph; the outputs stay what they were.
+
+    Args:
+        model: Not changed.
+        inputs: Shapes for inputs with dynamic dimensions.
+        name: For people; not part of the hash.
+        notes: What was done before; this function's notes follow.
+
+    Returns:
+        The same network for the same model and shapes in any process: names of producers,
+        documentation and metadata are dropped, and the bytes are written in a fixed order.
+
+    Raises:
+        ModelError: If a shape cannot be fixed, the ONNX checker refuses the model, or the result
+            would pass the 2 GB protobuf limit.
+    """
+    model = _prepare(model)
+    declared = declared_inputs(model)
+    shapes = fix_shapes(declared, inputs or {})
+    _set_input_shapes(model, shapes)
+    _check(model)
+    fixed = [key for key in shapes if declared[key] != shapes[key]]
+    notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
+    declared_outputs = {} if fixed else _copy_outputs(model)
+    _forget_output_shapes(model)
+    before = _count_operators(model)
+    model, problem = simplify(model)
+    _restore_shapes(model, declared_outputs)
+    folded = fold_affine(model)
+    notes += (*problem, *_describe(before, _count_operators(model), folded))
+    specs = {info.name: _spec(info) for info in model.graph.input}
+    outputs = {info.name: _spec(info) for info in model.graph.output}
+    data = _serialise(model)
+    return Network(name, "onnx", data, network_hash(data, specs), specs, outputs, notes)
+
+
+def declared_inputs(model: onnx.ModelProto) -> dict[str, Dims]:
+    """Return the shape of every input that is not an initialiser, as the model declares it.
+
+    Raises:
+        ModelError: If an input is not a tensor of numbers.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return {info.name: _dims(info) for info in model.graph.input if info.name not in weights}
+
+
+def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model, with its functions inlined and its initialisers no longer inputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    if copy.functions:
+        copy = onnx.inliner.inline_local_functions(copy)
+    weights = {tensor.name for tensor in copy.graph.initializer}
+    kept = [info for info in copy.graph.input if info.name not in weights]
+    del copy.graph.input[:]
+    copy.graph.input.extend(kept)
+    # Before version 4 of the format every initialiser had to be an input.
+    copy.ir_version = max(copy.ir_version, 4)
+    return copy
+
+
+def _check(model: onnx.ModelProto) -> None:
+    check_size(model.ByteSize(), "the model")
+    try:
+        onnx.checker.check_model(model)
+    # The checker raises its own error, or the C++ binding's.
+    except Exception as error:
+        raise ModelError(f"the ONNX checker refuses the model: {first_line(error)}") from error
+
+
+def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Give every output a fixed shape again, by inference or, failing that, as declared."""
+    for info in model.graph.output:
+        for found in (info, declared.get(info.name)):
+            if found is not None and _is_fixed(_dims(found)):
+                info.CopyFrom(found)
+                break
+        else:
+            raise ModelError(
+                f"the shape of output {info.name!r} cannot be inferred from the inputs; "
+                f"operators without a known shape: {_unknown_operators(model)}"
+            )
+
+
+def _copy_outputs(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    copies = {}
+    for info in model.graph.output:
+        copies[info.name] = onnx.ValueInfoProto()
+        copies[info.name].CopyFrom(info)
+    return copies
+
+
+def _is_fixed(dims: Dims) -> bool:
+    return dims is not None and all(isinstance(dim, int) for dim in dims)
+
+
+def _unknown_operators(model: onnx.ModelProto) -> str:
+    custom = {
+        f"{n.domain}.{n.op_type}" for n in model.graph.node if n.domain not in ("", "ai.onnx")
+    }
+    return ", ".join(sorted(custom)) or "none (the shape depends on the data)"
+
+
+def _serialise(model: onnx.ModelProto) -> bytes:
+    """Write a model without anything that its computation does not need, in a fixed order."""
+    graph = model.graph
+    for message in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
+        message.ClearField("doc_string")
+        message.ClearField("metadata_props")
+    for text in ("producer_name", "producer_version", "domain", "model_version"):
+        model.ClearField(text)
+    graph.name = "network"
+    del graph.value_info[:]
+    used = {node.domain or "ai.onnx" for node in nodes_within(graph)}
+    opsets = sorted(
+        (item for item in model.opset_import if (item.domain or "ai.onnx") in used),
+        key=lambda item: str(item.domain),
+    )
+    copies = [onnx.helper.make_opsetid(item.domain, item.version) for item in opsets]
+    del model.opset_import[:]
+    model.opset_import.extend(copies)
+    drop_unused_constants(graph)
+    check_size(model.ByteSize(), "the simplified model")
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def _set_input_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    for info in model.graph.input:
+        shape = info.type.tensor_type.shape
+        del shape.dim[:]
+        for size in shapes[info.name]:
+            shape.dim.add().dim_value = size
+
+
+def _forget_output_shapes(model: onnx.ModelProto) -> None:
+    """Open the outputs' dimensions: declared ones go stale when inputs are fixed."""
+    for info in model.graph.output:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
+
+
+def _dims(info: onnx.ValueInfoProto) -> Dims:
+    _dtype(info)
+    if not info.type.tensor_type.HasField("shape"):
+        return None
+    # Exporters write 0 or -1 for a dimension they do not know.
+    return tuple(
+        dim.dim_value if dim.dim_value > 0 else dim.dim_param or "?"
+        for dim in info.type.tensor_type.shape.dim
+    )
+
+
+def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
+    return TensorSpec(tuple(int(dim) for dim in _dims(info) or ()), _dtype(info))
+
+
+def _dtype(info: onnx.ValueInfoProto) -> str:
+    kind = info.type.WhichOneof("value")
+    code = info.type.tensor_type.elem_type
+    if kind != "tensor_type" or code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        raise ModelError(f"{info.name!r} is not a tensor of numbers: export the model without it")
+    return str(onnx.helper.tensor_dtype_to_np_dtype(code))
+
+
+def _count_operators(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in nodes_within(model.graph))
+
+
+def _describe(before: Counter[str], after: Counter[str], folded: Counter[str]) -> tuple[str, ...]:
+    """Say in short sentences what became of the operators."""
+    n_norms = folded["BatchNormalization"]
+    counts = (
+        (n_norms, "folded {} batch norms into the layers before"),
+        (folded.total() - n_norms, "folded {} scales and shifts into the layers before"),
+        (before["Dropout"] - after["Dropout"], "removed {} dropouts"),
+    )
+    done = [text.format(n) for n, text in counts if n > 0]
+    return (*done, f"simplified {before.total()} operators to {after.total()}")

@@ -1,0 +1,97 @@
+"""Reads an ONNX file and its external data, and says plainly what is wrong with a bad one."""
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+
+from tuner.errors import ModelError
+
+#: A protobuf message cannot be larger.
+MAX_BYTES = 2**31 - 1
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """Read a model whole, weights kept beside the file included.
+
+    Raises:
+        ModelError: If the file is not an ONNX model, is damaged, lacks its external data, or
+            passes the 2 GB protobuf limit.
+    """
+    check_size(path.stat().st_size, str(path))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{str(path)!r} {_describe_bad(data)}") from error
+    if not model.graph.node or not model.opset_import:
+        raise ModelError(f"{str(path)!r} {_describe_bad(data)}")
+    _load_external(model, path)
+    return model
+
+
+def check_size(n_bytes: int, what: str) -> None:
+    """Raise ModelError if a model of this size cannot be one protobuf message."""
+    if n_bytes > MAX_BYTES:
+        raise ModelError(
+            f"{what} needs {n_bytes / 1e9:.1f} GB, and ONNX models above 2 GB (the protobuf limit) "
+            "are not supported: export it in float16 or in parts"
+        )
+
+
+def first_line(error: Exception, limit: int = 200) -> str:
+    """Return the first line of an error's text, for a message that must stay on one line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:limit]
+
+
+def _describe_bad(data: bytes) -> str:
+    head = data[:512]
+    if head.startswith(b"version https://git-lfs"):
+        return "is a Git LFS pointer, not the model: run git lfs pull"
+    if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
+        return "is a text file, not an ONNX model: pass the exported .onnx file"
+    return (
+        f"is not an ONNX model, or is cut off after {len(data)} bytes: export or download it again"
+    )
+
+
+def _load_external(model: onnx.ModelProto, path: Path) -> None:
+    tensors = [tensor for tensor in model.graph.initializer if uses_external_data(tensor)]
+    try:
+        n_bytes = sum(_check_external(tensor, path) for tensor in tensors)
+        check_size(path.stat().st_size + n_bytes, str(path))
+        load_external_data_for_model(model, str(path.parent))
+    except ModelError:
+        raise
+    # onnx raises its own, protobuf's and the system's errors here, by version.
+    except Exception as error:
+        raise ModelError(
+            f"cannot read the external data of {str(path)!r}: {first_line(error)}"
+        ) from error
+
+
+def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
+    """Return how many bytes a tensor takes of its file; raise ModelError if they are not there."""
+    entry = {item.key: item.value for item in tensor.external_data}
+    location = entry.get("location", "")
+    beside = path.parent / location
+    if not beside.is_file():
+        raise ModelError(
+            f"{str(path)!r} keeps weights in {location!r}, which is missing: "
+            "put that file in the same directory"
+        )
+    size = beside.stat().st_size
+    start = int(entry.get("offset", 0))
+    length = int(entry.get("length", size - start))
+    if start + length > size:
+        raise ModelError(
+            f"{str(beside)!r} is cut off: {path.name!r} needs {start + length} bytes of it, "
+            f"it has {size}; export or download it again"
+        )
+    return length

@@ -1,0 +1,98 @@
+"""Runs onnxslim and shape inference, without the weights that neither needs to see."""
+
+import contextlib
+import io
+import math
+
+import onnx
+
+from tuner.networks.graph import nodes_within
+from tuner.networks.onnx_file import first_line
+from tuner.networks.weights import is_degenerate
+
+#: onnxslim's own fusions that folding.py replaces; its docstring says why.
+_REPLACED_FUSIONS = [
+    f"Fusion{layer}{step}" for layer in ("Conv", "ConvTranspose") for step in ("BN", "Mul", "Add")
+]
+_LARGE = 1 << 16
+
+
+def simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Fold constants, remove what does nothing, and infer the shape of every value.
+
+    Args:
+        model: Valid, with fixed input shapes; is used up.
+
+    Returns:
+        The new model, with ``value_info`` and output shapes where they can be inferred, and a note
+        if onnxslim failed and the graph is as it was.
+    """
+    # Equal placeholder weights make different layers look like one, and the network smaller.
+    skipped = ["subexpression_elimination", "weight_tying"] if is_degenerate(model) else None
+    weights = _detach(model)
+    model = _infer_shapes(model)
+    model, notes = _slim(model, skipped)
+    for info in model.graph.output:
+        for dim in info.type.tensor_type.shape.dim:
+            dim.Clear()
+    model = _infer_shapes(model)
+    _attach(model, weights)
+    return model, notes
+
+
+def _slim(
+    model: onnx.ModelProto, skipped: list[str] | None
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    import onnxslim
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            slimmed = onnxslim.slim(
+                copy, skip_fusion_patterns=_REPLACED_FUSIONS, skip_optimizations=skipped
+            )
+    # A graph rewriter meets models nobody tried before, and fails in any way.
+    except Exception as error:
+        return model, (f"onnxslim could not simplify the graph: {first_line(error)}",)
+    return slimmed, ()
+
+
+def _infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer shapes where it can be done; unknown operators leave theirs open."""
+    del model.graph.value_info[:]
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _detach(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Turn large weights into inputs and return them.
+
+    onnxslim writes and reads the whole model once an operator: VGG-19 takes 20 s with its weights.
+    Only weights that go straight into a layer are taken, for the others may fold.
+    """
+    graph = model.graph
+    straight: dict[str, bool] = {}
+    for node in nodes_within(graph):
+        for index, name in enumerate(node.input):
+            fits = index == 1 and node.op_type in {"Conv", "ConvTranspose", "Gemm"}
+            straight[name] = fits and straight.get(name, True)
+    taken = {
+        tensor.name: tensor
+        for tensor in graph.initializer
+        if math.prod(tensor.dims) >= _LARGE and straight.get(tensor.name)
+    }
+    kept = [tensor for tensor in graph.initializer if tensor.name not in taken]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+        for name, tensor in taken.items()
+    )
+    return taken
+
+
+def _attach(model: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> None:
+    inputs = [info for info in model.graph.input if info.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(weights.values())

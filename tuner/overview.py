@@ -1,0 +1,147 @@
+"""The task scheduler table of a job: what each task got, what it gave, and what it weighs."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from records import bests, measures, rounds
+from records.models import Job
+from records.rounds import RoundResult
+from records.tasks import WeightedTask
+from scheduler import budget as budgets
+from scheduler import estimate
+from scheduler.state import TaskTable, window_of
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One line of the table; latency in seconds of one call, inf before anything ran."""
+
+    task_id: int
+    workload: str
+    name: str
+    weight: int
+    flop: float
+    latency: float
+    n_trials: int
+    n_failed: int
+    share: float
+    exhausted: bool
+
+    @property
+    def gflops(self) -> float:
+        """Billions of floating-point operations a second; 0 before anything ran."""
+        return self.flop / self.latency / 1e9 if math.isfinite(self.latency) else 0.0
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A job as its records have it.
+
+    Attributes:
+        rows: One per task, in the network's order.
+        table: The same for the scheduler.
+        own: Trials this job paid for, per task.
+        others: Trials on the same tasks that it did not pay for.
+    """
+
+    rows: tuple[TaskRow, ...]
+    table: TaskTable
+    own: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def total_secs(self) -> float:
+        """Estimated latency of the network, seconds; inf while a task has no record."""
+        return sum(row.weight * row.latency for row in self.rows)
+
+    @property
+    def n_trials(self) -> int:
+        """Trials spent on these tasks, by whomever."""
+        return sum(row.n_trials for row in self.rows)
+
+    def spent_trials(self, budget: int | None) -> int:
+        """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`."""
+        if budget is None:
+            return sum(self.own)
+        return budgets.credited_trials(
+            np.array(self.own), np.array(self.others), budget, alive=self.table.alive
+        )
+
+
+def read_overview(
+    session: Session, tasks: Sequence[WeightedTask], job: Job | None, backward_window: int = 3
+) -> Overview:
+    """Read the table of a network's tasks; ``job`` tells whose trials are its own."""
+    task_ids = [task.task_id for task in tasks]
+    counts = measures.count_by_task(session, task_ids)
+    own = measures.own_trials(session, job.id) if job else {}
+    histories = rounds.history(session, task_ids)
+    best = bests.best_latencies(session, task_ids)
+    latencies = np.array([best.get(task_id, math.inf) for task_id in task_ids])
+    weights = np.array([task.weight for task in tasks])
+    shares = estimate.shares(weights, latencies)
+    table = _table(tasks, [histories[task_id] for task_id in task_ids], backward_window)
+    rows = tuple(
+        TaskRow(
+            task_id=task.task_id,
+            workload=task.workload_hash,
+            name=task.name,
+            weight=task.weight,
+            flop=task.flop,
+            latency=float(latencies[i]),
+            n_trials=counts[task.task_id].n_trials,
+            n_failed=counts[task.task_id].n_failed,
+            share=float(shares[i]),
+            exhausted=not bool(table.alive[i]),
+        )
+        for i, task in enumerate(tasks)
+    )
+    mine = tuple(own.get(task_id, 0) for task_id in task_ids)
+    others = tuple(row.n_trials - n for row, n in zip(rows, mine, strict=True))
+    return Overview(rows, table, mine, others)
+
+
+def _table(
+    tasks: Sequence[WeightedTask],
+    histories: Sequence[Sequence[RoundResult]],
+    backward_window: int,
+) -> TaskTable:
+    picks = sorted(r.pick_id for history in histories for r in history if r.pick_id is not None)
+    curves = [np.array([r.best_secs for r in history], dtype=float) for history in histories]
+    return TaskTable(
+        weights=np.array([task.weight for task in tasks]),
+        flop=np.array([task.flop for task in tasks]),
+        best_secs=np.array([history[-1].best_secs if history else math.inf for history in histories]),
+        window_secs=np.array([window_of(curve, backward_window) for curve in curves]),
+        n_rounds=np.array([len(history) for history in histories]),
+        n_trials=np.array([sum(r.n_trials for r in history) for history in histories]),
+        n_failed_rounds=np.array([_failed_streak(history) for history in histories]),
+        rounds_since_pick=np.array(
+            [len(picks) - bisect_right(picks, _last_pick(history)) for history in histories]
+        ),
+        alive=np.array([not _exhausted(history) for history in histories]),
+    )
+
+
+def _last_pick(history: Sequence[RoundResult]) -> int:
+    return max((r.pick_id for r in history if r.pick_id is not None), default=0)
+
+
+def _failed_streak(history: Sequence[RoundResult]) -> int:
+    """Rounds at the end of a history in which nothing ran."""
+    streak = 0
+    for result in reversed(history):
+        if result.n_trials > result.n_failed:
+            break
+        streak += 1
+    return streak
+
+
+def _exhausted(history: Sequence[RoundResult]) -> bool:
+    """A round that found nothing new to try was the last."""
+    return bool(history) and history[-1].pick_id is not None and history[-1].n_trials == 0

@@ -1,0 +1,151 @@
+"""From a model reference to a network whose weighted tasks are in the database."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import networks, targets, tasks
+from tuner.config import Settings
+from tuner.engines.base import Extraction, TargetInfo
+from tuner.errors import RequestError, TargetError, WorkError
+from tuner.executors.local import CallTimeout, Pool
+from tuner.networks.loaded import LoadedModel
+
+_LOAD_TIMEOUT_SECS = 600.0
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model as a user names it.
+
+    Attributes:
+        reference: A file, or ``zoo:NAME``.
+        target: A target as a user writes it.
+        inputs: Shapes for dynamic inputs.
+        random_weights: Seed to replace the weights with; None keeps them.
+    """
+
+    reference: str
+    target: str = "llvm"
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    random_weights: int | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network with its tasks on a target, as the database has them."""
+
+    model: LoadedModel
+    target: TargetInfo
+    network_id: int
+    target_id: int
+    tasks: tuple[tasks.WeightedTask, ...]
+    n_kernel_calls: int
+    notes: tuple[str, ...]
+
+
+def prepare(
+    request: ModelRequest,
+    settings: Settings,
+    sessions: sessionmaker[Session],
+    worker: Pool,
+    *,
+    must_run: bool,
+) -> Prepared:
+    """Load a model, split it into tasks and store them.
+
+    A network that was extracted for this target before is not extracted again.
+
+    Args:
+        request: The model and its target.
+        settings: Of this process.
+        sessions: Opens database sessions.
+        worker: A process that may load a whole network.
+        must_run: Whether this machine has to be able to run the target.
+
+    Raises:
+        RequestError: If the model or the target cannot be used.
+        WorkError: If the worker is lost on the way.
+    """
+    target: TargetInfo = _call(worker, settings.engine, "describe_target", request.target)
+    if must_run and target.problem:
+        raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
+    model: LoadedModel = _call(
+        worker,
+        "tuner.networks.worker",
+        "load_model",
+        request.reference,
+        dict(request.inputs),
+        request.random_weights,
+        str(settings.data_dir / "models"),
+    )
+    with sessions.begin() as session:
+        network_id = networks.ensure_network(
+            session, model.sha256, model.name, _described(model)
+        ).id
+        target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
+        known = networks.extraction_of(session, network_id, target_id) is not None
+    if not known:
+        extraction: Extraction = _call(
+            worker, settings.engine, "extract", model.file, target.spec
+        )
+        with sessions.begin() as session:
+            _store(session, network_id, target_id, settings.engine, extraction)
+    return _read(sessions, model, target, network_id, target_id)
+
+
+def _call(worker: Pool, module: str, function: str, *args: Any) -> Any:
+    try:
+        return worker.call(module, function, *args, timeout_secs=_LOAD_TIMEOUT_SECS)
+    except CallTimeout as error:
+        raise WorkError(f"{function} took longer than {_LOAD_TIMEOUT_SECS:.0f} s") from error
+
+
+def _store(
+    session: Session, network_id: int, target_id: int, engine: str, extraction: Extraction
+) -> None:
+    if not extraction.tasks:
+        raise RequestError("the network has no kernels to tune")
+    found = [
+        (
+            tasks.NewWorkload(
+                hash=task.workload, engine=engine, ir=task.ir, flop=task.flop, name=task.name
+            ),
+            task.weight,
+        )
+        for task in extraction.tasks
+    ]
+    networks.record_extraction(
+        session, network_id, target_id, found, extraction.n_kernel_calls, extraction.notes
+    )
+
+
+def _read(
+    sessions: sessionmaker[Session],
+    model: LoadedModel,
+    target: TargetInfo,
+    network_id: int,
+    target_id: int,
+) -> Prepared:
+    with sessions() as session:
+        extraction = networks.extraction_of(session, network_id, target_id)
+        if extraction is None:
+            raise WorkError("the extraction of the network is gone from the database")
+        return Prepared(
+            model=model,
+            target=target,
+            network_id=network_id,
+            target_id=target_id,
+            tasks=tuple(tasks.weighted_tasks(session, network_id, target_id)),
+            n_kernel_calls=extraction.n_kernel_calls,
+            notes=(*model.notes, *extraction.notes),
+        )
+
+
+def _described(model: LoadedModel) -> dict[str, Any]:
+    return {
+        name: {"shape": list(shape), "dtype": dtype}
+        for name, (shape, dtype) in model.file.inputs.items()
+    }

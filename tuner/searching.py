@@ -1,0 +1,126 @@
+"""One round of search: islands that run side by side, merged into distinct candidates."""
+
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.engines.base import Candidate, Measured, SearchRequest
+from tuner.errors import WorkError, WorkerLost
+from tuner.executors.local import CallTimeout, result_of
+from tuner.workers import Workers
+
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """How hard a round searches.
+
+    Attributes:
+        n_islands: Searches side by side, each with a share of the population.
+        population_per_trial: Traces alive in each generation, for every candidate wanted.
+        min_population: But at least so many on every island.
+        n_generations: Generations of mutation once the cost model knows something.
+        timeout_secs: An island that takes longer is given up.
+    """
+
+    n_islands: int = 2
+    population_per_trial: int = 8
+    min_population: int = 32
+    n_generations: int = 3
+    timeout_secs: float = 300.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round searches with.
+
+    Attributes:
+        ir: The workload.
+        target: Canonical JSON of the target.
+        measured: Every trial spent on the task before.
+        cost_model: A saved cost model.
+        n_candidates: Wanted.
+        seeds: The job's seed and the pick's sequence number.
+    """
+
+    ir: bytes
+    target: str
+    measured: tuple[Measured, ...]
+    cost_model: bytes
+    n_candidates: int
+    seeds: tuple[int, int]
+
+
+def search(workers: Workers, settings: SearchSettings, wanted: Round) -> list[Candidate]:
+    """Return distinct unmeasured candidates, the best expected first.
+
+    Returns:
+        At most ``n_candidates``; empty if the space is exhausted.
+
+    Raises:
+        WorkError: If every island was lost or timed out.
+    """
+    requests = [_island(settings, wanted, island) for island in range(settings.n_islands)]
+    futures = [_submit(workers, settings, request) for request in requests]
+    found = []
+    errors = []
+    for request, future in zip(requests, futures, strict=True):
+        try:
+            found.append(_collect(workers, settings, request, future))
+        except (CallTimeout, WorkerLost) as error:
+            errors.append(str(error) or f"took longer than {settings.timeout_secs:g} s")
+    if not found:
+        raise WorkError(f"the search failed: {errors[0]}")
+    return _merge(found, wanted.n_candidates)
+
+
+def _island(settings: SearchSettings, wanted: Round, island: int) -> SearchRequest:
+    population = settings.population_per_trial * wanted.n_candidates // settings.n_islands
+    return SearchRequest(
+        ir=wanted.ir,
+        target=wanted.target,
+        measured=wanted.measured,
+        cost_model=wanted.cost_model,
+        n_candidates=-(-wanted.n_candidates // settings.n_islands),
+        population=max(population, settings.min_population),
+        n_generations=settings.n_generations,
+        seed=_seed(*wanted.seeds, island),
+    )
+
+
+def _seed(*numbers: int) -> int:
+    """Mix numbers into a seed that TVM takes: from 1 to 2**31 - 1."""
+    return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
+
+
+def _submit(workers: Workers, settings: SearchSettings, request: SearchRequest) -> "Future[Any]":
+    return workers.submit("propose", request, timeout_secs=settings.timeout_secs)
+
+
+def _collect(
+    workers: Workers, settings: SearchSettings, request: SearchRequest, future: "Future[Any]"
+) -> list[Candidate]:
+    """Wait for an island; a lost worker is tried once more."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            candidates: list[Candidate] = result_of(future)
+        except WorkerLost:
+            if attempt == _ATTEMPTS:
+                raise
+            future = _submit(workers, settings, request)
+        else:
+            return candidates
+    raise AssertionError("unreachable")
+
+
+def _merge(found: Sequence[list[Candidate]], n_candidates: int) -> list[Candidate]:
+    """Take turns between the islands, each in its own order, so that every one has its say."""
+    merged: dict[str, Candidate] = {}
+    for rank in range(max(map(len, found))):
+        for candidates in found:
+            if rank < len(candidates):
+                merged.setdefault(candidates[rank].module_hash, candidates[rank])
+    return list(merged.values())[:n_candidates]
