@@ -11,7 +11,7 @@ from tuner.config import Settings
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.local import CallTimeout, Pool
-from tuner.networks.loaded import LoadedModel
+from tuner.networks.loaded import LoadedModel, load_in
 
 _LOAD_TIMEOUT_SECS = 600.0
 
@@ -72,14 +72,12 @@ def prepare(
     target: TargetInfo = _call(worker, settings.engine, "describe_target", request.target)
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
-    model: LoadedModel = _call(
+    model = load_in(
         worker,
-        "tuner.networks.worker",
-        "load_model",
+        settings.data_dir / "models",
         request.reference,
-        dict(request.inputs),
+        request.inputs,
         request.random_weights,
-        str(settings.data_dir / "models"),
     )
     with sessions.begin() as session:
         network_id = networks.ensure_network(

@@ -85,6 +85,12 @@ def stderr_console() -> Console:
     return Console(file=sys.stderr)
 
 
+def stdout_console() -> Console:
+    """A console for results; wide enough for a table where nobody reads along."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
 def task_table(
     overview: Overview, *, n_rows: int | None = None, current: int | None = None
 ) -> Table:

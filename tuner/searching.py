@@ -28,7 +28,7 @@ class SearchSettings:
 
     n_islands: int = 2
     population_per_trial: int = 8
-    min_population: int = 32
+    min_population: int = 16
     n_generations: int = 3
     timeout_secs: float = 300.0
 

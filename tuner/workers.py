@@ -6,27 +6,24 @@ their process. Whatever loads a whole network runs in a process of its own that
 ends with it, so that no lasting worker holds a network's weights.
 """
 
-from collections.abc import Iterator
+import os
 from concurrent.futures import Future
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from tuner.config import Settings
 from tuner.executors.local import Pool, WorkerSettings
 
-_FEATURES_MODULE = "tuner.cost_models.training"
+_TRAINING_MODULE = "tuner.cost_models.training"
 
 
 class Workers:
     """Builders and one runner for one engine."""
 
-    def __init__(self, settings: Settings, n_threads: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
-        single = {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        self.builders = self._pool(settings.n_builders, "builder", single)
-        self.runner = self._pool(1, "runner", self._threads)
+        self.builders = _pool(settings, settings.n_builders, "builder", n_threads=1)
+        self.runner = fresh_worker(settings, "runner")
 
     def warm_up(self) -> "list[Future[Any]]":
         """Start the processes and their imports; returns at once."""
@@ -39,26 +36,16 @@ class Workers:
 
     def train(self, *args: Any, timeout_secs: float) -> Any:
         """Train a cost model in a builder; see :func:`tuner.cost_models.training.train`."""
-        return self.builders.call(_FEATURES_MODULE, "train", *args, timeout_secs=timeout_secs)
+        return self.builders.call(_TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> Any:
         """Call a function of the engine in the runner and wait."""
         return self.runner.call(self._settings.engine, function, *args, timeout_secs=timeout_secs)
 
-    @contextmanager
-    def fresh(self) -> Iterator[Pool]:
-        """A process of its own for whatever loads a whole network."""
-        with self._pool(1, "network", self._threads) as pool:
-            yield pool
-
     def close(self) -> None:
         """Kill all workers."""
         self.builders.close()
         self.runner.close()
-
-    def _pool(self, n_workers: int, name: str, environ: dict[str, str]) -> Pool:
-        log = self._settings.data_dir / "logs" / f"{name}.log"
-        return Pool(WorkerSettings(n_workers=n_workers, log=log, environ=environ))
 
     def __enter__(self) -> Self:
         return self
@@ -70,3 +57,14 @@ class Workers:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def fresh_worker(settings: Settings, name: str = "network") -> Pool:
+    """Start one process that may use every core: to load, compile or time a whole network."""
+    return _pool(settings, 1, name, n_threads=len(os.sched_getaffinity(0)))
+
+
+def _pool(settings: Settings, n_workers: int, name: str, *, n_threads: int) -> Pool:
+    environ = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
+    log = settings.data_dir / "logs" / f"{name}.log"
+    return Pool(WorkerSettings(n_workers=n_workers, log=log, environ=environ))

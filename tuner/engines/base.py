@@ -154,8 +154,10 @@ class EvaluatorSettings:
     Attributes:
         number: Runs averaged into one sample, at least.
         repeat: Samples, at least 3 so that the noise is known.
-        min_repeat_ms: Raise ``number`` until one sample lasts this long, milliseconds.
-        cache_flush: Flush the arguments (but the first) from the CPU caches before each sample.
+        min_repeat_ms: With a flush, take more samples until they last this long together;
+            without, raise ``number`` until one sample does; milliseconds.
+        cache_flush: Empty the private caches of the CPU before each sample, as the rest
+            of a network would.
         cooldown_ms: Rest between samples, milliseconds.
         timeout_secs: A candidate that takes longer is killed.
     """
@@ -163,7 +165,7 @@ class EvaluatorSettings:
     number: int = 1
     repeat: int = 3
     min_repeat_ms: int = 10
-    cache_flush: bool = False
+    cache_flush: bool = True
     cooldown_ms: int = 0
     timeout_secs: float = 20.0
 

@@ -1,8 +1,14 @@
 """What the coordinator knows of a loaded model; it never holds the weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.engines.base import ModelFile
+from tuner.executors.local import CallTimeout, Pool
+from tuner.errors import WorkError
+
+_TIMEOUT_SECS = 600.0
 
 
 @dataclass(frozen=True)
@@ -22,3 +28,31 @@ class LoadedModel:
     file: ModelFile
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+def load_in(
+    worker: Pool,
+    folder: Path,
+    reference: str,
+    inputs: Mapping[str, tuple[int, ...]],
+    random_weights: int | None,
+) -> LoadedModel:
+    """Load a model in a worker and keep its cleaned bytes in ``folder``.
+
+    Raises:
+        ModelError: If it cannot be loaded.
+        WorkError: If that takes too long or the worker is lost.
+    """
+    try:
+        loaded: LoadedModel = worker.call(
+            "tuner.networks.worker",
+            "load_model",
+            reference,
+            dict(inputs),
+            random_weights,
+            str(folder),
+            timeout_secs=_TIMEOUT_SECS,
+        )
+    except CallTimeout as error:
+        raise WorkError(f"loading {reference} took longer than {_TIMEOUT_SECS:.0f} s") from error
+    return loaded

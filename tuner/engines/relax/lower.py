@@ -9,6 +9,7 @@ from tvm.target import Target
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
+from tuner.engines.relax.padding import pad_channels
 
 # Bump when a change here changes the workloads of a network: extractions are cached by it.
 PIPELINE_VERSION = 1
@@ -39,9 +40,12 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
         transform.CanonicalizeBindings(),
     )
     module, notes = _channels_last(fold_constants(module))
+    module = fold_constants(module)
+    if str(target.kind.name) == "llvm":
+        module = pad_channels(module)
     with target:
         module = _sequence(
-            fold_constants(module),
+            module,
             transform.FoldConstant(),
             transform.LegalizeOps(),
             transform.AnnotateTIROpPattern(),

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import tvm
 
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
-from tuner.engines.relax import inputs
+from tuner.engines.relax import flush, inputs
 
-# A candidate this many times slower than the best is timed with single runs: it cannot win.
+# A candidate this many times slower than the best gets the fewest samples: it cannot win.
 _HOPELESS = 3.0
+# With a flush before every run, more samples take the place of more runs a sample.
+_MOST_SAMPLES = 24
 
 
 @dataclass
@@ -27,16 +30,16 @@ class Kernel:
     output: Any
     n_terms: float
 
-    def time(self, settings: EvaluatorSettings, *, brief: bool) -> tuple[float, ...]:
-        """Sample its run time, seconds."""
+    def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
+        """Sample its run time ``repeat`` times, seconds."""
         evaluator = self.module.time_evaluator(
             artifacts.KERNEL,
             self.device,
             number=settings.number,
-            repeat=settings.repeat,
-            min_repeat_ms=0 if brief else settings.min_repeat_ms,
+            repeat=repeat,
+            min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
             cooldown_interval_ms=settings.cooldown_ms,
-            f_preproc="cache_flush_cpu_non_first_arg" if settings.cache_flush else "",
+            f_preproc=flush.install() if settings.cache_flush else "",
         )
         return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
 
@@ -55,8 +58,7 @@ def run(request: RunRequest) -> RunResult:
         wrong = _compare(kernel, request.reference)
         if isinstance(wrong, RunResult):
             return wrong
-        brief = kernel.time(_ONCE, brief=True)[0] > _HOPELESS * request.best_secs
-        return RunResult(kernel.time(request.evaluator, brief=brief), max_error=wrong)
+        return RunResult(_sample(kernel, request), max_error=wrong)
     except Exception as error:  # a candidate that raises is data
         return RunResult(error_kind="run_error", error_text=_reason(error))
 
@@ -70,7 +72,7 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     for turn in range(n_turns):
         order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
         for i in order:
-            samples[i].extend(kernels[i].time(requests[i].evaluator, brief=False))
+            samples[i].extend(_sample(kernels[i], requests[i]))
     return [RunResult(tuple(secs)) for secs in samples]
 
 
@@ -96,7 +98,18 @@ def load_kernel(artifact: str, target: str) -> Kernel:
     return Kernel(module, device, arguments, output, n_terms)
 
 
-_ONCE = EvaluatorSettings(min_repeat_ms=0)
+def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
+    """Take as many samples as the settings ask for, fewer of a candidate that cannot win."""
+    settings = request.evaluator
+    if not settings.cache_flush:
+        return kernel.time(settings, repeat=settings.repeat)
+    first = kernel.time(settings, repeat=settings.repeat)
+    typical = median(first)
+    if typical > _HOPELESS * request.best_secs:
+        return first
+    wanted = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
+    more = min(round(wanted), _MOST_SAMPLES) - len(first)
+    return first + kernel.time(settings, repeat=more) if more > 0 else first
 
 
 def _pack(module: Any, device: Any, arguments: list[Any], packed: list[dict[str, Any]]) -> None:

@@ -1,0 +1,1 @@
+"""Side-by-side runs against peers; each module prints one JSON line."""

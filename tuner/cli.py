@@ -1,0 +1,59 @@
+"""The command line: ``tuner``.
+
+Commands live in :mod:`tuner.commands`; this module names them and turns errors
+into one line and an exit status: 0 done, 1 the work failed, 2 the request was wrong.
+"""
+
+import sys
+
+import typer
+
+from tuner.commands import bench, build, doctor, records, table, tasks, tune
+
+app = typer.Typer(
+    name="tuner",
+    help="Tune the subgraph kernels of a network, keep every measurement, build the fastest.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("tune")(tune.tune)
+app.command("tasks")(tasks.tasks)
+app.command("build")(build.build)
+app.command("bench")(bench.bench)
+app.command("table")(table.table)
+app.command("doctor")(doctor.doctor)
+app.add_typer(records.app, name="records")
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    from records.errors import RecordsError
+    from tuner.commands.interrupts import Interrupted
+    from tuner.errors import TunerError
+
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except Interrupted as stop:
+        print(f"tuner: {stop}", file=sys.stderr)
+        sys.exit(stop.exit_code)
+    except TunerError as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except RecordsError as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        _usage_or_raise(error)
+
+
+def _usage_or_raise(error: Exception) -> None:
+    """Show what was wrong with the command line; anything else is a defect of ours."""
+    if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
+        raise error
+    print(f"tuner: {error.format_message()}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,98 @@
+"""``tuner bench``: is it right, and is it fast?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tuner.commands import options
+
+if TYPE_CHECKING:
+    from tuner.benching import Comparison
+
+
+def bench(
+    library: Annotated[
+        Path, typer.Argument(help="Folder of a built library.", show_default=False)
+    ],
+    against: Annotated[
+        Literal["onnxruntime"] | None,
+        typer.Option(help="Compare outputs and time with this runtime.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The model the library was built from.", show_default=False),
+    ] = None,
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
+    random_weights: options.RandomWeightsOption = None,
+    turns: Annotated[int, typer.Option(help="Turns of five runs each, at least 1.")] = 6,
+    seed: Annotated[int, typer.Option(help="Seeds the random inputs.")] = 0,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Time a library; with --against, check its outputs and time both in turns.
+
+    Prints medians, the ratio (below 1: the library is faster), the largest errors, and how far
+    the scheduler's estimate was off. Outputs that differ are a failure: exit status 1.
+
+    Example:
+
+        tuner bench squeezenet.lib --against onnxruntime --model squeezenet.onnx
+    """
+    from tuner.benching import bench_library
+    from tuner.config import read_settings
+    from tuner.errors import RequestError
+    from tuner.networks.loaded import load_in
+    from tuner.workers import fresh_worker
+
+    if (against is None) != (model is None):
+        raise RequestError("--against and --model go together: both or neither")
+    if turns < 1:
+        raise RequestError(f"--turns must be at least 1, got {turns}")
+    settings = read_settings({"data_dir": data_dir})
+    loaded = None
+    if model is not None:
+        if not model.startswith("zoo:") and not model.endswith(".onnx"):
+            raise RequestError(f"ONNX Runtime runs .onnx files and zoo: networks, not {model!r}")
+        shapes = options.parse_inputs(inputs)
+        with fresh_worker(settings) as worker:
+            loaded = load_in(worker, settings.data_dir / "models", model, shapes, random_weights)
+    found = bench_library(settings, library, loaded, n_turns=turns, seed=seed)
+    if json_output:
+        options.print_json({**vars(found), "ratio": found.ratio, "agrees": found.agrees})
+    else:
+        _report(found)
+    if not found.agrees:
+        raise typer.Exit(1)
+
+
+def _report(found: "Comparison") -> None:
+    from tuner.progress import milliseconds, stdout_console
+
+    console = stdout_console()
+
+    def line(label: str, text: str) -> None:
+        console.print(f"{label:<12} {text}", highlight=False)
+
+    line("library", f"{milliseconds(found.library_secs)} ms median, {found.n_threads} threads")
+    if found.estimated_secs:
+        off = found.estimated_secs / found.library_secs - 1
+        line("estimate", f"{milliseconds(found.estimated_secs)} ms by the records ({off:+.1%})")
+    if found.peer_secs is None or found.ratio is None:
+        return
+    line(str(found.peer), f"{milliseconds(found.peer_secs)} ms median, same threads, in turns")
+    faster = "faster" if found.ratio < 1 else "slower"
+    line("ratio", f"{found.ratio:.3f} ({abs(1 / found.ratio - 1):.0%} {faster})")
+    verdict = "outputs agree" if found.agrees else "[red]outputs differ[/red]"
+    line(
+        "outputs",
+        f"{verdict}: max absolute error {found.absolute_error:.3g}, relative "
+        f"{found.relative_error:.3g}",
+    )
+    if found.degenerate:
+        console.print(
+            "note: the output is one constant, so that it agrees proves little; "
+            "tune, build and bench with --random-weights 0",
+            style="yellow",
+            highlight=False,
+        )

@@ -1,0 +1,63 @@
+"""``tuner doctor``: is everything here that the tuner needs?"""
+
+from typing import TYPE_CHECKING
+
+from tuner.commands import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tuner.doctor import Check
+
+_STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
+_NAME_WIDTH = 15
+
+
+def doctor(
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Check this machine: versions, target, compiler, database, data directory, memory.
+
+    Every line is ok, a warning, or missing, with how to mend it. It changes nothing. Exit status
+    1 if something is missing that tuning cannot do without.
+
+    For example:
+
+        tuner doctor
+    """
+    from rich.console import Console
+
+    from tuner.config import read_settings
+    from tuner.doctor import run_checks
+    from tuner.errors import WorkError
+
+    settings = read_settings({"database": database, "data_dir": data_dir})
+    # Not from tuner.progress, which needs numpy: that may be what is missing.
+    console = Console(soft_wrap=True)
+    checks = []
+    for check in run_checks(settings):
+        checks.append(check)
+        if not json_output:
+            _report(console, check)
+    fatal = [check.name for check in checks if check.fatal]
+    if json_output:
+        options.print_json({"ok": not fatal, "checks": [vars(check) for check in checks]})
+    if fatal:
+        raise WorkError(f"tuning cannot work here; missing: {', '.join(fatal)}")
+    if not json_output:
+        console.print("Nothing essential is missing.", highlight=False)
+
+
+def _report(console: "Console", check: "Check") -> None:
+    from rich.text import Text
+
+    optional = check.state == "missing" and not check.essential
+    style = "dim" if optional else _STYLES[check.state]
+    line = Text.assemble(
+        (f"{check.state:<8}", style), f" {check.name:<{_NAME_WIDTH}} ", check.found
+    )
+    console.print(line)
+    if check.mend:
+        console.print(Text(f"{'':<8} {'':<{_NAME_WIDTH}} -> {check.mend}", "dim"))

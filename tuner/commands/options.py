@@ -1,0 +1,90 @@
+"""Arguments and options that several commands share."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+MODELS = "Models"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A .onnx or .pt2 file, or zoo:NAME, such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
+        show_default=False,
+    ),
+]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        help="What to compile for: llvm (this CPU), cuda:sm_90, a TVM tag, or JSON.",
+    ),
+]
+InputOption = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=1,3,224,224",
+        help="Shape of an input with dynamic dimensions; once per input.",
+        show_default=False,
+    ),
+]
+RandomWeightsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--random-weights",
+        metavar="SEED",
+        help="Replace the weights by seeded random ones, for model files that ship without.",
+        show_default=False,
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="Where records live [default: a SQLite file under the data directory]. "
+        "Also TUNER_DATABASE.",
+        show_default=False,
+    ),
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="Where models, libraries and logs are kept. Also TUNER_DATA_DIR.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")
+]
+
+
+def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Read every ``--input``."""
+    from tuner.networks.load import parse_input
+
+    return dict(parse_input(text) for text in texts)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout; infinities become null."""
+    json.dump(_finite(value), sys.stdout, indent=1)
+    sys.stdout.write("\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return None
+    return value

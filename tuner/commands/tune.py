@@ -1,0 +1,135 @@
+"""``tuner tune``: spend a budget of trials on a network."""
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.commands import options
+
+if TYPE_CHECKING:
+    from tuner.tuning import TuneResult
+
+
+def tune(
+    model: options.Model,
+    target: options.TargetOption = "llvm",
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Measurement trials in all; earlier ones count [default: 64 a task].",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Seconds in all; earlier runs count.", show_default=False),
+    ] = None,
+    trials_per_round: Annotated[
+        int | None,
+        typer.Option(
+            help="Trials that one pick of the scheduler buys [default: by budget, 4 to 64].",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(help="What to minimise; weighted_sum is the network's latency.")
+    ] = "weighted_sum",
+    cost_model: Annotated[
+        str, typer.Option(help="xgb-ranking, xgb-throughput or random.")
+    ] = "xgb-ranking",
+    number: Annotated[int, typer.Option(help="Runs averaged into one sample, at least.")] = 1,
+    repeat: Annotated[int, typer.Option(help="Samples of each candidate, at least 3.")] = 3,
+    min_repeat_ms: Annotated[
+        int, typer.Option(help="Time spent on samples of a candidate, milliseconds.")
+    ] = 10,
+    cache_flush: Annotated[
+        bool, typer.Option(help="Empty the CPU's private caches before each sample.")
+    ] = True,
+    cooldown_ms: Annotated[int, typer.Option(help="Rest between samples, milliseconds.")] = 0,
+    run_timeout: Annotated[
+        float, typer.Option(help="Seconds until a candidate that still runs is killed.")
+    ] = 20.0,
+    build_timeout: Annotated[
+        float, typer.Option(help="Seconds until a candidate that still builds is given up.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option(help="Seeds search and scheduler.")] = 0,
+    random_weights: options.RandomWeightsOption = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Tune a network: split it into tasks and spend trials where they shorten it most.
+
+    Every trial is stored as soon as it is measured. Stop it whenever you like, with Ctrl-C or
+    worse; the same command goes on where it was. The budget counts what was spent before, so a
+    network that is tuned already measures nothing.
+
+    Examples:
+
+        tuner tune squeezenet.onnx --trials 1000
+
+        tuner tune zoo:resnet-18 --seconds 600
+
+        tuner tune model.onnx --input data=1,3,224,224 --trials 2000
+    """
+    from tuner.context import open_context
+    from tuner.commands.interrupts import interruptible
+    from tuner.preparation import ModelRequest
+    from tuner.tuning import TuneRequest, run_tuning
+
+    request = TuneRequest(
+        model=ModelRequest(model, target, options.parse_inputs(inputs), random_weights),
+        trials=trials,
+        seconds=seconds,
+        trials_per_round=trials_per_round,
+        objective=objective,
+        cost_model=cost_model,
+        evaluator={
+            "number": number,
+            "repeat": repeat,
+            "min_repeat_ms": min_repeat_ms,
+            "cache_flush": cache_flush,
+            "cooldown_ms": cooldown_ms,
+            "timeout_secs": run_timeout,
+        },
+        build_timeout_secs=build_timeout,
+        seed=seed,
+    )
+    with interruptible(), open_context(database, data_dir) as context:
+        result = run_tuning(context, request)
+    _report(result, json_output=json_output)
+
+
+def _report(result: "TuneResult", *, json_output: bool) -> None:
+    from tuner.progress import milliseconds, stdout_console, task_table
+    from tuner.reports import rows_as_json
+
+    overview = result.overview
+    if json_output:
+        options.print_json(
+            {
+                "job": result.job_id,
+                "network": result.network,
+                "target": result.target,
+                "total_latency_secs": overview.total_secs,
+                "trials": overview.n_trials,
+                "measured_now": result.n_measured,
+                "secs": result.secs,
+                "first_trial_secs": result.first_trial_secs,
+                "tasks": rows_as_json(overview),
+            }
+        )
+        return
+    console = stdout_console()
+    console.print(task_table(overview))
+    untuned = sum(1 for row in overview.rows if not math.isfinite(row.latency))
+    if untuned:
+        console.print(f"{untuned} of {len(overview.rows)} tasks got no trial yet; raise --trials.")
+    console.print(
+        f"Estimated total latency: [bold]{milliseconds(overview.total_secs)} ms[/bold]; "
+        f"{overview.n_trials} trials, {result.n_measured} of them now, in {result.secs:.0f} s.",
+        highlight=False,
+    )
+

@@ -1,0 +1,50 @@
+"""What a process of ours opens first: settings and the database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import database
+from tuner.config import Settings, read_settings
+from tuner.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Context:
+    """The settings of this process, and sessions to read with and to write with."""
+
+    settings: Settings
+    engine: Engine
+    sessions: sessionmaker[Session]
+    readers: sessionmaker[Session]
+
+
+@contextmanager
+def open_context(database_url: str | None, data_dir: Path | None) -> Iterator[Context]:
+    """Open what a command works with, and close it after.
+
+    Raises:
+        RequestError: If the data directory cannot be written.
+        RecordsError: If the database cannot be used.
+    """
+    settings = read_settings({"database": database_url, "data_dir": data_dir})
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"cannot write the data directory {settings.data_dir}: {error.strerror}"
+        ) from error
+    engine = database.open_database(settings.database)
+    try:
+        yield Context(
+            settings,
+            engine,
+            database.sessions(engine),
+            database.sessions(engine, read_only=True),
+        )
+    finally:
+        engine.dispose()

@@ -1,0 +1,113 @@
+"""Pad the output channels of convolutions to whole vectors.
+
+The schedules of MetaSchedule tile perfectly: 1,000 channels are vectorised by 8
+at most, half of an AVX-512 register, and no tile of them is a multiple of 16. A
+convolution with 1,008 channels whose last 8 are dropped costs 0.8 % more
+arithmetic and runs on whole vectors; the slice is fused into what follows.
+"""
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+_LANES = 16
+# More padding than this is not worth the vectors it fills.
+_MOST_WASTE = 0.02
+
+
+def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
+    """Pad NHWC convolutions of constant OHWI weights whose channels nearly fill whole vectors."""
+    padder = _Padder(module)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            padder.builder_.update_func(variable, padder.visit_expr(function))
+    return relax.transform.DeadCodeElimination()(
+        relax.transform.Normalize()(padder.builder_.get())
+    )
+
+
+_ELEMENTWISE = {"relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.nn.silu"}
+_WITH_CONSTANT = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}
+
+Array = np.ndarray[Any, Any]
+
+
+@mutator
+class _Padder(PyExprMutator):
+    """Rewrites conv2d to a wider conv2d and a slice, and moves the slice behind bias and ReLU."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._wide: set[relax.Var] = set()
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite one call; everything that is not about padding stays."""
+        visited = self.visit_expr_post_order(call)
+        if not isinstance(visited, relax.Call):
+            return visited
+        name = getattr(visited.op, "name", "")
+        if name == "relax.nn.conv2d" and _is_plain(visited):
+            return self._pad(visited)
+        if name in _ELEMENTWISE | _WITH_CONSTANT:
+            return self._sink_slice(visited)
+        return visited
+
+    def _pad(self, call: relax.Call) -> relax.Expr:
+        weight = self._constant(call.args[1])
+        if weight is None:
+            return call
+        n_channels = weight.shape[0]
+        n_padding = -n_channels % _LANES
+        if not 0 < n_padding <= _MOST_WASTE * n_channels:
+            return call
+        padded = np.pad(weight, [(0, n_padding), (0, 0), (0, 0), (0, 0)])
+        wide = self._emit(call, [call.args[0], relax.const(padded, str(padded.dtype))])
+        return _slice(wide, n_channels)
+
+    def _sink_slice(self, call: relax.Call) -> relax.Expr:
+        """Turn op(slice(wide)) into slice(op(wide))."""
+        source = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
+        if getattr(getattr(source, "op", None), "name", "") != "relax.strided_slice":
+            return call
+        wide, n_channels = source.args[0], int(call.args[0].ty.shape[-1])
+        if wide not in self._wide:
+            return call  # a slice of the model itself
+        n_padding = int(wide.ty.shape[-1]) - n_channels
+        if getattr(call.op, "name", "") in _ELEMENTWISE:
+            return _slice(self._emit(call, [wide, *call.args[1:]]), n_channels)
+        constant = self._constant(call.args[1])
+        if constant is None or constant.ndim == 0 or constant.shape[-1] != n_channels:
+            return call
+        # Ones, so that a division by the padding stays finite.
+        fill = [(0, 0)] * (constant.ndim - 1) + [(0, n_padding)]
+        padded = np.pad(constant, fill, constant_values=1)
+        wider = self._emit(call, [wide, relax.const(padded, str(padded.dtype))])
+        return _slice(wider, n_channels)
+
+    def _emit(self, call: relax.Call, args: list[relax.Expr]) -> relax.Var:
+        wide: relax.Var = self.builder_.emit(
+            relax.Call(call.op, args, call.attrs, call.ty_args)
+        )
+        self._wide.add(wide)
+        return wide
+
+    def _constant(self, expr: relax.Expr) -> Array | None:
+        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+        return bound.value.numpy() if isinstance(bound, GenericConst) else None
+
+
+def _slice(wide: relax.Expr, n_channels: int) -> relax.Expr:
+    return relax.op.strided_slice(wide, axes=[3], begin=[0], end=[n_channels])
+
+
+def _is_plain(call: relax.Call) -> bool:
+    attrs = call.attrs
+    return (
+        str(attrs.data_layout) == "NHWC"
+        and str(attrs.kernel_layout) == "OHWI"
+        and int(attrs.groups) == 1
+    )

@@ -1,0 +1,1 @@
+"""Other runtimes to compare a library with."""

@@ -1,0 +1,146 @@
+"""Tune one network from request to result: what ``tuner tune`` does."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler.objectives import OBJECTIVES
+from tuner import cost_models
+from tuner.context import Context
+from tuner.engines.base import EvaluatorSettings
+from tuner.errors import RequestError
+from tuner.overview import Overview
+from tuner.preparation import ModelRequest, Prepared, prepare
+from tuner.progress import make_progress, stderr_console
+from tuner.session import Status, TuneOptions, TuningSession, make_budget
+from tuner.workers import Workers, fresh_worker
+
+_TRIALS_PER_TASK = 64
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """A tuning run as a user asks for it; None leaves a choice to us."""
+
+    model: ModelRequest
+    trials: int | None = None
+    seconds: float | None = None
+    trials_per_round: int | None = None
+    objective: str = "weighted_sum"
+    cost_model: str = cost_models.DEFAULT_KIND
+    evaluator: Mapping[str, Any] = field(default_factory=dict)
+    build_timeout_secs: float = 60.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a tuning run came to; ``first_trial_secs`` counts from the start of the process."""
+
+    job_id: int
+    network: str
+    target: str
+    overview: Overview
+    n_measured: int
+    secs: float
+    first_trial_secs: float | None
+
+
+def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
+    """Tune a network.
+
+    Raises:
+        RequestError: If the request is wrong; nothing was measured.
+        WorkError: If nothing could be measured.
+    """
+    started = time.monotonic()
+    options = _options(request)
+    console = stderr_console()
+    with Workers(context.settings) as workers:
+        workers.warm_up()
+        with fresh_worker(context.settings) as worker:
+            prepared = prepare(
+                request.model, context.settings, context.sessions, worker, must_run=True
+            )
+        for note in prepared.notes:
+            console.print(f"note: {note}", style="dim", highlight=False)
+        options = _with_budget(options, request, prepared)
+        with make_progress(console) as progress:
+            watch = _Stopwatch(progress, started)
+            session = TuningSession(
+                context.sessions, workers, prepared, options, context.settings.data_dir, watch
+            )
+            overview = session.run()
+    return TuneResult(
+        job_id=session.job_id,
+        network=prepared.model.name,
+        target=prepared.target.spec,
+        overview=overview,
+        n_measured=overview.n_trials - watch.n_before,
+        secs=time.monotonic() - started,
+        first_trial_secs=watch.first_trial_secs,
+    )
+
+
+class _Stopwatch:
+    """Passes statuses on, and notes when the first trial was recorded."""
+
+    def __init__(self, progress: Any, started: float) -> None:
+        self._progress = progress
+        self._started = started
+        self.n_before = 0
+        self._seen = False
+        self.first_trial_secs: float | None = None
+
+    def __call__(self, status: Status) -> None:
+        n_trials = status.overview.n_trials
+        if not self._seen:
+            self._seen, self.n_before = True, n_trials
+        if self.first_trial_secs is None and n_trials > self.n_before:
+            self.first_trial_secs = time.monotonic() - self._started
+        self._progress(status)
+
+
+def _options(request: TuneRequest) -> TuneOptions:
+    """Check a request before anything is started."""
+    budget = make_budget(
+        1 if request.trials is None and request.seconds is None else request.trials,
+        request.seconds,
+    )
+    if request.trials_per_round is not None and request.trials_per_round < 1:
+        raise RequestError(f"--trials-per-round must be at least 1, got {request.trials_per_round}")
+    if request.objective not in OBJECTIVES:
+        raise RequestError(
+            f"unknown objective {request.objective!r}; known are {', '.join(sorted(OBJECTIVES))}"
+        )
+    if request.cost_model not in cost_models.KINDS:
+        raise RequestError(
+            f"unknown cost model {request.cost_model!r}; known are {', '.join(cost_models.KINDS)}"
+        )
+    if request.seed < 0:
+        raise RequestError(f"--seed must be at least 0, got {request.seed}")
+    if not request.build_timeout_secs > 0:
+        raise RequestError(f"--build-timeout must be positive, got {request.build_timeout_secs}")
+    try:
+        evaluator = EvaluatorSettings(**request.evaluator)
+    except ValueError as error:
+        raise RequestError(f"bad evaluator setting: {error}") from error
+    return TuneOptions(
+        budget=budget,
+        trials_per_round=request.trials_per_round,
+        objective=request.objective,
+        seed=request.seed,
+        evaluator=evaluator,
+        cost_model=request.cost_model,
+        build_timeout_secs=request.build_timeout_secs,
+    )
+
+
+def _with_budget(options: TuneOptions, request: TuneRequest, prepared: Prepared) -> TuneOptions:
+    """Default to so many trials a task where the user set no limit."""
+    if request.trials is not None or request.seconds is not None:
+        return options
+    from dataclasses import replace
+
+    return replace(options, budget=make_budget(_TRIALS_PER_TASK * len(prepared.tasks), None))
