@@ -58,9 +58,7 @@ def _compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
         ours_secs = time.monotonic() - started
         with fresh_worker(context.settings) as worker:
-            prepared = prepare(
-                request, context.settings, context.sessions, worker, must_run=True
-            )
+            prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
         peer = _run_peer(prepared, arguments, folder)
         traces = {w: best.trace for w, best in best_of_tasks(context, prepared).items()}
         ours, theirs = _time_in_turns(context, prepared, traces, peer["traces"], folder)
@@ -84,9 +82,7 @@ def _compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def _run_peer(
-    prepared: Prepared, arguments: argparse.Namespace, folder: Path
-) -> dict[str, Any]:
+def _run_peer(prepared: Prepared, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Run tune_relax in a process of its own."""
     queue: Any = multiprocessing.get_context("spawn").Queue()
     process = multiprocessing.get_context("spawn").Process(
@@ -106,7 +102,7 @@ def _run_peer(
     return result
 
 
-def _peer(  # noqa: PLR0913, PLR0917  the arguments of one spawned process
+def _peer(
     queue: Any, model: ModelFile, spec: str, work_dir: str, trials: int, per_round: int
 ) -> None:
     """Tune with TVM's own driver and report its best traces by our workload hashes."""
@@ -178,16 +174,12 @@ def _time_in_turns(
             for worker, library, secs in zip(workers, libraries, samples, strict=True):
                 request = NetworkRun(str(library), str(inputs), "", 5)
                 secs.extend(
-                    worker.call(
-                        context.settings.engine, "run_network", request, timeout_secs=300
-                    )
+                    worker.call(context.settings.engine, "run_network", request, timeout_secs=300)
                 )
     return median(samples[0]), median(samples[1])
 
 
-def _compile(
-    settings: Settings, prepared: Prepared, traces: Mapping[str, str], out: Path
-) -> Path:
+def _compile(settings: Settings, prepared: Prepared, traces: Mapping[str, str], out: Path) -> Path:
     out.mkdir()
     with fresh_worker(settings) as worker:
         worker.call(

@@ -123,7 +123,8 @@ def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[An
     rng = np.random.default_rng(seed)
     return {
         name: (
-            rng.integers(0, 2, size=shape) if dtype.startswith(("int", "uint", "bool"))
+            rng.integers(0, 2, size=shape)
+            if dtype.startswith(("int", "uint", "bool"))
             else rng.random(size=shape)
         ).astype(dtype)
         for name, (shape, dtype) in inputs.items()

@@ -11,7 +11,7 @@ from tuner.context import Context
 from tuner.engines.base import CompileRequest, CompileResult
 from tuner.errors import RequestError, WorkError
 from tuner.executors.local import CallTimeout, Pool
-from tuner.library import manifest
+from tuner.library import manifest as manifests
 from tuner.library.store import Store, copy_into, key_of, replace_folder
 from tuner.preparation import Prepared
 
@@ -33,11 +33,11 @@ class Built:
     """A library in ``folder``; ``cached`` if nothing had to be compiled."""
 
     folder: Path
-    manifest: manifest.Manifest
+    manifest: manifests.Manifest
     cached: bool
 
     @property
-    def fallbacks(self) -> list[manifest.SubgraphEntry]:
+    def fallbacks(self) -> list[manifests.SubgraphEntry]:
         """Subgraphs without a record."""
         return [entry for entry in self.manifest.subgraphs if entry.record is None]
 
@@ -71,7 +71,7 @@ def build_library(
     key = _key(context, prepared, best)
     kept = store.find(key)
     folder = kept or store.add(key, lambda made: _compile(context, prepared, best, worker, made))
-    described = manifest.read(folder)
+    described = manifests.read(folder)
     _remember(context, prepared, key, folder)
     replace_folder(out, copy_into(folder))
     return Built(out, described, cached=kept is not None)
@@ -85,7 +85,7 @@ def check_out(out: Path) -> None:
     """
     if out.is_file():
         raise RequestError(f"{out} is a file; name a folder for the library")
-    if out.is_dir() and any(out.iterdir()) and not (out / manifest.MANIFEST).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / manifests.MANIFEST).is_file():
         raise RequestError(f"{out} holds something that is no library; name another folder")
 
 
@@ -117,7 +117,7 @@ def _key(context: Context, prepared: Prepared, best: Mapping[str, Best]) -> str:
             "target": prepared.target.spec,
             "device": dict(prepared.target.device),
             "traces": {workload: record.trace_hash for workload, record in best.items()},
-            "manifest": manifest.VERSION,
+            "manifest": manifests.VERSION,
         }
     )
 
@@ -141,7 +141,7 @@ def _compile(
     except CallTimeout as error:
         raise WorkError(f"compiling took longer than {_COMPILE_TIMEOUT_SECS:.0f} s") from error
     _check_outputs(prepared, result)
-    manifest.write(folder, _describe(prepared, best, result, folder))
+    manifests.write(folder, _describe(prepared, best, result, folder))
 
 
 def _check_outputs(prepared: Prepared, result: CompileResult) -> None:
@@ -154,8 +154,8 @@ def _check_outputs(prepared: Prepared, result: CompileResult) -> None:
 
 def _describe(
     prepared: Prepared, best: Mapping[str, Best], result: CompileResult, folder: Path
-) -> manifest.Manifest:
-    return manifest.Manifest(
+) -> manifests.Manifest:
+    return manifests.Manifest(
         network=prepared.model.sha256,
         model_name=prepared.model.name,
         target=prepared.target.spec,
@@ -163,7 +163,7 @@ def _describe(
         inputs=dict(prepared.model.file.inputs),
         outputs=prepared.model.outputs,
         subgraphs=tuple(
-            manifest.SubgraphEntry(
+            manifests.SubgraphEntry(
                 name=subgraph.name,
                 workload=subgraph.workload,
                 n_calls=subgraph.n_calls,
@@ -172,7 +172,7 @@ def _describe(
             )
             for subgraph in result.subgraphs
         ),
-        files={name: manifest.sha256_of(folder / name) for name in result.files},
+        files={name: manifests.sha256_of(folder / name) for name in result.files},
     )
 
 

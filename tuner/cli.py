@@ -28,14 +28,14 @@ app.add_typer(records.app, name="records")
 
 def main() -> None:
     """Run the command line and exit."""
+    from sqlalchemy.exc import DBAPIError
+
     from records.errors import RecordsError
     from tuner.commands.interrupts import Interrupted
     from tuner.errors import TunerError
 
     try:
-        app(standalone_mode=False)
-    except typer.Exit as leave:
-        sys.exit(leave.exit_code)
+        sys.exit(app(standalone_mode=False))
     except typer.Abort:
         sys.exit(130)
     except Interrupted as stop:
@@ -47,6 +47,10 @@ def main() -> None:
     except RecordsError as error:
         print(f"tuner: {error}", file=sys.stderr)
         sys.exit(2)
+    except DBAPIError as error:
+        reason = str(error.orig).strip().splitlines()[0]
+        print(f"tuner: the database failed: {reason}", file=sys.stderr)
+        sys.exit(1)
     except Exception as error:
         _usage_or_raise(error)
 
@@ -55,5 +59,7 @@ def _usage_or_raise(error: Exception) -> None:
     """Show what was wrong with the command line; anything else is a defect of ours."""
     if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
         raise error
-    print(f"tuner: {error.format_message()}", file=sys.stderr)
+    message = error.format_message()
+    if message:
+        print(f"tuner: {message}", file=sys.stderr)
     sys.exit(2)

@@ -32,9 +32,7 @@ class Settings:
     n_builders: int
 
 
-def read_settings(
-    flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
-) -> Settings:
+def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
     """Merge the sources; the first that names a setting wins.
 
     Args:
@@ -46,7 +44,9 @@ def read_settings(
     """
     environ = os.environ if environ is None else environ
     config = _read_config(Path(environ.get("TUNER_CONFIG", "") or _default_config()), environ)
-    from_environ = {key: environ[f"TUNER_{key.upper()}"] for key in _KEYS if f"TUNER_{key.upper()}" in environ}
+    from_environ = {
+        key: environ[f"TUNER_{key.upper()}"] for key in _KEYS if f"TUNER_{key.upper()}" in environ
+    }
     given = {key: value for key, value in flags.items() if value is not None}
     merged = {**config, **from_environ, **given}
     data_dir = Path(merged.get("data_dir") or platformdirs.user_data_dir(_APP)).expanduser()

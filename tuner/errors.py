@@ -33,7 +33,7 @@ class WorkError(TunerError):
     """The work failed although the request was right."""
 
 
-class WorkerLost(WorkError):
+class WorkerLost(WorkError):  # noqa: N818  the name says what happened
     """A worker process died (killed, crashed, out of memory) while it held a call.
 
     Attributes:

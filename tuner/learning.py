@@ -64,7 +64,5 @@ class Learner:
         )
         self._n_rows = n_rows
         with self._sessions.begin() as session:
-            stored_models.save_cost_model(
-                session, self._target_id, self._kind, n_rows, self._blob
-            )
+            stored_models.save_cost_model(session, self._target_id, self._kind, n_rows, self._blob)
         return self._blob

@@ -3,11 +3,10 @@
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tuner.engines.base import (
     BuildRequest,
@@ -18,8 +17,8 @@ from tuner.engines.base import (
     RunRequest,
     RunResult,
 )
-from tuner.errors import WorkError, WorkerLost
-from tuner.executors.local import CallTimeout, result_of
+from tuner.errors import WorkerLost, WorkError
+from tuner.executors.local import CallTimeout, Future, result_of
 from tuner.workers import Workers
 
 _REFERENCE_TIMEOUT_SECS = 300.0
@@ -137,10 +136,10 @@ class Measurer:
         futures = [self._submit_build(request) for request in requests]
         return [self._built(*pair) for pair in zip(requests, futures, strict=True)]
 
-    def _submit_build(self, request: BuildRequest) -> "Future[Any]":
+    def _submit_build(self, request: BuildRequest) -> Future:
         return self._workers.submit("build", request, timeout_secs=self._build_timeout_secs)
 
-    def _built(self, request: BuildRequest, future: "Future[Any]") -> str | RunResult:
+    def _built(self, request: BuildRequest, future: Future) -> str | RunResult:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 result: BuildResult = result_of(future)

@@ -35,7 +35,7 @@ class TaskRow:
     @property
     def gflops(self) -> float:
         """Billions of floating-point operations a second; 0 before anything ran."""
-        return self.flop / self.latency / 1e9 if math.isfinite(self.latency) else 0.0
+        return self.flop / self.latency / 1e9 if 0 < self.latency < math.inf else 0.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def _table(
     return TaskTable(
         weights=np.array([task.weight for task in tasks]),
         flop=np.array([task.flop for task in tasks]),
-        best_secs=np.array([history[-1].best_secs if history else math.inf for history in histories]),
+        best_secs=np.array(
+            [history[-1].best_secs if history else math.inf for history in histories]
+        ),
         window_secs=np.array([window_of(curve, backward_window) for curve in curves]),
         n_rounds=np.array([len(history) for history in histories]),
         n_trials=np.array([sum(r.n_trials for r in history) for history in histories]),

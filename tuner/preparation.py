@@ -86,9 +86,7 @@ def prepare(
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
         known = networks.extraction_of(session, network_id, target_id) is not None
     if not known:
-        extraction: Extraction = _call(
-            worker, settings.engine, "extract", model.file, target.spec
-        )
+        extraction: Extraction = _call(worker, settings.engine, "extract", model.file, target.spec)
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
     return _read(sessions, model, target, network_id, target_id)

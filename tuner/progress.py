@@ -48,6 +48,7 @@ class LiveProgress:
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
     def __call__(self, status: Status) -> None:
+        """Redraw the table."""
         n_rows = max(self._console.size.height - _FRAME_LINES, 5)
         table = task_table(status.overview, n_rows=n_rows, current=status.current)
         self._live.update(Group(table, Text(summary(status)), Text(status.phase, "dim")))
@@ -69,9 +70,12 @@ class PlainProgress:
         self._next = 0.0
 
     def __call__(self, status: Status) -> None:
+        """Print a line, unless the last one is only seconds old."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _LINE_EVERY_SECS
-            self._console.print(f"{summary(status)}  {status.phase}", highlight=False, soft_wrap=True)
+            self._console.print(
+                f"{summary(status)}  {status.phase}", highlight=False, soft_wrap=True
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -113,9 +117,7 @@ def summary(status: Status) -> str:
     """Say where a session stands, in one line."""
     budget = status.budget
     trials = f"{status.spent_trials}" + (f"/{budget.trials}" if budget.trials else "")
-    eta = estimate.eta_secs(
-        budget, spent_trials=status.spent_trials, spent_secs=status.spent_secs
-    )
+    eta = estimate.eta_secs(budget, spent_trials=status.spent_trials, spent_secs=status.spent_secs)
     parts = [
         f"Total latency {milliseconds(status.overview.total_secs)} ms",
         f"trials {trials}",
@@ -158,9 +160,7 @@ def _cells(index: int, row: TaskRow) -> tuple[str, ...]:
 _Numbered = tuple[int, TaskRow]
 
 
-def _fit(
-    rows: Sequence[TaskRow], n_rows: int | None
-) -> tuple[list[_Numbered], list[_Numbered]]:
+def _fit(rows: Sequence[TaskRow], n_rows: int | None) -> tuple[list[_Numbered], list[_Numbered]]:
     numbered = list(enumerate(rows))
     if n_rows is None or len(rows) <= n_rows:
         return numbered, []

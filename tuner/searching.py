@@ -2,13 +2,11 @@
 
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.engines.base import Candidate, Measured, SearchRequest
-from tuner.errors import WorkError, WorkerLost
-from tuner.executors.local import CallTimeout, result_of
+from tuner.errors import WorkerLost, WorkError
+from tuner.executors.local import CallTimeout, Future, result_of
 from tuner.workers import Workers
 
 _ATTEMPTS = 2
@@ -27,9 +25,9 @@ class SearchSettings:
     """
 
     n_islands: int = 2
-    population_per_trial: int = 8
+    population_per_trial: int = 6
     min_population: int = 16
-    n_generations: int = 3
+    n_generations: int = 2
     timeout_secs: float = 300.0
 
 
@@ -96,12 +94,12 @@ def _seed(*numbers: int) -> int:
     return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
 
 
-def _submit(workers: Workers, settings: SearchSettings, request: SearchRequest) -> "Future[Any]":
+def _submit(workers: Workers, settings: SearchSettings, request: SearchRequest) -> Future:
     return workers.submit("propose", request, timeout_secs=settings.timeout_secs)
 
 
 def _collect(
-    workers: Workers, settings: SearchSettings, request: SearchRequest, future: "Future[Any]"
+    workers: Workers, settings: SearchSettings, request: SearchRequest, future: Future
 ) -> list[Candidate]:
     """Wait for an island; a lost worker is tried once more."""
     for attempt in range(1, _ATTEMPTS + 1):

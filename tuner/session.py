@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import jobs, measures, picks, tasks
-from records.models import MeasureRecord, Pick
+from records.models import Job, JobState, MeasureRecord, Pick
 from scheduler import budget as budgets
 from scheduler import objectives
 from scheduler.allocator import GradientAllocator
@@ -32,6 +32,10 @@ from tuner.overview import Overview, read_overview
 from tuner.preparation import Prepared
 from tuner.searching import Round, SearchSettings, search
 from tuner.workers import Workers
+
+
+# Trials of a round when only time limits the job.
+_TIMED_ROUND = 8
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class TuningSession:
         Raises:
             WorkError: If no candidate of a task can be measured at all.
         """
-        state: jobs.JobState = "paused"
+        state: JobState = "paused"
         try:
             self._set_state("running")
             while (pick := self._next_pick()) is not None:
@@ -178,9 +182,7 @@ class TuningSession:
     def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
         with self._sessions.begin() as session:
             sequence = len(picks.picks_of(session, self.job_id))
-            decision = self._allocator.choose(
-                overview.table, sequence=sequence, n_trials=n_trials
-            )
+            decision = self._allocator.choose(overview.table, sequence=sequence, n_trials=n_trials)
             if decision is None:
                 return None
             newest = session.scalar(select(func.max(MeasureRecord.id))) or 0
@@ -200,7 +202,9 @@ class TuningSession:
         overview = self._overview()
         row = next(row for row in overview.rows if row.task_id == pick.task_id)
         self._tell("searching", overview, row.task_id)
-        candidates = [c for c in self._propose(pick, ir, before) if _short_hash(c.trace) not in known]
+        candidates = [
+            c for c in self._propose(pick, ir, before) if _short_hash(c.trace) not in known
+        ]
         subject = Subject(pick.task_id, row.workload, ir, row.latency)
         self._tell(f"measuring {len(candidates)} candidates", overview, row.task_id, quiet=True)
         for candidate, result in self._measurer.measure(subject, candidates):
@@ -209,9 +213,7 @@ class TuningSession:
             picks.finish_pick(session, pick.id)
         self._spend_time()
 
-    def _propose(
-        self, pick: Pick, ir: bytes, before: list[measures.Measured]
-    ) -> list[Candidate]:
+    def _propose(self, pick: Pick, ir: bytes, before: list[measures.Measured]) -> list[Candidate]:
         newest = int(pick.terms["newest_record"])
         wanted = Round(
             ir=ir,
@@ -275,7 +277,7 @@ class TuningSession:
 
     def _overview(self) -> Overview:
         with self._sessions() as session:
-            job = session.get(jobs.Job, self.job_id)
+            job = session.get(Job, self.job_id)
             return read_overview(
                 session, self._prepared.tasks, job, self._options.scheduler.backward_window
             )
@@ -285,14 +287,12 @@ class TuningSession:
     ) -> None:
         spent = overview.spent_trials(self._options.budget.trials)
         self._watcher(
-            Status(
-                phase, overview, self._options.budget, spent, self._spent_secs(), current, quiet
-            )
+            Status(phase, overview, self._options.budget, spent, self._spent_secs(), current, quiet)
         )
 
     def _spent_secs(self) -> float:
         with self._sessions() as session:
-            job = session.get_one(jobs.Job, self.job_id)
+            job = session.get_one(Job, self.job_id)
             return job.spent_secs + time.monotonic() - self._clock
 
     def _spend_time(self) -> None:
@@ -301,15 +301,18 @@ class TuningSession:
             jobs.add_spent_secs(session, self.job_id, now - self._clock)
         self._clock = now
 
-    def _set_state(self, state: jobs.JobState) -> None:
+    def _set_state(self, state: JobState) -> None:
         with self._sessions.begin() as session:
             jobs.set_state(session, self.job_id, state)
 
 
 def _round_size(budget: Budget, prepared: Prepared) -> int:
     if budget.trials is None:
-        return 16
-    return budgets.default_trials_per_round(budget.trials, len(prepared.tasks))
+        return _TIMED_ROUND
+    n_tasks = len(prepared.tasks)
+    # A budget of few trials a task reaches every task with smaller rounds.
+    most = max(budget.trials // n_tasks, 1)
+    return min(budgets.default_trials_per_round(budget.trials, n_tasks), most)
 
 
 def _short_hash(text: str) -> str:

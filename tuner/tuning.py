@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from records import measures
 from scheduler.objectives import OBJECTIVES
 from tuner import cost_models
 from tuner.context import Context
@@ -12,7 +13,7 @@ from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
 from tuner.overview import Overview
 from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.progress import make_progress, stderr_console
+from tuner.progress import Progress, make_progress, stderr_console
 from tuner.session import Status, TuneOptions, TuningSession, make_budget
 from tuner.workers import Workers, fresh_worker
 
@@ -67,7 +68,8 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
             console.print(f"note: {note}", style="dim", highlight=False)
         options = _with_budget(options, request, prepared)
         with make_progress(console) as progress:
-            watch = _Stopwatch(progress, started)
+            n_before = _count_trials(context, prepared)
+            watch = _Stopwatch(progress, started, n_before)
             session = TuningSession(
                 context.sessions, workers, prepared, options, context.settings.data_dir, watch
             )
@@ -77,7 +79,7 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
         network=prepared.model.name,
         target=prepared.target.spec,
         overview=overview,
-        n_measured=overview.n_trials - watch.n_before,
+        n_measured=overview.n_trials - n_before,
         secs=time.monotonic() - started,
         first_trial_secs=watch.first_trial_secs,
     )
@@ -86,20 +88,22 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
 class _Stopwatch:
     """Passes statuses on, and notes when the first trial was recorded."""
 
-    def __init__(self, progress: Any, started: float) -> None:
+    def __init__(self, progress: Progress, started: float, n_before: int) -> None:
         self._progress = progress
         self._started = started
-        self.n_before = 0
-        self._seen = False
+        self._n_before = n_before
         self.first_trial_secs: float | None = None
 
     def __call__(self, status: Status) -> None:
-        n_trials = status.overview.n_trials
-        if not self._seen:
-            self._seen, self.n_before = True, n_trials
-        if self.first_trial_secs is None and n_trials > self.n_before:
+        if self.first_trial_secs is None and status.overview.n_trials > self._n_before:
             self.first_trial_secs = time.monotonic() - self._started
         self._progress(status)
+
+
+def _count_trials(context: Context, prepared: Prepared) -> int:
+    with context.readers() as session:
+        counts = measures.count_by_task(session, [task.task_id for task in prepared.tasks])
+    return sum(count.n_trials for count in counts.values())
 
 
 def _options(request: TuneRequest) -> TuneOptions:
@@ -141,6 +145,4 @@ def _with_budget(options: TuneOptions, request: TuneRequest, prepared: Prepared)
     """Default to so many trials a task where the user set no limit."""
     if request.trials is not None or request.seconds is not None:
         return options
-    from dataclasses import replace
-
     return replace(options, budget=make_budget(_TRIALS_PER_TASK * len(prepared.tasks), None))

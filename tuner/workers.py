@@ -7,12 +7,11 @@ ends with it, so that no lasting worker holds a network's weights.
 """
 
 import os
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from tuner.config import Settings
-from tuner.executors.local import Pool, WorkerSettings
+from tuner.executors.local import Future, Pool, WorkerSettings
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 
@@ -25,14 +24,16 @@ class Workers:
         self.builders = _pool(settings, settings.n_builders, "builder", n_threads=1)
         self.runner = fresh_worker(settings, "runner")
 
-    def warm_up(self) -> "list[Future[Any]]":
+    def warm_up(self) -> list[Future]:
         """Start the processes and their imports; returns at once."""
         pools = [self.builders] * self.builders.n_workers + [self.runner]
         return [pool.submit(self._settings.engine, "describe_target", "llvm") for pool in pools]
 
-    def submit(self, function: str, *args: Any, timeout_secs: float) -> "Future[Any]":
+    def submit(self, function: str, *args: Any, timeout_secs: float) -> Future:
         """Call a function of the engine in a builder."""
-        return self.builders.submit(self._settings.engine, function, *args, timeout_secs=timeout_secs)
+        return self.builders.submit(
+            self._settings.engine, function, *args, timeout_secs=timeout_secs
+        )
 
     def train(self, *args: Any, timeout_secs: float) -> Any:
         """Train a cost model in a builder; see :func:`tuner.cost_models.training.train`."""

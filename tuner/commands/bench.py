@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 def bench(
-    library: Annotated[
-        Path, typer.Argument(help="Folder of a built library.", show_default=False)
-    ],
+    library: Annotated[Path, typer.Argument(help="Folder of a built library.", show_default=False)],
     against: Annotated[
         Literal["onnxruntime"] | None,
         typer.Option(help="Compare outputs and time with this runtime.", show_default=False),
@@ -36,7 +34,6 @@ def bench(
     the scheduler's estimate was off. Outputs that differ are a failure: exit status 1.
 
     Example:
-
         tuner bench squeezenet.lib --against onnxruntime --model squeezenet.onnx
     """
     from tuner.benching import bench_library

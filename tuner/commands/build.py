@@ -16,7 +16,9 @@ def build(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="Folder for the library; a library in it is replaced.",
+            "--out",
+            "-o",
+            help="Folder for the library; a library in it is replaced.",
             show_default=False,
         ),
     ],
@@ -36,7 +38,6 @@ def build(
     fallback, and --strict makes it an error. What was compiled before is not compiled again.
 
     Example:
-
         tuner build squeezenet.onnx -o squeezenet.lib
     """
     from tuner.building import build_library, check_out

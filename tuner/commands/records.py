@@ -72,7 +72,7 @@ def best(
 
 
 @app.command("list")
-def list_records(  # noqa: PLR0913, PLR0917  a flag each
+def list_records(
     workload: WorkloadOption = None,
     task: Annotated[
         int | None,

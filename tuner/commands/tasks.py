@@ -17,7 +17,6 @@ def tasks(
     The same subgraph has the same hash in every network, and is tuned once for all of them.
 
     Example:
-
         tuner tasks zoo:mobilenet
     """
     from tuner.context import open_context

@@ -67,15 +67,14 @@ def tune(
     network that is tuned already measures nothing.
 
     Examples:
-
         tuner tune squeezenet.onnx --trials 1000
 
         tuner tune zoo:resnet-18 --seconds 600
 
         tuner tune model.onnx --input data=1,3,224,224 --trials 2000
     """
-    from tuner.context import open_context
     from tuner.commands.interrupts import interruptible
+    from tuner.context import open_context
     from tuner.preparation import ModelRequest
     from tuner.tuning import TuneRequest, run_tuning
 
@@ -132,4 +131,3 @@ def _report(result: "TuneResult", *, json_output: bool) -> None:
         f"{overview.n_trials} trials, {result.n_measured} of them now, in {result.secs:.0f} s.",
         highlight=False,
     )
-

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future as AnyFuture
 from concurrent.futures import TimeoutError as CallTimeout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,9 @@ from pebble import ProcessExpired, ProcessPool
 
 from tuner.errors import WorkerLost
 
-__all__ = ["CallTimeout", "Pool", "WorkerSettings", "result_of"]
+__all__ = ["CallTimeout", "Future", "Pool", "WorkerSettings", "result_of"]
+
+Future = AnyFuture[Any]
 
 _PR_SET_PDEATHSIG = 1
 # Signals that a process earns by what it executes.
@@ -62,13 +64,13 @@ class Pool:
 
     def submit(
         self, module: str, function: str, *args: Any, timeout_secs: float | None = None
-    ) -> "Future[Any]":
+    ) -> Future:
         """Call ``module.function(*args)`` in a worker.
 
         The time-out counts from when a worker takes the call; a worker that exceeds it
         is killed and replaced. See :func:`result_of` for what the future raises.
         """
-        future: Future[Any] = self._pool.schedule(
+        future: Future = self._pool.schedule(
             _invoke, args=(module, function, args), timeout=timeout_secs
         )
         return future
@@ -96,7 +98,7 @@ class Pool:
         self.close()
 
 
-def result_of(future: "Future[Any]") -> Any:
+def result_of(future: Future) -> Any:
     """Wait for a call.
 
     Raises:

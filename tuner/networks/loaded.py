@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.engines.base import ModelFile
-from tuner.executors.local import CallTimeout, Pool
 from tuner.errors import WorkError
+from tuner.executors.local import CallTimeout, Pool
 
 _TIMEOUT_SECS = 600.0
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult

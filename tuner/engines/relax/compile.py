@@ -34,7 +34,9 @@ def compile_network(request: CompileRequest) -> CompileResult:
     return CompileResult(
         files=(LIBRARY,),
         subgraphs=tuple(
-            base.Subgraph(name=s.name, workload=s.workload, n_calls=s.n_calls, tuned=s.workload in tuned)
+            base.Subgraph(
+                name=s.name, workload=s.workload, n_calls=s.n_calls, tuned=s.workload in tuned
+            )
             for s in subgraphs
         ),
         n_outputs=_n_outputs(network.module),
@@ -61,9 +63,7 @@ def apply_best(
         scheduled = traces.schedule_module(subgraph.module, best[subgraph.workload], target)
         for name in subgraph.functions:
             functions[module.get_global_var(name)] = (
-                scheduled["main"]
-                .without_attr("global_symbol")
-                .with_attr("tirx.is_scheduled", True)
+                scheduled["main"].without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
             )
     return tvm.IRModule(functions, global_infos=module.global_infos), tuned
 
@@ -91,4 +91,3 @@ def _lowering(target: Target) -> tvm.transform.Pass:
 def _n_outputs(module: tvm.IRModule) -> int:
     returned = module["main"].ret_ty
     return len(returned.fields) if isinstance(returned, relax.TupleType) else 1
-

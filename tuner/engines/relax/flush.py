@@ -65,6 +65,6 @@ def _private_cache_bytes() -> int:
             text = (index / "size").read_text().strip()
         except (OSError, ValueError):
             continue
-        if level == 2 and text.endswith("K"):  # noqa: PLR2004  the second level is private
+        if level == 2 and text.endswith("K"):
             sizes.append(int(text[:-1]) * 1024)
     return max(sizes)

@@ -52,7 +52,7 @@ FOLDERS: dict[str, Folder] = {
 
 
 @mutator
-class _Folder(PyExprMutator):
+class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     """Replaces every call whose operands are constants by its value."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:

@@ -1,5 +1,6 @@
 """Seeded arguments for kernels, and how far an output may be off."""
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -43,7 +44,7 @@ def tolerance(dtype: str, n_terms: float) -> float:
     if dtype.startswith(("int", "uint", "bool")):
         return 0.0
     epsilon = float(np.finfo(dtype).eps)
-    return min(16 * epsilon * max(n_terms, 1.0) ** 0.5, 0.05) + 2 * epsilon
+    return min(16 * epsilon * math.sqrt(max(n_terms, 1.0)), 0.05) + 2 * epsilon
 
 
 def relative_error(actual: Array, expected: Array) -> float:
@@ -61,5 +62,6 @@ def relative_error(actual: Array, expected: Array) -> float:
         return 0.0
     if not np.isfinite(a[finite]).all():
         return float("inf")
-    scale = float(np.abs(b[finite]).max())
-    return float(np.abs(a[finite] - b[finite]).max()) / (scale if scale > 0 else 1.0)
+    scale = float(np.abs(b[finite]).max()) or 1.0
+    worst = float(np.abs(a[finite] - b[finite]).max())
+    return float(worst / scale)

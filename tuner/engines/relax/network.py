@@ -31,7 +31,9 @@ class Library:
             tvm.runtime.load_module(str(folder / manifest.LIBRARY)), tvm.cpu()
         )
 
-    def __call__(self, inputs: Mapping[str, Array] | None = None, **named: Array) -> dict[str, Array]:
+    def __call__(
+        self, inputs: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
         """Run the network.
 
         Args:
@@ -82,7 +84,7 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
     for _ in range(2):
         returned = library.run(placed)
     if request.outputs:
-        np.savez(request.outputs, **library.fetch(returned))
+        np.savez(request.outputs, **library.fetch(returned))  # type: ignore[arg-type]
     return tuple(_time(library, placed) for _ in range(request.n_runs))
 
 

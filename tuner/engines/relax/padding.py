@@ -25,9 +25,7 @@ def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
             padder.builder_.update_func(variable, padder.visit_expr(function))
-    return relax.transform.DeadCodeElimination()(
-        relax.transform.Normalize()(padder.builder_.get())
-    )
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(padder.builder_.get()))
 
 
 _ELEMENTWISE = {"relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.nn.silu"}
@@ -37,7 +35,7 @@ Array = np.ndarray[Any, Any]
 
 
 @mutator
-class _Padder(PyExprMutator):
+class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     """Rewrites conv2d to a wider conv2d and a slice, and moves the slice behind bias and ReLU."""
 
     def __init__(self, module: tvm.IRModule) -> None:
@@ -70,7 +68,9 @@ class _Padder(PyExprMutator):
 
     def _sink_slice(self, call: relax.Call) -> relax.Expr:
         """Turn op(slice(wide)) into slice(op(wide))."""
-        source = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
+        source: Any = None
+        if isinstance(call.args[0], relax.Var):
+            source = self.lookup_binding(call.args[0])
         if getattr(getattr(source, "op", None), "name", "") != "relax.strided_slice":
             return call
         wide, n_channels = source.args[0], int(call.args[0].ty.shape[-1])
@@ -89,9 +89,7 @@ class _Padder(PyExprMutator):
         return _slice(wider, n_channels)
 
     def _emit(self, call: relax.Call, args: list[relax.Expr]) -> relax.Var:
-        wide: relax.Var = self.builder_.emit(
-            relax.Call(call.op, args, call.attrs, call.ty_args)
-        )
+        wide: relax.Var = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
         self._wide.add(wide)
         return wide
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
+from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext, postproc
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
@@ -21,7 +21,6 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
-from tvm.ir.utils import derived_object
 from tvm.target import Target
 
 from tuner import cost_models
@@ -107,7 +106,9 @@ def _database(module: tvm.IRModule, target: Target, request: SearchRequest) -> M
         except WorkError:
             continue  # a record of another version still counts as measured, but seeds nothing
         database.commit_tuning_record(
-            TuningRecord(trace, workload, [measured.latency], target, ArgInfo.from_entry_func(module))
+            TuningRecord(
+                trace, workload, [measured.latency], target, ArgInfo.from_entry_func(module)
+            )
         )
     return database
 
@@ -162,7 +163,7 @@ def _extract_features(
 
 
 @derived_object
-class _SearchModel(PyCostModel):
+class _SearchModel(PyCostModel):  # type: ignore[misc]  # TVM has no types
     """Lets TVM's search ask a cost model of ours."""
 
     def __init__(self, model: cost_models.CostModel) -> None:

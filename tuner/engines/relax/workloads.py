@@ -8,31 +8,29 @@ import tvm_ffi
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.tirx import PrimFunc
 
-Module = tvm.IRModule
 
-
-def as_workload(function: PrimFunc) -> Module:
+def as_workload(function: PrimFunc) -> tvm.IRModule:
     """Wrap a kernel so that equal subgraphs of different networks become equal modules."""
     bare = function.without_attr("global_symbol").with_attr("global_symbol", "main")
     return tvm.IRModule({"main": bare.with_attr("tirx.noalias", True)})
 
 
-def hash_of(module: Module) -> str:
+def hash_of(module: tvm.IRModule) -> str:
     """Return the structural hash, 16 hexadecimal digits; names of variables do not count."""
     return f"{tvm_ffi.structural_hash(module) & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
-def dump(module: Module) -> bytes:
+def dump(module: tvm.IRModule) -> bytes:
     """Serialise a module: TVM's JSON graph, zlib."""
     return zlib.compress(tvm.ir.save_json(module).encode(), 9)
 
 
-def load(ir: bytes) -> Module:
+def load(ir: bytes) -> tvm.IRModule:
     """Read back what :func:`dump` wrote."""
     return tvm.ir.load_json(zlib.decompress(ir).decode())
 
 
-def flop_of(module: Module) -> float:
+def flop_of(module: tvm.IRModule) -> float:
     """Floating-point operations of one run, as TVM counts them."""
     return float(estimate_tir_flops(module))
 
