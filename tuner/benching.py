@@ -21,6 +21,8 @@ _TIMEOUT_SECS = 600.0
 _RUNS_PER_TURN = 5
 # Relative to the largest output; sums of thousands of terms in another order stay below it.
 TOLERANCE = 1e-3
+# The runtime that runs a model as it is, by the format of the model.
+PEERS = {"onnx": "onnxruntime", "pt2": "torch"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Comparison:
 def bench_library(
     settings: Settings, folder: Path, model: LoadedModel | None, *, n_turns: int, seed: int
 ) -> Comparison:
-    """Time a library; with a model, check its outputs and time ONNX Runtime in turns with it.
+    """Time a library; with a model, check its outputs and time its own runtime in turns with it.
 
     Each runtime has a process of its own that does nothing else, both the same number of
     threads, and they take turns, so that a slow moment of the machine hits both.
@@ -88,7 +90,7 @@ def bench_library(
             assert model is not None
             request = _request(folder, inputs, outputs["theirs"] if keep else "", n_runs)
             secs: tuple[float, ...] = theirs.call(
-                "tuner.peers.onnxruntime",
+                f"tuner.peers.{PEERS[model.file.format]}",
                 "run_model",
                 model.file.path,
                 n_threads,
@@ -109,7 +111,7 @@ def bench_library(
         library_samples=samples,
         estimated_secs=described.estimated_secs,
         n_threads=n_threads,
-        peer="onnxruntime",
+        peer=PEERS[model.file.format],
         peer_secs=median(peer_samples),
         peer_samples=peer_samples,
         absolute_error=absolute,
@@ -151,13 +153,16 @@ def _in_turns(
 
 
 def _compare(ours: str, theirs: str) -> tuple[float, float, bool]:
-    """Return the largest absolute and relative error, and whether the outputs are constant."""
+    """Return the largest absolute and relative error, and whether the outputs are constant.
+
+    Outputs are matched by position: the runtimes name them differently.
+    """
     absolute = relative = 0.0
     degenerate = True
     with np.load(ours) as mine, np.load(theirs) as peer:
-        for name in peer.files:
-            expected = peer[name].astype(np.float64)
-            error = np.abs(mine[name].astype(np.float64) - expected)
+        for own_name, peer_name in zip(mine.files, peer.files, strict=True):
+            expected = peer[peer_name].astype(np.float64)
+            error = np.abs(mine[own_name].astype(np.float64) - expected)
             scale = float(np.abs(expected).max()) or 1.0
             worst = float(error.max()) if np.isfinite(error).all() else float("inf")
             absolute, relative = max(absolute, worst), max(relative, worst / scale)

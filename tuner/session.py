@@ -33,7 +33,6 @@ from tuner.preparation import Prepared
 from tuner.searching import Round, SearchSettings, search
 from tuner.workers import Workers
 
-
 # Trials of a round when only time limits the job.
 _TIMED_ROUND = 8
 

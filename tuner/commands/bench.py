@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def bench(
     library: Annotated[Path, typer.Argument(help="Folder of a built library.", show_default=False)],
     against: Annotated[
-        Literal["onnxruntime"] | None,
+        Literal["onnxruntime", "torch"] | None,
         typer.Option(help="Compare outputs and time with this runtime.", show_default=False),
     ] = None,
     model: Annotated[
@@ -49,8 +49,9 @@ def bench(
     settings = read_settings({"data_dir": data_dir})
     loaded = None
     if model is not None:
-        if not model.startswith("zoo:") and not model.endswith(".onnx"):
-            raise RequestError(f"ONNX Runtime runs .onnx files and zoo: networks, not {model!r}")
+        wanted = "torch" if model.endswith(".pt2") else "onnxruntime"
+        if against != wanted:
+            raise RequestError(f"{model} is compared with --against {wanted}, not {against}")
         shapes = options.parse_inputs(inputs)
         with fresh_worker(settings) as worker:
             loaded = load_in(worker, settings.data_dir / "models", model, shapes, random_weights)

@@ -7,13 +7,14 @@ decides what to do about it) and die with the process that started them.
 
 import ctypes
 import importlib
-import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future as AnyFuture
 from concurrent.futures import TimeoutError as CallTimeout
 from dataclasses import dataclass, field
+from multiprocessing import spawn
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ __all__ = ["CallTimeout", "Future", "Pool", "WorkerSettings", "result_of"]
 
 Future = AnyFuture[Any]
 
+_WORKER_NAME = "tuner-worker"
 _PR_SET_PDEATHSIG = 1
 # Signals that a process earns by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
@@ -58,7 +60,7 @@ class Pool:
             max_tasks=settings.max_calls,
             initializer=_set_up,
             initargs=(str(settings.log), dict(settings.environ), os.getpid()),
-            context=multiprocessing.get_context("spawn"),
+            context=_WorkerContext(),
         )
         self.n_workers = settings.n_workers
 
@@ -120,6 +122,37 @@ def _obituary(exit_code: int | None) -> str:
         except ValueError:
             return f"the worker was killed by signal {-exit_code}"
     return f"the worker exited with status {exit_code}"
+
+
+class _WorkerProcess(SpawnProcess):
+    """A spawned process that leaves the caller's main module alone."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "name": _WORKER_NAME})
+
+
+class _WorkerContext(SpawnContext):
+    """Makes workers for a pool."""
+
+    Process = _WorkerProcess
+
+
+def _prepare(name: str) -> dict[str, Any]:
+    """Tell a spawned process how to start; a worker is not to run the caller's script again.
+
+    Python has a spawned process import the main module of its parent, for functions defined
+    there. Ours never are, and the import would fail in a notebook or a script from stdin and
+    would cost every other worker the start of a command line it has no use for.
+    """
+    data = _prepare_like_python(name)
+    if name == _WORKER_NAME:
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+_prepare_like_python: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
+spawn.get_preparation_data = _prepare
 
 
 def _set_up(log: str, environ: dict[str, str], parent: int) -> None:

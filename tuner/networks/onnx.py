@@ -199,4 +199,6 @@ def _describe(before: Counter[str], after: Counter[str], folded: Counter[str]) -
         (before["Dropout"] - after["Dropout"], "removed {} dropouts"),
     )
     done = [text.format(n) for n, text in counts if n > 0]
-    return (*done, f"simplified {before.total()} operators to {after.total()}")
+    if after.total() < before.total():
+        done.append(f"simplified {before.total()} operators to {after.total()}")
+    return tuple(done)

@@ -7,6 +7,7 @@ from tvm import relax
 from tvm.target import Target
 
 from tuner.engines.base import ModelFile
+from tuner.engines.relax.affine import fold_affine
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.padding import pad_channels
@@ -39,7 +40,7 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
     )
-    module, notes = _channels_last(fold_constants(module))
+    module, notes = _channels_last(fold_affine(fold_constants(module)))
     module = fold_constants(module)
     if str(target.kind.name) == "llvm":
         module = pad_channels(module)

@@ -1,0 +1,68 @@
+# Needs make, a C compiler and Python 3.11 or newer. Everything else goes into .venv.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: demo test test-all lint bench docs clean help
+
+# The first Python that is new enough; PYTHON=... chooses another.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$name && break; done)
+
+BIN := .venv/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+	-c constraints.txt
+BENCHMARKS := $(filter-out _% demo,$(basename $(notdir $(wildcard benchmarks/*.py))))
+DEMO_SECONDS ?= 240
+
+demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: eight minutes.
+	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
+
+test: .venv/.dev ## Run the tests; ARGS go to pytest.
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: .venv/.dev ## Run the tests with the slow ones: real tuning, minutes each.
+	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+
+lint: .venv/.dev ## Check style, types and who may import whom.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.dev ## Run every benchmark, one after the other: an hour and more.
+	@for name in $(BENCHMARKS); do \
+		echo "python -m benchmarks.$$name" >&2; \
+		$(BIN)/python -m benchmarks.$$name || exit 1; \
+	done
+
+docs: .venv/.dev ## Check the documentation: its examples, its links, every option in it.
+	$(BIN)/python -m pytest tests/docs $(ARGS)
+
+clean: ## Remove .venv and caches; measurements and demo-out stay.
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+		.import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What the tuner needs to run and to be compared; the demo starts without the rest.
+.venv/.runtime: pyproject.toml constraints.txt
+	@command -v cc >/dev/null || { echo "There is no C compiler, cc;" \
+		"install one, for example: apt install gcc" >&2; exit 1; }
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "Python 3.11 or newer is needed, but" \
+		"$(or $(PYTHON),python3) is not; try: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual" \
+		"environments; install its venv, for example: apt install python3-venv" >&2; exit 1; }
+	@echo "Setting up .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
+	@$(INSTALL) -e '.[onnxruntime]'
+	@touch $@
+
+.venv/.dev: .venv/.runtime
+	@echo "Adding PostgreSQL and the development tools to .venv"
+	@$(INSTALL) -e '.[onnxruntime,postgresql,dev]'
+	@touch $@

@@ -1,0 +1,183 @@
+"""The demonstration: tune SqueezeNet on this CPU, build it, check it and time it.
+
+Everything goes through the command line, so that each step can be typed again. What was
+measured stays in ``demo-out``; a second run goes on from there.
+
+    python -m benchmarks.demo --seconds 240
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from benchmarks._models import light_model
+
+_FOLDER = Path("demo-out")
+_MODEL = _FOLDER / "squeezenet.onnx"
+_LIBRARY = _FOLDER / "squeezenet.lib"
+# The weights in the file are placeholders, and with them the output is one constant.
+_WEIGHTS = ("--random-weights", "0")
+_PLACE = ("--data-dir", str(_FOLDER))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What ``tuner bench`` printed; no estimate if a subgraph had no record yet."""
+
+    library_secs: float
+    estimated_secs: float | None
+    peer_secs: float
+    ratio: float
+
+
+class StepFailed(Exception):  # noqa: N818  it is what happened
+    """A command of the demonstration failed; ``exit_code`` is its exit status."""
+
+    def __init__(self, command: str, exit_code: int) -> None:
+        super().__init__(f"{command} ended with exit status {exit_code}")
+        self.exit_code = exit_code
+
+
+def main() -> None:
+    """Run the demonstration."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=240.0, help="for tuning, in all runs")
+    arguments = parser.parse_args()
+    try:
+        _demonstrate(arguments.seconds)
+    except StepFailed as failure:
+        print(f"demo: {failure}; make demo goes on from here", file=sys.stderr)
+        sys.exit(failure.exit_code)
+
+
+def _demonstrate(seconds: float) -> None:
+    started = time.monotonic()
+    _say(
+        f"SqueezeNet on {len(os.sched_getaffinity(0))} cores of this CPU: 26 convolutions, "
+        "1,000 classes, one image.",
+        "The file has placeholders for weights, so every step draws the same random ones.",
+    )
+    _copy_model()
+    _say(
+        f"1. Tune: {seconds:.0f} s of measurements, each spent where it is expected to shorten",
+        "the network most. Ctrl-C keeps them; the same command goes on.",
+    )
+    _run("tune", str(_MODEL), *_WEIGHTS, "--seconds", f"{seconds:.0f}", *_PLACE)
+    _say("2. Build: compile the network with the fastest verified kernel of each subgraph.")
+    _run("build", str(_MODEL), *_WEIGHTS, "-o", str(_LIBRARY), *_PLACE)
+    _say("3. Bench: the same answers as ONNX Runtime? In what time, with the same threads?")
+    bench = _bench()
+    _conclude(bench, _table(), time.monotonic() - started)
+
+
+def _copy_model() -> None:
+    _FOLDER.mkdir(exist_ok=True)
+    source = light_model("squeezenet")
+    _show("cp", os.path.relpath(source), str(_MODEL))
+    shutil.copyfile(source, _MODEL)
+
+
+def _bench() -> Bench:
+    against = ("--against", "onnxruntime", "--model", str(_MODEL))
+    text = _run("bench", str(_LIBRARY), *against, *_WEIGHTS, *_PLACE, keep=True)
+    return read_bench(text)
+
+
+def read_bench(text: str) -> Bench:
+    """Read the lines that ``tuner bench --against`` prints.
+
+    Raises:
+        ValueError: If a line is missing.
+    """
+    numbers = dict(re.findall(r"^(\w+) +([0-9.]+) ", text, re.MULTILINE))
+    missing = {"library", "onnxruntime", "ratio"} - set(numbers)
+    if missing:
+        raise ValueError(f"tuner bench printed no {min(missing)}")
+    return Bench(
+        library_secs=float(numbers["library"]) / 1e3,
+        estimated_secs=float(numbers["estimate"]) / 1e3 if "estimate" in numbers else None,
+        peer_secs=float(numbers["onnxruntime"]) / 1e3,
+        ratio=float(numbers["ratio"]),
+    )
+
+
+def _table() -> dict[str, Any]:
+    done = subprocess.run(
+        [_tuner(), "table", "--json", *_PLACE], capture_output=True, text=True, check=True
+    )
+    table: dict[str, Any] = json.loads(done.stdout)
+    return table
+
+
+def _conclude(bench: Bench, table: dict[str, Any], secs: float) -> None:
+    place = os.path.relpath(Path(sys.executable).parent)
+    print(
+        f"\nLatency   {bench.library_secs * 1e3:.2f} ms measured, {_estimate(bench)}"
+        f"\nAgainst   ONNX Runtime, {bench.peer_secs * 1e3:.2f} ms: "
+        f"{bench.ratio:.2f} of its time, the same answers"
+        f"\nKept      {table['trials']} trials of {len(table['tasks'])} tasks, in {secs:.0f} s; "
+        f"next: {place}/tuner table --picks 10 --data-dir {_FOLDER}"
+    )
+
+
+def _estimate(bench: Bench) -> str:
+    if bench.estimated_secs is None:
+        return "with subgraphs that got no trial yet: make demo DEMO_SECONDS=480"
+    off = bench.estimated_secs / bench.library_secs - 1
+    return f"{bench.estimated_secs * 1e3:.2f} ms estimated from its kernels ({off:+.1%})"
+
+
+def _say(*lines: str) -> None:
+    print("", *(f"# {line}" for line in lines), sep="\n", flush=True)
+
+
+def _show(*command: str) -> None:
+    print(f"$ {shlex.join(command)}", flush=True)
+
+
+def _tuner() -> str:
+    return str(Path(sys.executable).with_name("tuner"))
+
+
+def _run(*arguments: str, keep: bool = False) -> str:
+    """Run a command of the tuner and show it; returns what it printed if that is kept.
+
+    Raises:
+        StepFailed: If its exit status is not 0.
+    """
+    _show("tuner", *arguments)
+    process = subprocess.Popen(
+        [_tuner(), *arguments], stdout=subprocess.PIPE if keep else None, text=True
+    )
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        # A terminal sends Ctrl-C to both processes; SIGTERM comes to this one alone.
+        if number == signal.SIGTERM:
+            process.terminate()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        text, _ = process.communicate()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if keep:
+        print(text, end="", flush=True)
+    if process.returncode:
+        raise StepFailed(f"tuner {arguments[0]}", process.returncode)
+    return text or ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Latency of tuned networks against ONNX Runtime, and against the scheduler's estimate.
+
+For each network: tune within the budget, build, compare outputs, time both
+runtimes in turns with the same threads. Prints one JSON line a network. A data
+directory that is kept lets a second run go on where the first was.
+
+    python -m benchmarks.networks --models squeezenet zoo:resnet-18 --trials 1000
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks._models import LIGHT, light_model
+from tuner.benching import bench_library
+from tuner.building import build_library
+from tuner.context import Context, open_context
+from tuner.library.manifest import Manifest
+from tuner.preparation import ModelRequest, prepare
+from tuner.tuning import TuneRequest, run_tuning
+from tuner.workers import fresh_worker
+
+
+def main() -> None:
+    """Run the comparison that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(LIGHT))
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--data-dir", type=Path, default=Path("build/networks"))
+    arguments = parser.parse_args()
+    with open_context(None, arguments.data_dir) as context:
+        for name in arguments.models:
+            result = _run(context, name, arguments.trials, arguments.seconds)
+            print(json.dumps(result), flush=True)
+
+
+def _run(context: Context, name: str, trials: int | None, seconds: float | None) -> dict[str, Any]:
+    zoo = name.startswith("zoo:")
+    request = ModelRequest(name if zoo else light_model(name), random_weights=None if zoo else 0)
+    tuned = run_tuning(context, TuneRequest(request, trials=trials, seconds=seconds))
+    out = context.settings.data_dir / "out" / name.replace(":", "-")
+    with fresh_worker(context.settings) as worker:
+        prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
+        built = build_library(context, prepared, worker, out, strict=False)
+    found = bench_library(context.settings, out, prepared.model, n_turns=6, seed=0)
+    estimate = found.estimated_secs
+    return {
+        "benchmark": "networks",
+        "model": name,
+        "trials": tuned.overview.n_trials,
+        "tuning_secs": round(tuned.secs, 1),
+        "tasks": len(prepared.tasks),
+        "fallbacks": len(built.fallbacks),
+        "latency_ms": round(found.library_secs * 1e3, 4),
+        "onnxruntime_ms": round((found.peer_secs or 0) * 1e3, 4),
+        "ratio": round(found.ratio or 0, 3),
+        "estimate_ms": estimate and round(estimate * 1e3, 4),
+        "estimate_off": estimate and round(estimate / found.library_secs - 1, 3),
+        "relative_error": found.relative_error,
+        "agrees": found.agrees,
+        "where": _where(built.manifest),
+    }
+
+
+def _where(manifest: Manifest) -> dict[str, float]:
+    """Share of the estimated latency by kind of subgraph, the five largest."""
+    total: dict[str, float] = defaultdict(float)
+    for entry in manifest.subgraphs:
+        kind = entry.name.partition("[")[0].partition("_")[0]
+        total[kind] += (entry.latency or 0.0) * entry.n_calls
+    whole = sum(total.values()) or 1.0
+    largest = sorted(total.items(), key=lambda pair: -pair[1])[:5]
+    return {kind: round(secs / whole, 3) for kind, secs in largest}
+
+
+if __name__ == "__main__":
+    main()

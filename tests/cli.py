@@ -1,0 +1,87 @@
+"""The command line as a shell runs it: a process with its own data directory."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+_PROGRAM = "from tuner.cli import main; main()"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a finished command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout; anything beside it is an error."""
+        value: dict[str, Any] = json.loads(self.out)
+        return value
+
+    @property
+    def complaint(self) -> str:
+        """The last line on stderr."""
+        return self.err.strip().splitlines()[-1] if self.err.strip() else ""
+
+
+@dataclass(frozen=True)
+class Cli:
+    """Runs commands in processes of their own, all on one data directory."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the commands keep what they make."""
+        return self.folder / "data"
+
+    @property
+    def url(self) -> str:
+        """The URL of the default database."""
+        return f"sqlite:///{self.data_dir / 'tuner.db'}"
+
+    def environ(self, **changes: str) -> dict[str, str]:
+        """Ours, without what a developer may have set."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        config = self.folder / "config.toml"
+        config.touch()
+        places = {"TUNER_DATA_DIR": str(self.data_dir), "TUNER_CONFIG": str(config)}
+        return {**kept, "PYTHONPATH": str(ROOT), **places, **self.settings, **changes}
+
+    def start(self, *args: str, **environ: str) -> subprocess.Popen[str]:
+        """Start a command in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *args],
+            env=self.environ(**environ),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __call__(self, *args: str, **environ: str) -> Answer:
+        """Run a command to its end."""
+        return finish(self.start(*args, **environ))
+
+
+def finish(process: subprocess.Popen[str], timeout_secs: float = 300.0) -> Answer:
+    """Wait for a command; one that hangs is killed and fails the test."""
+    try:
+        out, err = process.communicate(timeout=timeout_secs)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return Answer(process.returncode, out, err)

@@ -1,0 +1,45 @@
+"""The demonstration reads what ``tuner bench`` prints, so the two must agree."""
+
+import pytest
+
+from benchmarks.demo import Bench, read_bench
+from tuner.benching import Comparison
+from tuner.commands import bench
+
+
+def _printed(capsys: pytest.CaptureFixture[str], estimated_secs: float | None) -> str:
+    bench._report(
+        Comparison(
+            library_secs=0.0036,
+            library_samples=(0.0036,),
+            estimated_secs=estimated_secs,
+            n_threads=2,
+            peer="onnxruntime",
+            peer_secs=0.0048,
+            peer_samples=(0.0048,),
+            absolute_error=1e-8,
+            relative_error=1e-6,
+        )
+    )
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("estimated_secs", [0.0035, None])
+def test_the_demonstration_reads_a_bench(
+    capsys: pytest.CaptureFixture[str], estimated_secs: float | None
+) -> None:
+    """Every number that it repeats at its end is the one that was printed."""
+    read = read_bench(_printed(capsys, estimated_secs))
+
+    assert read == Bench(
+        library_secs=pytest.approx(0.0036),
+        estimated_secs=estimated_secs and pytest.approx(estimated_secs),
+        peer_secs=pytest.approx(0.0048),
+        ratio=pytest.approx(0.75),
+    )
+
+
+def test_a_bench_without_a_peer_is_refused() -> None:
+    """A missing number is said, not made up."""
+    with pytest.raises(ValueError, match="printed no onnxruntime"):
+        read_bench("library      3.6000 ms median, 2 threads\nratio 0.75 \n")

@@ -1,0 +1,86 @@
+"""The commands that the documentation shows: all of them parse, the cheap ones run."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.cli import Cli
+from tests.docs.documents import ROOT, Example, examples
+from tuner.cli import app
+
+EXAMPLES = examples()
+# What needs no budget: no worker at all, or one that loads TVM.
+_FREE = {("--help",), ("records", "best"), ("records", "list"), ("records", "export")}
+_WITH_TVM = {("doctor",), ("tasks", "zoo:mlp")}
+
+
+def _starts(example: Example, wanted: set[tuple[str, ...]]) -> bool:
+    return any(example.arguments[: len(words)] == words for words in wanted) or (
+        wanted is _FREE and "--help" in example.arguments
+    )
+
+
+FREE = [example for example in EXAMPLES if _starts(example, _FREE)]
+WITH_TVM = [example for example in EXAMPLES if _starts(example, _WITH_TVM)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+def test_an_example_is_a_command_line_that_the_tuner_takes(example: Example) -> None:
+    """Commands, options and values are those of the program; nothing is run."""
+    command: Any = typer.main.get_command(app)
+    words = [word for word in example.arguments if word != "--help"]
+    while words and hasattr(command, "commands"):
+        assert words[0] in command.commands, f"no command {words[0]!r}"
+        command = command.commands[words.pop(0)]
+    if not hasattr(command, "commands") and "--help" not in example.arguments:
+        command.make_context(command.name, words)
+
+
+@pytest.mark.parametrize("example", FREE, ids=str)
+def test_an_example_that_needs_no_worker_runs(cli: Cli, example: Example) -> None:
+    """It ends with exit status 0 in an empty data directory."""
+    answer = cli(*example.arguments)
+
+    assert answer.status == 0, answer.err
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("example", WITH_TVM, ids=str)
+def test_an_example_that_needs_no_budget_runs(cli: Cli, example: Example) -> None:
+    """It ends with exit status 0, and a table of tasks is the one that is shown."""
+    answer = cli(*example.arguments)
+
+    assert answer.status == 0, answer.err
+    if example.arguments[0] == "tasks" and example.output:
+        assert _words(answer.out) == _words(example.output)
+
+
+def test_the_readme_shows_every_command() -> None:
+    """A reader of the README has seen each of them once."""
+    command: Any = typer.main.get_command(app)
+    shown = {example.arguments[0] for example in EXAMPLES if example.document == "README.md"}
+
+    assert set(command.commands) - shown == set()
+
+
+def test_the_readme_names_targets_that_make_has() -> None:
+    """``make demo`` and ``make test`` are there, and ``make help`` lists them."""
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    listed = [line.split()[1] for line in done.stdout.splitlines()]
+    assert listed == ["demo", "test", "test-all", "lint", "bench", "docs", "clean", "help"]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Commands on an empty data directory."""
+    assert sys.executable
+    return Cli(tmp_path)
+
+
+def _words(text: str) -> list[str]:
+    return text.split()

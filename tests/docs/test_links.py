@@ -1,0 +1,42 @@
+"""Links of the documentation lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.documents import ROOT, documents
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_and_headings_exist(page: Path) -> None:
+    """A relative link names a file of the repository, and a heading that it has."""
+    broken = [link for link in _links(page.read_text()) if not _leads_somewhere(page, link)]
+
+    assert not broken
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_in_backticks_exist(page: Path) -> None:
+    """A path of the source tree that a page names is there."""
+    roots = r"(?:tuner|scheduler|records|benchmarks|tests|docs)"
+    paths = re.findall(rf"`({roots}/[\w./-]+)`", page.read_text())
+
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def _links(text: str) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+
+
+def _leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    if not target.exists():
+        return False
+    return not anchor or anchor in _anchors(target.read_text())
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

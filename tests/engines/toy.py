@@ -1,0 +1,163 @@
+"""An engine without a compiler: every answer is a pure function of its request, in microseconds.
+
+A network has four tasks: two that every network shares, one of its batch size, and a tiny one
+whose space holds ``TINY`` programs. Settings come from the environment of the coordinator:
+``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network.
+Workers import this module by name, so the repository root has to be on their path.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tuner import cost_models
+from tuner.cost_models import features
+from tuner.engines import base
+from tuner.engines.base import (
+    BuildRequest,
+    BuildResult,
+    Candidate,
+    CompileRequest,
+    CompileResult,
+    ExtractedTask,
+    Extraction,
+    ModelFile,
+    NetworkRun,
+    RunRequest,
+    RunResult,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.errors import ModelError, TargetError
+
+NAME = "tests.engines.toy"
+SPEC = '{"kind":"toy"}'
+N_TASKS = 4
+TINY = 5
+
+
+def describe_target(spec: str) -> TargetInfo:
+    """Know ``llvm``, and ``cuda`` as a target of another machine."""
+    if spec not in ("llvm", "cuda", SPEC):
+        raise TargetError(f"unknown target {spec!r}")
+    problem = "this machine has no such device" if spec == "cuda" else ""
+    return TargetInfo(SPEC, "llvm", {"name": "toy"}, problem)
+
+
+def extract(model: ModelFile, target: str) -> Extraction:
+    """Give every network the same tasks, but for one that depends on its batch size."""
+    if target != SPEC:
+        raise ModelError(f"toy networks have no tasks on {target}")
+    ((shape, _),) = model.inputs.values()
+    tasks = (
+        make_task("heavy", weight=3, base_secs=4e-3),
+        make_task("light", weight=1, base_secs=1e-3),
+        make_task(f"batch_{shape[0]}", weight=2, base_secs=2e-3),
+        make_task("tiny", weight=1, base_secs=1e-4, n_programs=TINY),
+    )
+    return Extraction(tasks, sum(task.weight for task in tasks), ("a toy network",))
+
+
+def make_task(name: str, *, weight: int, base_secs: float, n_programs: int = 400) -> ExtractedTask:
+    """Describe a task whose programs take from once to twice ``base_secs``."""
+    ir = json.dumps({"name": name, "base_secs": base_secs, "n_programs": n_programs}).encode()
+    workload = hashlib.sha256(ir).hexdigest()[:16]
+    return ExtractedTask(workload, f"{name}[1]", ir, weight, base_secs * 1e9)
+
+
+def propose(request: SearchRequest) -> list[Candidate]:
+    """Draw unmeasured programs, and let the cost model choose among them."""
+    task = json.loads(request.ir)
+    known = {measured.module_hash for measured in request.measured}
+    fresh = [i for i in range(task["n_programs"]) if f"{task['name']}-{i}" not in known]
+    drawn = random.Random(request.seed).sample(fresh, min(len(fresh), 4 * request.n_candidates))
+    if not drawn:
+        return []
+    arrays = [_features(task["name"], index) for index in drawn]
+    scores = cost_models.load(request.cost_model).predict(arrays)
+    ranked = sorted(zip(scores, drawn, arrays, strict=True), key=lambda each: (-each[0], each[1]))
+    return [
+        Candidate(
+            trace=json.dumps({"task": task["name"], "program": index}),
+            module_hash=f"{task['name']}-{index}",
+            features=features.pack(array),
+            score=float(score),
+        )
+        for score, index, array in ranked[: request.n_candidates]
+    ]
+
+
+def build(request: BuildRequest) -> BuildResult:
+    """Write what a run needs to know."""
+    folder = Path(request.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    described = {**json.loads(request.ir), "trace": request.trace}
+    (folder / "kernel.json").write_text(json.dumps(described))
+    return BuildResult(str(folder))
+
+
+def reference(artifact: str, target: str, out: str) -> None:
+    """Keep an output; every program of a task has the same."""
+    described = json.loads((Path(artifact) / "kernel.json").read_text())
+    assert target == SPEC
+    np.save(out, np.array([described["base_secs"]]))
+
+
+def run(request: RunRequest) -> RunResult:
+    """Look the latency of a program up in its hash; the slowest tenth fails."""
+    time.sleep(float(os.environ.get("TOY_RUN_SECS", "0")))
+    described = json.loads((Path(request.artifact) / "kernel.json").read_text())
+    if request.reference:
+        assert np.load(request.reference) == described["base_secs"]
+    share = _share(described["trace"])
+    if share > 0.9:
+        return RunResult(error_kind="run_error", error_text="the toy broke")
+    latency = described["base_secs"] * (1 + share)
+    return RunResult((latency, latency * 1.01, latency * 0.99), max_error=0.0)
+
+
+def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
+    """Repeat the samples of a run."""
+    results = [run(request) for request in requests]
+    return [RunResult((result.run_secs or ()) * n_turns) for result in results]
+
+
+def compile_network(request: CompileRequest) -> CompileResult:
+    """Keep the model itself: running the library runs it under ONNX Runtime."""
+    shutil.copy(request.model.path, Path(request.out) / "lib.so")
+    subgraphs = tuple(
+        base.Subgraph(task.name, task.workload, task.weight, task.workload in request.traces)
+        for task in extract(request.model, request.target).tasks
+    )
+    return CompileResult(("lib.so",), subgraphs, 1, ())
+
+
+def run_network(request: NetworkRun) -> tuple[float, ...]:
+    """Run the model, and claim a millisecond for every run."""
+    from tuner.peers.onnxruntime import run_model
+
+    run_model(str(Path(request.library) / "lib.so"), 1, request)
+    if request.outputs:
+        offset = float(os.environ.get("TOY_OFFSET", "0"))
+        with np.load(request.outputs) as stored:
+            outputs = {name: stored[name] + np.float32(offset) for name in stored.files}
+        np.savez(request.outputs, **outputs)
+    return (1e-3,) * request.n_runs
+
+
+def _share(text: str) -> float:
+    """Hash a text to a number in [0, 1)."""
+    return int(hashlib.sha256(text.encode()).hexdigest()[:12], 16) / 16**12
+
+
+def _features(task: str, index: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Two rows of eight numbers; the first number is the latency, so that there is a lesson."""
+    rows = np.random.default_rng([len(task), index]).random((2, 8), dtype=np.float32)
+    rows[:, 0] = _share(json.dumps({"task": task, "program": index}))
+    return rows

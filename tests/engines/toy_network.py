@@ -1,0 +1,117 @@
+"""Networks of toy tasks in a database, without a model file."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import database, networks, targets, tasks
+from records.models import Job, MeasureRecord, Pick
+from scheduler.budget import Budget
+from tests.engines import toy
+from tuner.engines.base import ExtractedTask, ModelFile
+from tuner.networks.loaded import LoadedModel
+from tuner.overview import Overview
+from tuner.preparation import Prepared
+from tuner.session import Status, TuneOptions, TuningSession
+from tuner.workers import Workers
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What identifies one spent trial of a sequence."""
+
+    task_id: int
+    trace_hash: str
+    n_trials: int
+
+
+@dataclass
+class Workshop:
+    """A database, a data directory and toy workers."""
+
+    sessions: sessionmaker[Session]
+    folder: Path
+    workers: Workers
+
+    def prepare(
+        self, name: str = "net", batch: int = 1, found: Sequence[ExtractedTask] | None = None
+    ) -> Prepared:
+        """Store a network of the toy engine, or one of given tasks."""
+        inputs = {"data": ((batch, 4), "float32")}
+        file = ModelFile("", "onnx", inputs)
+        extracted = toy.extract(file, toy.SPEC).tasks if found is None else tuple(found)
+        sha256 = hashlib.sha256(name.encode()).hexdigest()
+        with self.sessions.begin() as session:
+            network_id = networks.ensure_network(session, sha256, name, {}).id
+            target = toy.describe_target("llvm")
+            target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
+            rows = [(_workload(task), task.weight) for task in extracted]
+            n_calls = sum(task.weight for task in extracted)
+            networks.record_extraction(session, network_id, target_id, rows, n_calls)
+            weighted = tuple(tasks.weighted_tasks(session, network_id, target_id))
+        model = LoadedModel(name, sha256, file, ("y",), ())
+        return Prepared(model, target, network_id, target_id, weighted, n_calls, ())
+
+    def session(
+        self,
+        prepared: Prepared,
+        trials: int | None = None,
+        watcher: Callable[[Status], None] = lambda _status: None,
+        **options: Any,
+    ) -> TuningSession:
+        """Open a session with a budget of trials."""
+        chosen = {"cost_model": "random", **options}
+        if trials is not None:
+            chosen["budget"] = Budget(trials)
+        return TuningSession(
+            self.sessions, self.workers, prepared, TuneOptions(**chosen), self.folder, watcher
+        )
+
+    def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> Overview:
+        """Run a session to its end."""
+        return self.session(prepared, trials, **options).run()
+
+    def trials(self) -> list[Trial]:
+        """Every record, in the order of its storing."""
+        return trials_of(self.sessions)
+
+    def job(self, job_id: int = 1) -> Job:
+        """Read a job."""
+        with self.sessions() as session:
+            return session.get_one(Job, job_id)
+
+
+def trials_of(sessions: sessionmaker[Session]) -> list[Trial]:
+    """Return every record of a database with the size of the round that paid for it."""
+    with sessions() as session:
+        rows = session.execute(
+            select(MeasureRecord.task_id, MeasureRecord.trace_hash, Pick.n_trials)
+            .join(Pick, Pick.id == MeasureRecord.pick_id)
+            .order_by(MeasureRecord.id)
+        )
+        return [Trial(*row) for row in rows]
+
+
+def picks_of(sessions: sessionmaker[Session]) -> list[tuple[int, int, int, bool]]:
+    """Return sequence number, task, size and state of every pick of a database."""
+    with sessions() as session:
+        rows = session.execute(
+            select(Pick.sequence, Pick.task_id, Pick.n_trials, Pick.done).order_by(Pick.id)
+        )
+        return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def open_sessions(url: str) -> sessionmaker[Session]:
+    """Open a database as a command does."""
+    return database.sessions(database.open_database(url))
+
+
+def _workload(task: ExtractedTask) -> tasks.NewWorkload:
+    return tasks.NewWorkload(
+        hash=task.workload, engine=toy.NAME, ir=task.ir, flop=task.flop, name=task.name
+    )
