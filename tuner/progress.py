@@ -126,7 +126,7 @@ def summary(status: Status) -> str:
     ]
     index = _index_of(status.overview.rows, status.current)
     if index is not None:
-        parts.append(f"task {index}")
+        parts.append(f"now task {index}")
     return "  ".join(parts)
 
 

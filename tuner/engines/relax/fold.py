@@ -1,4 +1,4 @@
-"""Fold constants of a Relax graph in numpy.
+"""Fold constants of a Relax graph in numpy, and permutations that cancel.
 
 TVM's ``FoldConstant`` compiles one kernel per operator and shape, up to 43 s
 for the transposed weights of Inception-v2. The operators that model importers
@@ -53,11 +53,13 @@ FOLDERS: dict[str, Folder] = {
 
 @mutator
 class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Replaces every call whose operands are constants by its value."""
+    """Replaces calls on constants by their value, and permutations that cancel by nothing."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Fold the operands first, then the call itself."""
         visited = self.visit_expr_post_order(call)
+        if getattr(call.op, "name", "") == "relax.permute_dims":
+            visited = self._cancel(visited)
         folder = FOLDERS.get(getattr(call.op, "name", ""))
         if folder is None or not isinstance(visited, relax.Call):
             return visited
@@ -67,6 +69,20 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return visited
         value = folder(call, [value for value in values if value is not None])
         return relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
+
+    def _cancel(self, call: relax.Call) -> relax.Expr:
+        """Take away two permutations in a row that undo each other."""
+        inner: Any = None
+        if isinstance(call.args[0], relax.Var):
+            inner = self.lookup_binding(call.args[0])
+        if getattr(getattr(inner, "op", None), "name", "") != "relax.permute_dims":
+            return call
+        first, second = _axes(inner), _axes(call)
+        if first is None or second is None:
+            return call
+        if [first[axis] for axis in second] != list(range(len(first))):
+            return call
+        return inner.args[0]
 
     def _value_of(self, arg: relax.Expr) -> Array | None:
         bound = self.lookup_binding(arg) if isinstance(arg, relax.Var) else arg
