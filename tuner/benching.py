@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.config import Settings
+from tuner.device_lock import device_lock
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.library import manifest
@@ -71,6 +72,7 @@ def bench_library(
         _check_same_network(described, model)
     n_threads = len(os.sched_getaffinity(0))
     with (
+        device_lock(settings.data_dir),
         tempfile.TemporaryDirectory() as scratch,
         fresh_worker(settings, "bench-library") as ours,
         fresh_worker(settings, "bench-peer") as theirs,

@@ -51,6 +51,12 @@ def main() -> None:
         reason = str(error.orig).strip().splitlines()[0]
         print(f"tuner: the database failed: {reason}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        print(
+            f"tuner: {error.strerror or error}: {error.filename or ''}".rstrip(": "),
+            file=sys.stderr,
+        )
+        sys.exit(1)
     except Exception as error:
         _usage_or_raise(error)
 

@@ -61,7 +61,11 @@ class Measurer:
         self, subject: Subject, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[Candidate, RunResult]]:
         """Yield each candidate with its result as soon as there is one, failed builds first."""
-        reference = self.reference(subject)
+        try:
+            reference = self.reference(subject)
+        except WorkError as error:
+            yield from ((candidate, _failed("run_error", error)) for candidate in candidates)
+            return
         built = self._build_all(subject, [candidate.trace for candidate in candidates])
         ready = []
         for candidate, result in zip(candidates, built, strict=True):
@@ -114,6 +118,10 @@ class Measurer:
             self._workers.measure(
                 "reference", built, self._target, str(kept), timeout_secs=_REFERENCE_TIMEOUT_SECS
             )
+        except WorkerLost as error:
+            raise WorkError(
+                f"workload {subject.workload} does not run unscheduled: {error}"
+            ) from error
         except CallTimeout as error:
             raise WorkError(
                 f"workload {subject.workload} runs longer than {_REFERENCE_TIMEOUT_SECS:.0f} s "

@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +161,10 @@ class TuningSession:
                     seed=self._options.seed,
                     budget_trials=budget.trials,
                     budget_secs=budget.secs,
+                    settings={
+                        name: asdict(getattr(self._options, name))
+                        for name in ("evaluator", "search", "scheduler")
+                    },
                 ),
             )
             return job.id
@@ -201,9 +205,13 @@ class TuningSession:
         overview = self._overview()
         row = next(row for row in overview.rows if row.task_id == pick.task_id)
         self._tell("searching", overview, row.task_id)
-        candidates = [
-            c for c in self._propose(pick, ir, before) if _short_hash(c.trace) not in known
-        ]
+        try:
+            proposed = self._propose(pick, ir, before)
+        except WorkError as error:
+            # A search that dies or hangs twice on a task would do so again: the task leaves.
+            self._tell(f"task {row.name} leaves: {error}", overview, row.task_id)
+            proposed = []
+        candidates = [c for c in proposed if _short_hash(c.trace) not in known]
         subject = Subject(pick.task_id, row.workload, ir, row.latency)
         self._tell(f"measuring {len(candidates)} candidates", overview, row.task_id, quiet=True)
         for candidate, result in self._measurer.measure(subject, candidates):

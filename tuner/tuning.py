@@ -9,6 +9,7 @@ from records import measures
 from scheduler.objectives import OBJECTIVES
 from tuner import cost_models
 from tuner.context import Context
+from tuner.device_lock import device_lock
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
 from tuner.overview import Overview
@@ -58,7 +59,7 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
     started = time.monotonic()
     options = _options(request)
     console = stderr_console()
-    with Workers(context.settings) as workers:
+    with device_lock(context.settings.data_dir), Workers(context.settings) as workers:
         workers.warm_up()
         with fresh_worker(context.settings) as worker:
             prepared = prepare(

@@ -34,7 +34,9 @@ def examples() -> list[Example]:
 
 def section(text: str, heading: str) -> str:
     """Return what stands below a second-level heading; empty if there is none."""
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
+    )
     return found[1] if found else ""
 
 

@@ -22,7 +22,9 @@ def test_paths_in_backticks_exist(page: Path) -> None:
     roots = r"(?:tuner|scheduler|records|benchmarks|tests|docs)"
     paths = re.findall(rf"`({roots}/[\w./-]+)`", page.read_text())
 
-    assert [path for path in paths if not (ROOT / path).exists()] == []
+    # NAME stands for a name of the reader's own.
+    missing = [path for path in paths if not (ROOT / path).exists() and "NAME" not in path]
+    assert not missing
 
 
 def _links(text: str) -> list[str]:

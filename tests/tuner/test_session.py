@@ -338,8 +338,9 @@ def test_make_budget_refuses_what_buys_nothing() -> None:
             make_budget(trials, secs)
 
 
-def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """Ten kill -9 at random moments change neither the picks nor the records."""
+@pytest.mark.parametrize("n_kills", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path, n_kills: int) -> None:
+    """Many kill -9 at random moments change neither the picks nor the records."""
     settings = {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2", "TOY_RUN_SECS": "0.02"}
     calm, rough = (Cli(tmp_path / name, settings) for name in ("calm", "rough"))
     for each in (calm, rough):
@@ -347,7 +348,7 @@ def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert calm(*tune(), TOY_RUN_SECS="0").status == 0
     rng = random.Random(2)
     n_killed = 0
-    while n_killed < 10:
+    while n_killed < n_kills:
         process = rough.start(*tune())
         before = _count(rough)
         # Up to a round of new records, and then any moment of the next few.

@@ -26,6 +26,8 @@ def build(request: BuildRequest) -> BuildResult:
         return _build(request)
     except WorkError as error:
         return BuildResult("", str(error))
+    except OSError:
+        raise  # a full disk is nobody's candidate's fault
     except Exception as error:  # whatever a compiler raises on one candidate is data
         return BuildResult("", f"{type(error).__name__}: {str(error).strip()[-2000:]}")
 

@@ -59,6 +59,8 @@ def run(request: RunRequest) -> RunResult:
         if isinstance(wrong, RunResult):
             return wrong
         return RunResult(_sample(kernel, request), max_error=wrong)
+    except OSError:
+        raise  # an unreadable artifact or reference is nobody's candidate's fault
     except Exception as error:  # a candidate that raises is data
         return RunResult(error_kind="run_error", error_text=_reason(error))
 

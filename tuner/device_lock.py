@@ -1,0 +1,34 @@
+"""One process at a time measures on this machine's CPU."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.errors import WorkError
+
+
+@contextmanager
+def device_lock(data_dir: Path) -> Iterator[None]:
+    """Hold the CPU for measuring; two runs at once would slow each other's candidates.
+
+    The lock dies with its process, however that dies.
+
+    Raises:
+        WorkError: If another process holds it.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (data_dir / "measuring.lock").open("a+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            raise WorkError(
+                f"process {holder} is measuring on this machine; wait for it to end"
+            ) from error
+        stream.truncate(0)
+        stream.write(str(os.getpid()))
+        stream.flush()
+        yield
