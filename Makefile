@@ -16,7 +16,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 BENCHMARKS := $(filter-out _% demo,$(basename $(notdir $(wildcard benchmarks/*.py))))
 DEMO_SECONDS ?= 240
 
-demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: eight minutes.
+demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
 test: .venv/.dev ## Run the tests; ARGS go to pytest.

@@ -1,7 +1,7 @@
 """Apply the history best to a network, compile it, and keep the library."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from records import bests, libraries
@@ -184,7 +184,7 @@ def _remember(context: Context, prepared: Prepared, key: str, folder: Path) -> N
                 key=key,
                 network_id=prepared.network_id,
                 target_id=prepared.target_id,
-                manifest={},
+                manifest=asdict(manifests.read(folder)),
                 path=str(folder),
             ),
         )

@@ -52,10 +52,8 @@ def main() -> None:
         print(f"tuner: the database failed: {reason}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        print(
-            f"tuner: {error.strerror or error}: {error.filename or ''}".rstrip(": "),
-            file=sys.stderr,
-        )
+        where = f": {error.filename}" if error.filename else ""
+        print(f"tuner: {error.strerror or error}{where}", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
         _usage_or_raise(error)

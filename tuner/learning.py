@@ -42,6 +42,7 @@ class Learner:
         self._target_id = target_id
         self._kind = kind
         self._seed = seed
+        self._name = f"{kind}/{seed}"
         self._blob = cost_models.create(kind, seed).save()
         self._n_rows = 0
 
@@ -54,7 +55,7 @@ class Learner:
             n_rows = trained_on(len(rows))
             if n_rows == self._n_rows:
                 return self._blob
-            stored = stored_models.load_cost_model(session, self._target_id, self._kind)
+            stored = stored_models.load_cost_model(session, self._target_id, self._name)
         if stored is not None and stored.n_records == n_rows:
             self._blob, self._n_rows = stored.blob, n_rows
             return self._blob
@@ -64,5 +65,5 @@ class Learner:
         )
         self._n_rows = n_rows
         with self._sessions.begin() as session:
-            stored_models.save_cost_model(session, self._target_id, self._kind, n_rows, self._blob)
+            stored_models.save_cost_model(session, self._target_id, self._name, n_rows, self._blob)
         return self._blob

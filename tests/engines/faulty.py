@@ -2,12 +2,13 @@
 
 The coordinator's environment names the file in ``FAULTY_CONTROL``; it is read at every call, so
 that a test changes the faults of workers that run. It holds, by function (``build``, ``run``,
-``propose``, ``reference``, ``run_interleaved``)::
+``propose``, ``reference``, ``run_interleaved``), the faults of which the first that is due
+strikes::
 
-    {"run": {"fault": "hang", "one_in": 3, "once": false}}
+    {"run": [{"fault": "hang", "only": [3735928559], "once": false}, {"fault": "kill", "one_in": 5}]}
 
-Which candidates are hit is a pure function of their traces: those whose checksum divides by
-``one_in``. With ``once`` a candidate is hit at its first attempt only.
+Which calls are hit is a pure function of their traces: those whose checksum is in ``only``, or
+divides by ``one_in``; without either, all. With ``once`` only the first attempt is hit.
 """
 
 import contextlib
@@ -59,16 +60,6 @@ _TRACE = "trace.txt"
 
 class InjectedError(Exception):
     """What a fault raises."""
-
-
-def write_faults(control: Path, **faults: dict[str, Any]) -> None:
-    """Replace the faults of every worker that reads this control file."""
-    control.write_text(json.dumps(faults))
-
-
-def is_hit(trace: str, one_in: int) -> bool:
-    """Tell whether a candidate is among those that faults are for."""
-    return zlib.crc32(trace.encode()) % one_in == 0
 
 
 def build(request: BuildRequest) -> BuildResult:
@@ -123,16 +114,19 @@ def propose(request: SearchRequest) -> list[Candidate]:
 def _fault(function: str, subject: str) -> str:
     """Return the fault that is due to a call, or an empty text."""
     control = Path(os.environ[CONTROL])
-    wanted = json.loads(control.read_text()).get(function) if control.is_file() else None
-    if wanted is None or not is_hit(subject, wanted.get("one_in", 1)):
-        return ""
-    if wanted.get("once"):
-        marker = control.with_name(f"{function}-{zlib.crc32(subject.encode())}.hit")
-        try:
-            marker.touch(exist_ok=False)
-        except FileExistsError:
-            return ""
-    return str(wanted["fault"])
+    faults = json.loads(control.read_text()).get(function, []) if control.is_file() else []
+    checksum = zlib.crc32(subject.encode())
+    for each in faults:
+        if checksum % each.get("one_in", 1) or checksum not in each.get("only", [checksum]):
+            continue
+        if each.get("once"):
+            marker = control.with_name(f"{function}-{each['fault']}-{checksum}.hit")
+            try:
+                marker.touch(exist_ok=False)
+            except FileExistsError:
+                continue
+        return str(each["fault"])
+    return ""
 
 
 def _strike(fault: str) -> None:
@@ -181,7 +175,7 @@ def _without_body(split: Any, function: Any) -> Any:
 
 
 def _garbled(call: Any, kernel: Any) -> np.ndarray[Any, Any]:
-    """One output element is off by a thousandth of the largest."""
+    """One output element is off by a hundredth of the largest."""
     output: np.ndarray[Any, Any] = call(kernel).copy()
     output.flat[output.size // 2] += 1e-2 * np.abs(output).max()
     return output

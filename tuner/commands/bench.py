@@ -79,8 +79,10 @@ def _report(found: "Comparison") -> None:
     if found.peer_secs is None or found.ratio is None:
         return
     line(str(found.peer), f"{milliseconds(found.peer_secs)} ms median, same threads, in turns")
-    faster = "faster" if found.ratio < 1 else "slower"
-    line("ratio", f"{found.ratio:.3f} ({abs(1 / found.ratio - 1):.0%} {faster})")
+    verdict = (
+        f"{1 / found.ratio - 1:.0%} faster" if found.ratio < 1 else f"{found.ratio - 1:.0%} slower"
+    )
+    line("ratio", f"{found.ratio:.3f} ({verdict})")
     verdict = "outputs agree" if found.agrees else "[red]outputs differ[/red]"
     line(
         "outputs",

@@ -62,9 +62,9 @@ def tasks(
             str(index), task.workload_hash, task.name, str(task.weight), f"{task.flop / 1e6:.2f}"
         )
     console.print(table)
-    total = sum(task.weight * task.flop for task in prepared.tasks) / 1e9
+    total = sum(task.weight * task.flop for task in prepared.tasks) / 1e6
     console.print(
-        f"{len(prepared.tasks)} tasks, {prepared.n_kernel_calls} kernel calls, {total:.3f} GFLOP",
+        f"{len(prepared.tasks)} tasks, {prepared.n_kernel_calls} kernel calls, {total:,.2f} MFLOP",
         highlight=False,
     )
     for note in prepared.notes:

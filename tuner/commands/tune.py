@@ -125,7 +125,9 @@ def _report(result: "TuneResult", *, json_output: bool) -> None:
     console.print(task_table(overview))
     untuned = sum(1 for row in overview.rows if not math.isfinite(row.latency))
     if untuned:
-        console.print(f"{untuned} of {len(overview.rows)} tasks got no trial yet; raise --trials.")
+        console.print(
+            f"{untuned} of {len(overview.rows)} tasks got no trial yet; raise the budget."
+        )
     console.print(
         f"Estimated total latency: [bold]{milliseconds(overview.total_secs)} ms[/bold]; "
         f"{overview.n_trials} trials, {result.n_measured} of them now, in {result.secs:.0f} s.",

@@ -12,6 +12,7 @@ from tuner.networks.graph import drop_unused_constants, nodes_within
 from tuner.networks.onnx_file import check_size, first_line
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
+from tuner.networks.sums import replace_sums
 
 
 def clean(
@@ -47,10 +48,13 @@ def clean(
     declared_outputs = {} if fixed else _copy_outputs(model)
     _forget_output_shapes(model)
     before = _count_operators(model)
+    n_sums = replace_sums(model)
     model, problem = simplify(model)
     _restore_shapes(model, declared_outputs)
     folded = fold_affine(model)
     notes += (*problem, *_describe(before, _count_operators(model), folded))
+    if n_sums:
+        notes += (f"rewrote {n_sums} sums as additions",)
     specs = {info.name: _spec(info) for info in model.graph.input}
     outputs = {info.name: _spec(info) for info in model.graph.output}
     data = _serialise(model)

@@ -14,6 +14,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tuner.engines.relax.fold import tidy
+
 Array = np.ndarray[Any, Any]
 
 _OPS = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}
@@ -25,12 +27,13 @@ def fold_affine(module: tvm.IRModule) -> tvm.IRModule:
     folder = _AffineFolder(module)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            folder.n_uses = _count_uses(function)
+            folder.n_uses = count_uses(function)
             folder.builder_.update_func(variable, folder.visit_expr(function))
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(folder.builder_.get()))
+    return tidy(folder.builder_.get())
 
 
-def _count_uses(function: relax.Function) -> Counter[relax.Var]:
+def count_uses(function: relax.Function) -> Counter[relax.Var]:
+    """Count how often each variable of a function is used as an operand or result."""
     uses: Counter[relax.Var] = Counter()
 
     def visit(expr: relax.Expr) -> None:

@@ -102,6 +102,11 @@ def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
             folder.builder_.update_func(variable, folder.visit_expr(function))
-    return relax.transform.DeadCodeElimination()(
-        relax.transform.CanonicalizeBindings()(folder.builder_.get())
-    )
+    return tidy(folder.builder_.get())
+
+
+def tidy(module: tvm.IRModule) -> tvm.IRModule:
+    """Normalise a rewritten module; aliases that stay in it would keep operators from fusing."""
+    transform = relax.transform
+    passes = [transform.Normalize(), transform.CanonicalizeBindings()]
+    return tvm.transform.Sequential([*passes, transform.DeadCodeElimination()])(module)

@@ -8,6 +8,7 @@ from tvm.target import Target
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.affine import fold_affine
+from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.padding import pad_channels
@@ -43,7 +44,7 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
     module, notes = _channels_last(fold_affine(fold_constants(module)))
     module = fold_constants(module)
     if str(target.kind.name) == "llvm":
-        module = pad_channels(module)
+        module = split_concatenations(pad_channels(module))
     with target:
         module = _sequence(
             module,

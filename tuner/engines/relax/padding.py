@@ -14,6 +14,8 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tuner.engines.relax.fold import tidy
+
 _LANES = 16
 # More padding than this is not worth the vectors it fills.
 _MOST_WASTE = 0.02
@@ -25,7 +27,7 @@ def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
             padder.builder_.update_func(variable, padder.visit_expr(function))
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(padder.builder_.get()))
+    return tidy(padder.builder_.get())
 
 
 _ELEMENTWISE = {"relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.nn.silu"}
