@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -50,6 +52,21 @@ class Cli:
         """The URL of the default database."""
         return f"sqlite:///{self.data_dir / 'tuner.db'}"
 
+    def count_records(self) -> int:
+        """Count the trials in the database, without opening it the way a command does."""
+        path = self.data_dir / "tuner.db"
+        if not path.is_file():
+            return 0
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+        try:
+            (count,) = connection.execute("SELECT count(*) FROM measure_record").fetchone()
+        except sqlite3.OperationalError:
+            return 0
+        else:
+            return int(count)
+        finally:
+            connection.close()
+
     def environ(self, **changes: str) -> dict[str, str]:
         """Ours, without what a developer may have set."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
@@ -81,7 +98,7 @@ def finish(process: subprocess.Popen[str], timeout_secs: float = 300.0) -> Answe
     try:
         out, err = process.communicate(timeout=timeout_secs)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise
     return Answer(process.returncode, out, err)

@@ -65,12 +65,15 @@ class Overview:
         return sum(row.n_trials for row in self.rows)
 
     def spent_trials(self, budget: int | None) -> int:
-        """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`."""
+        """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`.
+
+        A task this job alone exhausted has no share to keep: what it left goes to the others.
+        """
         if budget is None:
             return sum(self.own)
-        return budgets.credited_trials(
-            np.array(self.own), np.array(self.others), budget, alive=self.table.alive
-        )
+        own, others = np.array(self.own), np.array(self.others)
+        alive = self.table.alive | (others == 0)
+        return budgets.credited_trials(own, others, budget, alive=alive)
 
 
 def read_overview(

@@ -350,18 +350,18 @@ def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path, n_kills: i
     n_killed = 0
     while n_killed < n_kills:
         process = rough.start(*tune())
-        before = _count(rough)
+        before = rough.count_records()
         # Up to a round of new records, and then any moment of the next few.
-        _wait(lambda: process.poll() is not None or _count(rough) > before)  # noqa: B023
+        _wait(lambda: process.poll() is not None or rough.count_records() > before)  # noqa: B023
         time.sleep(rng.random() * 0.15)
         workers = _descendants(process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         n_killed += 1
         _wait(lambda: not any(worker.is_running() for worker in workers))  # noqa: B023
-        if _count(rough) >= int(TRIALS):
+        if rough.count_records() >= int(TRIALS):
             break
-    n_before_last = _count(rough)
+    n_before_last = rough.count_records()
     answer = rough(*tune(), "--json")
 
     assert n_killed > 2
@@ -380,7 +380,7 @@ def test_signal_stops_cleanly(
 ) -> None:
     """A stopped command says how to go on, leaves a paused job and no process behind."""
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
-    _wait(lambda: _count(cli) > 3)
+    _wait(lambda: cli.count_records() > 3)
     workers = _descendants(process)
     _send(process, number, whole_group=whole_group)
     answer = finish(process, 60)
@@ -393,7 +393,7 @@ def test_signal_stops_cleanly(
     _wait(lambda: not any(worker.is_running() for worker in workers))
     with open_sessions(cli.url)() as session:
         assert session.get_one(Job, 1).state == "paused"
-    n_before = _count(cli)
+    n_before = cli.count_records()
     again = cli(*tune(str(n_before + 8)), "--json")
     assert again.status == 0
     assert again.json["measured_now"] == 8
@@ -402,7 +402,7 @@ def test_signal_stops_cleanly(
 def test_impatient_second_signal_changes_nothing(cli: Cli) -> None:
     """Pressing Ctrl-C three times is as good as once."""
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
-    _wait(lambda: _count(cli) > 3)
+    _wait(lambda: cli.count_records() > 3)
     for _ in range(3):
         _send(process, signal.SIGINT, whole_group=True)
     answer = finish(process, 60)
@@ -438,13 +438,13 @@ def test_command_goes_on_after_workers_were_killed(cli: Cli) -> None:
     """Every worker of a running job is killed once; the job spends its whole budget."""
     process = cli.start(*tune("96"), "--json", TOY_RUN_SECS="0.02")
     for threshold in (4, 20, 40):
-        _wait(lambda: process.poll() is not None or _count(cli) > threshold)  # noqa: B023
+        _wait(lambda: process.poll() is not None or cli.count_records() > threshold)  # noqa: B023
         for worker in _workers(process):
             worker.kill()
     answer = finish(process, 120)
 
     assert answer.status == 0, answer.err
-    assert _count(cli) == 96
+    assert cli.count_records() == 96
 
 
 class _Broken(BaseException):
@@ -491,24 +491,6 @@ def _candidate(trace: str) -> object:
     from tuner.engines.base import Candidate
 
     return Candidate(trace, trace, features.pack(np.ones((1, 8), dtype=np.float32)), 1.0)
-
-
-def _count(cli: Cli) -> int:
-    """Count records without opening the database the way a command does."""
-    import sqlite3
-
-    path = cli.data_dir / "tuner.db"
-    if not path.is_file():
-        return 0
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
-    try:
-        (count,) = connection.execute("SELECT count(*) FROM measure_record").fetchone()
-    except sqlite3.OperationalError:
-        return 0
-    else:
-        return int(count)
-    finally:
-        connection.close()
 
 
 def _descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:

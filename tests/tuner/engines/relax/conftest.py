@@ -1,0 +1,56 @@
+"""Models and requests for the engine, which these tests call in their own process."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tuner.engines.base import ModelFile, TargetInfo
+
+with warnings.catch_warnings():
+    # TVM warns about its own deprecations when it is imported.
+    warnings.simplefilter("ignore")
+    from tuner.engines.relax import worker
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Save = Callable[..., ModelFile]
+
+
+@pytest.fixture(scope="session")
+def target() -> TargetInfo:
+    """This CPU."""
+    return worker.describe_target("llvm")
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Write a model of given nodes, with one input ``data`` and one output ``y``."""
+
+    def write(
+        nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array]
+    ) -> ModelFile:
+        graph = helper.make_graph(
+            nodes,
+            "test",
+            [helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(array, name) for name, array in weights.items()],
+        )
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        )
+        path = tmp_path / "model.onnx"
+        path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+        return ModelFile(str(path), "onnx", {"data": (shape, "float32")})
+
+    return write
+
+
+def draw(*shape: int, seed: int = 0) -> Array:
+    """Weights around zero."""
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")

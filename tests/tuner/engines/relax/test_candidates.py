@@ -1,0 +1,247 @@
+"""Candidates: proposed as a pure function, built, and verified against the unscheduled kernel."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tuner import cost_models
+from tuner.cost_models import features
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ExtractedTask,
+    Measured,
+    RunRequest,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.engines.relax import flush, worker
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+QUICK = EvaluatorSettings(min_repeat_ms=0)
+CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+
+
+def nodes_of(kind: str) -> tuple[list[object], tuple[int, ...], dict[str, Array]]:
+    """A one-layer model: its nodes, input shape and weights."""
+    made = {
+        "conv2d": (
+            [helper.make_node("Conv", ["data", "w"], ["c"], **CONV)]
+            + [helper.make_node("Relu", ["c"], ["y"])],
+            (1, 16, 14, 14),
+            {"w": draw(32, 16, 3, 3)},
+        ),
+        "matmul": (
+            [helper.make_node("MatMul", ["data", "w"], ["y"])],
+            (16, 64),
+            {"w": draw(64, 48)},
+        ),
+        "softmax": ([helper.make_node("Softmax", ["data"], ["y"], axis=-1)], (8, 100), {}),
+        "pooling": (
+            [helper.make_node("MaxPool", ["data"], ["y"], kernel_shape=[3, 3], strides=[2, 2])],
+            (1, 16, 15, 15),
+            {},
+        ),
+    }
+    nodes, shape, weights = made[kind]
+    return list(nodes), shape, weights
+
+
+@pytest.fixture
+def task_of(save: Save, target: TargetInfo) -> object:
+    """Makes the heaviest task of a one-layer model."""
+
+    def make(kind: str) -> ExtractedTask:
+        nodes, shape, weights = nodes_of(kind)
+        tasks = worker.extract(save(nodes, shape, weights), target.spec).tasks
+        return max(tasks, key=lambda task: task.flop)
+
+    return make
+
+
+def request_of(task: ExtractedTask, target: TargetInfo, n: int = 6) -> SearchRequest:
+    """A first round."""
+    model = cost_models.create("random", 0).save()
+    return SearchRequest(task.ir, target.spec, (), model, n, 32, 2, seed=5)
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
+def test_candidates_build_run_and_agree(
+    task_of: object, target: TargetInfo, tmp_path: Path, kind: str
+) -> None:
+    """Every candidate computes what the unscheduled kernel does, and has its samples."""
+    task = task_of(kind)  # type: ignore[operator]
+    plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    assert plain.error_text == ""
+    worker.reference(plain.artifact, target.spec, str(tmp_path / "reference.npy"))
+    candidates = worker.propose(request_of(task, target))
+    assert candidates
+    ran = 0
+    for index, candidate in enumerate(candidates):
+        out = str(tmp_path / str(index))
+        built = worker.build(BuildRequest(task.ir, target.spec, candidate.trace, out))
+        assert built.error_text == ""
+        request = RunRequest(built.artifact, target.spec, str(tmp_path / "reference.npy"), QUICK)
+        result = worker.run(request)
+        assert result.error_kind is None, result.error_text
+        assert result.run_secs is not None
+        assert len(result.run_secs) == 3
+        assert result.max_error is not None
+        assert result.max_error < 1e-4
+        ran += 1
+    assert ran == len(candidates)
+
+
+def test_weights_are_packed_and_the_output_is_the_same(
+    task_of: object, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Schedules that want their weights in another layout get them, and compute the same."""
+    task = task_of("conv2d")  # type: ignore[operator]
+    n_packed = 0
+    plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    worker.reference(plain.artifact, target.spec, str(tmp_path / "reference.npy"))
+    for index, candidate in enumerate(worker.propose(request_of(task, target, 8))):
+        out = tmp_path / str(index)
+        worker.build(BuildRequest(task.ir, target.spec, candidate.trace, str(out)))
+        packed = json.loads((out / "kernel.json").read_text())["packed"]
+        n_packed += bool(packed)
+        if packed:
+            request = RunRequest(str(out), target.spec, str(tmp_path / "reference.npy"), QUICK)
+            assert worker.run(request).error_kind is None
+            assert len(packed[0]["shape"]) > 4
+    assert n_packed
+
+
+def test_propose_is_a_pure_function(task_of: object, target: TargetInfo) -> None:
+    """The same request has the same answer, another seed another."""
+    request = request_of(task_of("matmul"), target)  # type: ignore[operator]
+
+    first, again = worker.propose(request), worker.propose(request)
+
+    assert first == again
+    other = worker.propose(replace(request, seed=6))
+    assert [c.trace for c in other] != [c.trace for c in first]
+
+
+def test_propose_returns_distinct_unmeasured_programs(
+    task_of: object, target: TargetInfo
+) -> None:
+    """What was measured, whether it ran or failed, is not proposed again."""
+    request = request_of(task_of("matmul"), target)  # type: ignore[operator]
+    first = worker.propose(request)
+    measured = tuple(
+        Measured(c.trace, c.module_hash, 1e-3 if index % 2 else None)
+        for index, c in enumerate(first)
+    )
+
+    second = worker.propose(replace(request, measured=measured))
+
+    hashes = [candidate.module_hash for candidate in (*first, *second)]
+    assert second
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_candidates_carry_what_a_cost_model_needs(task_of: object, target: TargetInfo) -> None:
+    """Features unpack to rows of one width, and the score is the model's own."""
+    request = request_of(task_of("matmul"), target)  # type: ignore[operator]
+    candidates = worker.propose(request)
+
+    arrays = [features.unpack(candidate.features) for candidate in candidates]
+    scores = cost_models.load(request.cost_model).predict(arrays)
+
+    assert {array.shape[1] for array in arrays} == {164}
+    assert [candidate.score for candidate in candidates] == list(scores)
+
+
+def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
+    """Once every program was measured, nothing more is proposed."""
+    model = save([helper.make_node("Relu", ["data"], ["y"])], (1, 4), {})
+    (task,) = worker.extract(model, target.spec).tasks
+    request = request_of(task, target, 16)
+    measured: tuple[Measured, ...] = ()
+    for seed in range(1, 12):
+        found = worker.propose(replace(request, seed=seed, measured=measured))
+        if not found:
+            break
+        measured += tuple(Measured(c.trace, c.module_hash, 1e-6) for c in found)
+    else:
+        pytest.fail("a space that small never ended")
+
+
+def test_damaged_trace_is_a_build_error(
+    task_of: object, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A trace that is no JSON, of another version or of another task is data, not a crash."""
+    task, other = task_of("matmul"), task_of("conv2d")  # type: ignore[operator]
+    foreign = worker.propose(request_of(other, target, 2))[0].trace
+    whole = worker.propose(request_of(task, target, 2))[0].trace
+    for trace in ("{", "[]", "[[],[]]", '{"a": 1}', foreign, whole[: len(whole) // 2]):
+        request = BuildRequest(task.ir, target.spec, trace, str(tmp_path / "out"))
+        result = worker.build(request)
+        if trace != "[[],[]]":
+            assert result.error_text, trace
+            assert result.artifact == ""
+
+
+def test_missing_artifact_is_a_run_error(target: TargetInfo, tmp_path: Path) -> None:
+    """An artifact that is gone is data, not a crash."""
+    result = worker.run(RunRequest(str(tmp_path / "gone"), target.spec, "", QUICK))
+
+    assert result.error_kind == "run_error"
+    assert result.error_text.startswith("FileNotFoundError")
+
+
+def test_slow_candidate_gets_the_fewest_samples(
+    task_of: object, target: TargetInfo, tmp_path: Path
+) -> None:
+    """One that cannot win is timed briefly, one that might at length."""
+    task = task_of("matmul")  # type: ignore[operator]
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    request = RunRequest(
+        built.artifact, target.spec, "", EvaluatorSettings(min_repeat_ms=1000, repeat=4)
+    )
+
+    hopeless = worker.run(replace(request, best_secs=1e-12))
+    hopeful = worker.run(replace(request, best_secs=1.0))
+
+    assert len(hopeless.run_secs or ()) == 4
+    assert len(hopeful.run_secs or ()) == 24
+
+
+@pytest.mark.parametrize("cache_flush", [True, False])
+def test_samples_with_and_without_a_flush(
+    task_of: object, target: TargetInfo, tmp_path: Path, cache_flush: bool
+) -> None:
+    """Both ways of timing give positive samples."""
+    task = task_of("softmax")  # type: ignore[operator]
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    settings = EvaluatorSettings(
+        number=2, repeat=5, min_repeat_ms=1, cache_flush=cache_flush, cooldown_ms=1
+    )
+
+    result = worker.run(RunRequest(built.artifact, target.spec, "", settings))
+
+    assert result.run_secs is not None
+    assert len(result.run_secs) >= 5
+    assert min(result.run_secs) > 0
+
+
+def test_flush_reads_every_cache_line() -> None:
+    """The flush is callable by the name that the evaluator looks up, and computes a maximum."""
+    import tvm_ffi
+
+    assert flush.install() == flush.FLUSH
+    tvm_ffi.get_global_func(flush.FLUSH)()
+    kernel = flush._read_lines(2, 8)
+    import tvm
+
+    values = np.arange(2 * 8 * 16, dtype="float32").reshape(2, 8, 16)
+    result = tvm.runtime.empty((2,), "float32")
+    kernel(tvm.runtime.tensor(values), result)
+    np.testing.assert_array_equal(result.numpy(), values[:, :, 0].max(axis=1))

@@ -1,0 +1,222 @@
+"""What lowering does to a graph changes no output."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.networks import load
+from tests.tuner.networks.models import difference, run
+from tuner.engines.base import CompileRequest, ModelFile, TargetInfo
+from tuner.engines.relax import worker
+from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.fold import FOLDERS, fold_constants
+from tuner.engines.relax.importer import import_model
+from tuner.engines.relax.lower import lower
+from tuner.engines.relax.targets import make_target
+from tuner.errors import ModelError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def outputs_of(model: ModelFile, target: TargetInfo, folder: Path) -> tuple[Array, Array]:
+    """Compile a model without records, run it, and run it under ONNX Runtime."""
+    import tvm
+    from tvm import relax
+
+    folder.mkdir(exist_ok=True)
+    worker.compile_network(CompileRequest(model, target.spec, {}, str(folder)))
+    vm = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
+    shape, _ = model.inputs["data"]
+    data = draw(*shape, seed=9)
+    returned = vm["main"](tvm.runtime.tensor(data))
+    actual = (returned if hasattr(returned, "numpy") else returned[0]).numpy()
+    return actual, run(Path(model.path).read_bytes(), {"data": data})[0]
+
+
+def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
+    """Names of the subgraphs of a lowered model."""
+    return [s.name for s in find_subgraphs(lower(model, make_target(target.spec)).module)]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        [("Relu", [])],
+        [],
+        [("Sigmoid", [])],
+        [("Add", ["scale"]), ("Relu", [])],
+        [("Div", ["scale"]), ("Relu", [])],
+        [("Mul", ["one"]), ("Relu", [])],
+        [("Add", ["image"]), ("Relu", [])],
+    ],
+    ids=["relu", "bare", "sigmoid", "add", "div", "scalar", "image"],
+)
+def test_padded_convolution_computes_the_same(
+    save: Save, target: TargetInfo, tmp_path: Path, tail: list[tuple[str, list[str]]]
+) -> None:
+    """1,000 channels become 1,008 inside, whatever follows; the output is ONNX Runtime's."""
+    nodes = [helper.make_node("Conv", ["data", "w", "b"], ["v0"], kernel_shape=[1, 1])]
+    for index, (op, more) in enumerate(tail):
+        nodes.append(helper.make_node(op, [f"v{index}", *more], [f"v{index + 1}"]))
+    nodes[-1].output[0] = "y"
+    weights = {
+        "w": draw(1000, 8, 1, 1),
+        "b": draw(1000, seed=1),
+        "scale": np.abs(draw(1000, 1, 1, seed=2)) + 1,
+        "one": np.array(2.0, "float32"),
+        "image": draw(1, 1000, 5, 5, seed=3),
+    }
+    used = {name for node in nodes for name in node.input}
+    model = save(nodes, (1, 8, 5, 5), {k: v for k, v in weights.items() if k in used})
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert actual.shape == expected.shape == (1, 1000, 5, 5)
+    assert difference(actual, expected) < 1e-5
+
+
+def test_padding_leaves_the_slices_of_a_model_alone(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A model that itself drops channels of a convolution drops those, and no others."""
+    weights = {
+        "w": draw(1000, 8, 1, 1),
+        "start": np.array([3]),
+        "end": np.array([503]),
+        "axis": np.array([1]),
+        "bias": draw(500, 1, 1, seed=4),
+    }
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[1, 1]),
+        helper.make_node("Slice", ["c", "start", "end", "axis"], ["s"]),
+        helper.make_node("Add", ["s", "bias"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+
+    actual, expected = outputs_of(save(nodes, (1, 8, 5, 5), weights), target, tmp_path / "out")
+
+    assert actual.shape == expected.shape == (1, 500, 5, 5)
+    assert difference(actual, expected) < 1e-5
+
+
+@pytest.mark.parametrize(("channels", "padded"), [(1000, 1008), (64, 64), (24, 24), (10, 10)])
+def test_only_cheap_padding_is_done(
+    save: Save, target: TargetInfo, channels: int, padded: int
+) -> None:
+    """Channels are padded where that costs two per cent at most."""
+    nodes = [helper.make_node("Conv", ["data", "w"], ["y"], kernel_shape=[1, 1])]
+    network = lower(
+        save(nodes, (1, 8, 5, 5), {"w": draw(channels, 8, 1, 1)}), make_target(target.spec)
+    )
+    script = network.module.script()
+
+    assert (f"T.int64({padded})" in script) or f"{padded}" in script
+    assert ("1008" in script) == (padded == 1008)
+
+
+def test_folded_constants_equal_those_of_tvm(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A chain of foldable operators on weights gives what ONNX Runtime computes."""
+    weights = {
+        "a": np.abs(draw(6, 4)) + 0.5,
+        "b": np.abs(draw(4, seed=1)) + 0.5,
+        "shape": np.array([4, 6]),
+        "wide": np.array([3, 4, 6]),
+        "axes": np.array([0]),
+    }
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["n1"]),
+        helper.make_node("Sub", ["n1", "b"], ["n2"]),
+        helper.make_node("Mul", ["n2", "b"], ["n3"]),
+        helper.make_node("Div", ["n3", "a"], ["n4"]),
+        helper.make_node("Pow", ["n4", "a"], ["n5"]),
+        helper.make_node("Max", ["n5", "a"], ["n6"]),
+        helper.make_node("Min", ["n6", "b"], ["n7"]),
+        helper.make_node("Sqrt", ["n7"], ["n8"]),
+        helper.make_node("Neg", ["n8"], ["n9"]),
+        helper.make_node("Exp", ["n9"], ["n10"]),
+        helper.make_node("Transpose", ["n10"], ["n11"], perm=[1, 0]),
+        helper.make_node("Reshape", ["n11", "shape"], ["n12"]),
+        helper.make_node("Unsqueeze", ["n12", "axes"], ["n13"]),
+        helper.make_node("Expand", ["n13", "wide"], ["n14"]),
+        helper.make_node("Add", ["data", "n14"], ["y"]),
+    ]
+    model = save(nodes, (3, 4, 6), weights)
+
+    folded = fold_constants(import_model(model))
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    left = folded["main"].script()
+    assert not [name for name in ("permute_dims", "sqrt", "divide", "power") if name in left]
+    assert difference(actual, expected) < 1e-5
+
+
+def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
+    """Each operator that numpy folds gives what its compiled kernel gives."""
+    import tvm
+    from tvm import relax
+
+    left, right = np.abs(draw(3, 4)) + 0.5, np.abs(draw(3, 4, seed=1)) + 0.5
+    calls = {
+        "relax.permute_dims": lambda a, _: relax.op.permute_dims(a, [1, 0]),
+        "relax.reshape": lambda a, _: relax.op.reshape(a, (4, 3)),
+        "relax.expand_dims": lambda a, _: relax.op.expand_dims(a, 1),
+        "relax.squeeze": lambda a, _: relax.op.squeeze(relax.op.expand_dims(a, 1), 1),
+        "relax.broadcast_to": lambda a, _: relax.op.broadcast_to(a, (2, 3, 4)),
+        "relax.astype": lambda a, _: relax.op.astype(a, "int32"),
+    }
+    for name in sorted(FOLDERS):
+        op = name.removeprefix("relax.")
+        call = calls.get(name)
+        builder = relax.BlockBuilder()
+        data = relax.Var("data", relax.TensorType((1,), "float32"))
+        with builder.function("main", [data]):
+            a, b = (relax.const(array, "float32") for array in (left, right))
+            function = getattr(relax.op, op)
+            if call is None:
+                unary = op in ("negative", "sqrt", "rsqrt", "exp")
+                value = builder.emit(function(a) if unary else function(a, b))
+            else:
+                value = builder.emit(builder.normalize(call(builder.emit(a), b)))
+            builder.emit_func_output(value)
+        module = builder.get()
+        results = []
+        for each in (fold_constants(module), module):
+            built = tvm.compile(each, target="llvm")
+            vm = relax.VirtualMachine(built, tvm.cpu())
+            results.append(vm["main"](tvm.runtime.tensor(np.zeros(1, "float32"))).numpy())
+        assert results[0].dtype == results[1].dtype, name
+        np.testing.assert_allclose(results[0], results[1], rtol=1e-5, err_msg=name)
+
+
+def test_unsupported_operator_is_named(save: Save, target: TargetInfo) -> None:
+    """The message holds the operator that the importer does not know."""
+    model = save([helper.make_node("Det", ["data"], ["y"])], (2, 3, 3), {})
+
+    with pytest.raises(ModelError, match="Det") as caught:
+        worker.extract(model, target.spec)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_batch_norm_and_dropout_leave_no_kernel(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A convolution, its batch norm and its ReLU are one subgraph."""
+    weights = {"w": draw(16, 8, 3, 3)}
+    weights |= {name: np.abs(draw(16, seed=i)) + 0.5 for i, name in enumerate("sbmv")}
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[3, 3]),
+        helper.make_node("BatchNormalization", ["c", *"sbmv"], ["n"]),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
+    model = load(save(nodes, (1, 8, 9, 9), weights).path)
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert sum("conv2d" in name for name in names_of(model, target)) == 1
+    assert not [name for name in names_of(model, target) if "norm" in name]
+    assert difference(actual, expected) < 1e-5
