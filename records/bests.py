@@ -92,12 +92,8 @@ def confirm(session: Session, record_id: int, samples: Sequence[float]) -> Measu
     return record
 
 
-def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
-    """Make the confirmed record with the lowest median the best; ties go to the oldest.
-
-    Raises:
-        NoValidRecord: If no verified record of the task was confirmed.
-    """
+def champion(session: Session, task_id: int) -> MeasureRecord | None:
+    """Return the confirmed record with the lowest median, ties to the oldest; None if none is."""
     confirmed = session.scalars(
         select(MeasureRecord)
         .where(
@@ -107,15 +103,27 @@ def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
         )
         .order_by(MeasureRecord.id)
     ).all()
-    if not confirmed:
+    return min(confirmed, key=lambda record: (_confirmed(record), record.id), default=None)
+
+
+def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
+    """Make the confirmed record with the lowest median the best; ties go to the oldest.
+
+    Raises:
+        NoValidRecord: If no verified record of the task was confirmed.
+    """
+    winner = champion(session, task_id)
+    if winner is None:
         raise NoValidRecord(f"no verified record of task {task_id} was confirmed")
-    latency, _, winner = min(
-        (statistics.median(record.confirmed_secs or []), record.id, record) for record in confirmed
-    )
+    latency = _confirmed(winner)
     row = _row(session, task_id, winner.id, latency, confirmed=True)
     key = [BestRecord.task_id]
     session.execute(row.on_conflict_do_update(index_elements=key, set_=_replaced(row)))
     return winner
+
+
+def _confirmed(record: MeasureRecord) -> float:
+    return statistics.median(record.confirmed_secs or [])
 
 
 def _row(

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records.models import CostModel, MeasureFeature, MeasureRecord, Task, now
@@ -42,6 +42,20 @@ def training_set(
     if before_record_id is not None:
         wanted = wanted.where(MeasureRecord.id < before_record_id)
     return [TrainingRow(*row) for row in session.execute(wanted)][::-1]
+
+
+def count_examples(session: Session, target_id: int, before_record_id: int | None = None) -> int:
+    """Count the records of a target that have features, all or only those older than one."""
+    wanted = (
+        select(func.count())
+        .select_from(MeasureFeature)
+        .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
+        .join(Task, Task.id == MeasureRecord.task_id)
+        .where(Task.target_id == target_id)
+    )
+    if before_record_id is not None:
+        wanted = wanted.where(MeasureRecord.id < before_record_id)
+    return session.scalar(wanted) or 0
 
 
 def save_cost_model(

@@ -1,6 +1,7 @@
 """Picks: which task got each round of a job, and why."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import func, select
@@ -54,6 +55,24 @@ def finish_pick(session: Session, pick_id: int) -> Pick:
     pick.done = True
     session.flush()
     return pick
+
+
+def fail_pick(session: Session, pick_id: int, reason: str) -> Pick:
+    """Mark the round of a pick as completed without a trial, and say why.
+
+    Raises:
+        NoSuchRow: If there is no such pick.
+    """
+    pick = finish_pick(session, pick_id)
+    pick.terms = {**pick.terms, "failed": reason}
+    session.flush()
+    return pick
+
+
+def failed_picks(session: Session, pick_ids: Sequence[int]) -> set[int]:
+    """Return which of these picks failed before any trial was made."""
+    chosen = session.scalars(select(Pick).where(Pick.id.in_(pick_ids)))
+    return {pick.id for pick in chosen if "failed" in pick.terms}
 
 
 def picks_of(session: Session, job_id: int) -> list[Pick]:

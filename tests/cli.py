@@ -1,5 +1,6 @@
 """The command line as a shell runs it: a process with its own data directory."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).parents[1]
 
@@ -91,6 +94,17 @@ class Cli:
     def __call__(self, *args: str, **environ: str) -> Answer:
         """Run a command to its end."""
         return finish(self.start(*args, **environ))
+
+    @staticmethod
+    def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+        """The children of a command that are workers, and no helper of multiprocessing."""
+        found = []
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if "spawn_main" in " ".join(child.cmdline()):
+                        found.append(child)
+        return found
 
 
 def finish(process: subprocess.Popen[str], timeout_secs: float = 300.0) -> Answer:

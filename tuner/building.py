@@ -1,7 +1,7 @@
 """Apply the history best to a network, compile it, and keep the library."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from records import bests, libraries
@@ -71,9 +71,9 @@ def build_library(
     key = _key(context, prepared, best)
     kept = store.find(key)
     folder = kept or store.add(key, lambda made: _compile(context, prepared, best, worker, made))
-    described = manifests.read(folder)
+    described = _with_records(manifests.read(folder), best)
     _remember(context, prepared, key, folder)
-    replace_folder(out, copy_into(folder))
+    replace_folder(out, _copy_with(folder, described))
     return Built(out, described, cached=kept is not None)
 
 
@@ -114,6 +114,7 @@ def _key(context: Context, prepared: Prepared, best: Mapping[str, Best]) -> str:
         {
             "network": prepared.model.sha256,
             "engine": context.settings.engine,
+            "pipeline": prepared.target.pipeline,
             "target": prepared.target.spec,
             "device": dict(prepared.target.device),
             "traces": {workload: record.trace_hash for workload, record in best.items()},
@@ -150,6 +151,29 @@ def _check_outputs(prepared: Prepared, result: CompileResult) -> None:
             f"the compiled network has {result.n_outputs} outputs, "
             f"the model {len(prepared.model.outputs)}"
         )
+
+
+def _with_records(described: manifests.Manifest, best: Mapping[str, Best]) -> manifests.Manifest:
+    """Name the records of today: the same traces may have been measured again since."""
+    subgraphs = tuple(
+        replace(
+            entry,
+            record=best[entry.workload].record_id,
+            latency=best[entry.workload].latency,
+        )
+        if entry.record is not None
+        else entry
+        for entry in described.subgraphs
+    )
+    return replace(described, subgraphs=subgraphs)
+
+
+def _copy_with(source: Path, described: manifests.Manifest) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        copy_into(source)(folder)
+        manifests.write(folder, described)
+
+    return write
 
 
 def _describe(

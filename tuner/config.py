@@ -4,6 +4,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
     return Settings(
         database=str(merged.get("database") or f"sqlite:///{data_dir.absolute() / 'tuner.db'}"),
         data_dir=data_dir.absolute(),
-        engine=str(merged.get("engine") or "tuner.engines.relax.worker"),
+        engine=_engine(str(merged.get("engine") or "tuner.engines.relax.worker")),
         n_builders=_count("n_builders", merged.get("n_builders") or _n_cores()),
     )
 
@@ -77,6 +78,17 @@ def _read_config(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
             f"{path}: unknown setting {unknown[0]!r}; settings are {', '.join(_KEYS)}"
         )
     return config
+
+
+def _engine(name: str) -> str:
+    """Check that there is such a module, without importing it."""
+    try:
+        found = find_spec(name) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise RequestError(f"there is no engine module {name!r}")
+    return name
 
 
 def _count(name: str, value: Any) -> int:

@@ -13,6 +13,7 @@ from tuner.workers import Workers
 
 _FIRST = 16
 _GROWTH = 1.08
+# The latest so many are learned from.
 _MOST_ROWS = 20_000
 _TIMEOUT_SECS = 600.0
 
@@ -49,17 +50,20 @@ class Learner:
     def model(self, before_record_id: int | None) -> bytes:
         """Return the model of a round that may know records older than ``before_record_id``."""
         with self._sessions() as session:
-            rows = stored_models.training_set(
-                session, self._target_id, _MOST_ROWS, before_record_id
-            )
-            n_rows = trained_on(len(rows))
+            total = stored_models.count_examples(session, self._target_id, before_record_id)
+            n_rows = trained_on(total)
             if n_rows == self._n_rows:
                 return self._blob
             stored = stored_models.load_cost_model(session, self._target_id, self._name)
-        if stored is not None and stored.n_records == n_rows:
-            self._blob, self._n_rows = stored.blob, n_rows
-            return self._blob
-        examples = [(row.task_id, row.features, row.latency) for row in rows[:n_rows]]
+            if stored is not None and stored.n_records == n_rows:
+                self._blob, self._n_rows = stored.blob, n_rows
+                return self._blob
+            newer = total - n_rows
+            rows = stored_models.training_set(
+                session, self._target_id, min(total, _MOST_ROWS + newer), before_record_id
+            )
+        known = rows[: len(rows) - newer]
+        examples = [(row.task_id, row.features, row.latency) for row in known]
         self._blob = self._workers.train(
             self._kind, self._seed, examples, timeout_secs=_TIMEOUT_SECS
         )

@@ -1,5 +1,7 @@
 """Build, verify and time candidates; whatever goes wrong with one is its result, not an error."""
 
+import hashlib
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -47,15 +49,19 @@ class Measurer:
         workers: Workers,
         target: str,
         evaluator: EvaluatorSettings,
-        references: Path,
+        data_dir: Path,
         build_timeout_secs: float,
     ) -> None:
         self._workers = workers
         self._target = target
         self._evaluator = evaluator
-        self._references = references
+        spec = hashlib.sha256(target.encode()).hexdigest()[:16]
+        self._references = data_dir / "references" / spec
         self._build_timeout_secs = build_timeout_secs
-        self._scratch = Path(tempfile.mkdtemp(prefix="tuner-"))
+        self._scratch = data_dir / "scratch"
+        # What a killed run left; only one process at a time measures here.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(parents=True)
 
     def measure(
         self, subject: Subject, candidates: Sequence[Candidate]
@@ -87,17 +93,19 @@ class Measurer:
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
         requests = [RunRequest(path, self._target, "", self._evaluator) for path in ready]
-        timeout = self._evaluator.timeout_secs * len(ready)
+        timeout = self._evaluator.timeout_secs * len(ready) * n_turns
         try:
             timed = iter(
                 self._workers.measure("run_interleaved", requests, n_turns, timeout_secs=timeout)
             )
-        except (CallTimeout, WorkerLost) as error:
+        except (CallTimeout, WorkError) as error:
             timed = iter([_failed("run_error", error)] * len(ready))
         finally:
             for artifact in ready:
                 shutil.rmtree(artifact, ignore_errors=True)
-        return [result if isinstance(result, RunResult) else next(timed) for result in built]
+        return [
+            result if isinstance(result, RunResult) else _checked(next(timed)) for result in built
+        ]
 
     def reference(self, subject: Subject) -> str:
         """Return the file with the expected output of a workload, computing it once.
@@ -105,7 +113,7 @@ class Measurer:
         Raises:
             WorkError: If the unscheduled workload does not build or run.
         """
-        kept = self._references / f"{subject.workload}.npy"
+        kept = self._references / f"{subject.workload}.npz"
         if kept.is_file():
             return str(kept)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -115,9 +123,7 @@ class Measurer:
                 f"workload {subject.workload} does not build unscheduled: {built.error_text}"
             )
         try:
-            self._workers.measure(
-                "reference", built, self._target, str(kept), timeout_secs=_REFERENCE_TIMEOUT_SECS
-            )
+            self._compute_reference(built, str(kept))
         except WorkerLost as error:
             raise WorkError(
                 f"workload {subject.workload} does not run unscheduled: {error}"
@@ -130,6 +136,19 @@ class Measurer:
         finally:
             shutil.rmtree(built, ignore_errors=True)
         return str(kept)
+
+    def _compute_reference(self, artifact: str, kept: str) -> None:
+        """Run an unscheduled artifact; a runner that somebody killed is no verdict on it."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._workers.measure(
+                    "reference", artifact, self._target, kept, timeout_secs=_REFERENCE_TIMEOUT_SECS
+                )
+            except WorkerLost as error:
+                if error.crashed or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
 
     def close(self) -> None:
         """Remove artifacts that are left."""
@@ -180,8 +199,10 @@ class Measurer:
                     return _failed("run_error", error)
                 if attempt == _ATTEMPTS:
                     return _failed("worker_lost", error)
+            except WorkError as error:
+                return _failed("run_error", error)
             else:
-                return result
+                return _checked(result)
         raise AssertionError("unreachable")
 
     def __enter__(self) -> Self:
@@ -194,6 +215,14 @@ class Measurer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _checked(result: RunResult) -> RunResult:
+    """Turn samples that are no durations into the error they are."""
+    samples = result.run_secs
+    if samples is None or (samples and all(0 < secs < math.inf for secs in samples)):
+        return result
+    return RunResult(error_kind="run_error", error_text=f"samples are no durations: {samples}")
 
 
 def _failed(kind: ErrorKind, error: Exception) -> RunResult:

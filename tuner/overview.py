@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy.orm import Session
 
-from records import bests, measures, rounds
+from records import bests, measures, picks, rounds
 from records.models import Job
 from records.rounds import RoundResult
 from records.tasks import WeightedTask
@@ -88,7 +88,17 @@ def read_overview(
     latencies = np.array([best.get(task_id, math.inf) for task_id in task_ids])
     weights = np.array([task.weight for task in tasks])
     shares = estimate.shares(weights, latencies)
-    table = _table(tasks, [histories[task_id] for task_id in task_ids], backward_window)
+    last_picks = [
+        pick_id
+        for history in histories.values()
+        if history and history[-1].n_trials == 0 and (pick_id := history[-1].pick_id) is not None
+    ]
+    table = _table(
+        tasks,
+        [histories[task_id] for task_id in task_ids],
+        picks.failed_picks(session, last_picks),
+        backward_window,
+    )
     rows = tuple(
         TaskRow(
             task_id=task.task_id,
@@ -112,9 +122,10 @@ def read_overview(
 def _table(
     tasks: Sequence[WeightedTask],
     histories: Sequence[Sequence[RoundResult]],
+    failed: set[int],
     backward_window: int,
 ) -> TaskTable:
-    picks = sorted(r.pick_id for history in histories for r in history if r.pick_id is not None)
+    all_picks = sorted(r.pick_id for history in histories for r in history if r.pick_id is not None)
     curves = [np.array([r.best_secs for r in history], dtype=float) for history in histories]
     return TaskTable(
         weights=np.array([task.weight for task in tasks]),
@@ -127,9 +138,9 @@ def _table(
         n_trials=np.array([sum(r.n_trials for r in history) for history in histories]),
         n_failed_rounds=np.array([_failed_streak(history) for history in histories]),
         rounds_since_pick=np.array(
-            [len(picks) - bisect_right(picks, _last_pick(history)) for history in histories]
+            [len(all_picks) - bisect_right(all_picks, _last_pick(history)) for history in histories]
         ),
-        alive=np.array([not _exhausted(history) for history in histories]),
+        alive=np.array([not _exhausted(history, failed) for history in histories]),
     )
 
 
@@ -147,6 +158,8 @@ def _failed_streak(history: Sequence[RoundResult]) -> int:
     return streak
 
 
-def _exhausted(history: Sequence[RoundResult]) -> bool:
-    """A round that found nothing new to try was the last."""
-    return bool(history) and history[-1].pick_id is not None and history[-1].n_trials == 0
+def _exhausted(history: Sequence[RoundResult], failed: set[int]) -> bool:
+    """A round that searched and found nothing new to try was the last."""
+    if not history or history[-1].pick_id is None or history[-1].n_trials:
+        return False
+    return history[-1].pick_id not in failed

@@ -1,5 +1,6 @@
 """From a model reference to a network whose weighted tasks are in the database."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +82,7 @@ def prepare(
     )
     with sessions.begin() as session:
         network_id = networks.ensure_network(
-            session, model.sha256, model.name, _described(model)
+            session, _network_key(model, settings, target), model.name, _described(model)
         ).id
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
         known = networks.extraction_of(session, network_id, target_id) is not None
@@ -145,3 +146,9 @@ def _described(model: LoadedModel) -> dict[str, Any]:
         name: {"shape": list(shape), "dtype": dtype}
         for name, (shape, dtype) in model.file.inputs.items()
     }
+
+
+def _network_key(model: LoadedModel, settings: Settings, target: TargetInfo) -> str:
+    """Hash what an extraction depends on: the model, the engine, and the engine's passes."""
+    text = "\n".join((model.sha256, settings.engine, target.pipeline))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -33,6 +33,7 @@ from tuner.preparation import Prepared
 from tuner.searching import Round, SearchSettings, search
 from tuner.workers import Workers
 
+_MOST_FAILED_SEARCHES = 3
 # Trials of a round when only time limits the job.
 _TIMED_ROUND = 8
 
@@ -114,7 +115,7 @@ class TuningSession:
             workers,
             prepared.target.spec,
             options.evaluator,
-            data_dir / "references" / _short_hash(prepared.target.spec),
+            data_dir,
             options.build_timeout_secs,
         )
         self._allocator = GradientAllocator(
@@ -125,6 +126,8 @@ class TuningSession:
             options.seed,
         )
         self._n_trials = options.trials_per_round or _round_size(options.budget, prepared)
+        self._n_failed_searches = 0
+        self.first_record_at: float | None = None
         self.job_id = self._open_job()
         self._clock = time.monotonic()
 
@@ -134,24 +137,29 @@ class TuningSession:
         Whatever interrupts it, every finished trial is in the database.
 
         Raises:
-            WorkError: If no candidate of a task can be measured at all.
+            WorkError: If no candidate of any task can be measured, or searches keep failing.
         """
         state: JobState = "paused"
+        message = None
         try:
             self._set_state("running")
             while (pick := self._next_pick()) is not None:
                 self._run_round(pick)
             self._confirm_winners()
             state = "done"
+        except WorkError as error:
+            state, message = "failed", str(error)
+            raise
         finally:
             self._measurer.close()
             self._spend_time()
-            self._set_state(state)
+            self._set_state(state, message)
         return self._overview()
 
     def _open_job(self) -> int:
         budget = self._options.budget
         with self._sessions.begin() as session:
+            self._check_comparable(session)
             job = jobs.open_job(
                 session,
                 jobs.NewJob(
@@ -169,16 +177,34 @@ class TuningSession:
             )
             return job.id
 
+    def _check_comparable(self, session: Session) -> None:
+        """Refuse to mix latencies that were measured in ways that do not compare.
+
+        Raises:
+            RequestError: If the records of this target were timed with other settings.
+        """
+        wanted = asdict(self._options.evaluator)
+        for settings in session.scalars(
+            select(Job.settings).where(Job.target_id == self._prepared.target_id)
+        ):
+            before = settings.get("evaluator", wanted)
+            for name in ("cache_flush", "number"):
+                if before.get(name) != wanted[name]:
+                    raise RequestError(
+                        f"the records of this target were timed with {name}={before.get(name)}, "
+                        f"not {wanted[name]}, and would not compare; use another --database"
+                    )
+
     def _next_pick(self) -> Pick | None:
         """Return the open pick of a killed run, else make the next; None when done."""
-        with self._sessions() as session:
-            pick = picks.open_pick(session, self.job_id)
-        if pick is not None:
-            return pick
         overview = self._overview()
         spent = overview.spent_trials(self._options.budget.trials)
         if self._options.budget.exhausted(spent, self._spent_secs()):
             return None
+        with self._sessions() as session:
+            pick = picks.open_pick(session, self.job_id)
+        if pick is not None:
+            return pick
         self._tell("choosing", overview)
         return self._pick(overview, self._options.budget.round_size(self._n_trials, spent))
 
@@ -208,10 +234,13 @@ class TuningSession:
         try:
             proposed = self._propose(pick, ir, before)
         except WorkError as error:
-            # A search that dies or hangs twice on a task would do so again: the task leaves.
-            self._tell(f"task {row.name} leaves: {error}", overview, row.task_id)
-            proposed = []
-        candidates = [c for c in proposed if _short_hash(c.trace) not in known]
+            self._give_up_round(pick, error)
+            return
+        self._n_failed_searches = 0
+        left = self._options.budget.round_size(
+            pick.n_trials, overview.spent_trials(self._options.budget.trials)
+        )
+        candidates = [c for c in proposed if _short_hash(c.trace) not in known][:left]
         subject = Subject(pick.task_id, row.workload, ir, row.latency)
         self._tell(f"measuring {len(candidates)} candidates", overview, row.task_id, quiet=True)
         for candidate, result in self._measurer.measure(subject, candidates):
@@ -219,6 +248,19 @@ class TuningSession:
         with self._sessions.begin() as session:
             picks.finish_pick(session, pick.id)
         self._spend_time()
+
+    def _give_up_round(self, pick: Pick, error: WorkError) -> None:
+        """End a round whose search failed; the task is tried again later.
+
+        Raises:
+            WorkError: If that happened to several rounds in a row.
+        """
+        self._n_failed_searches += 1
+        with self._sessions.begin() as session:
+            picks.fail_pick(session, pick.id, str(error))
+        self._spend_time()
+        if self._n_failed_searches >= _MOST_FAILED_SEARCHES:
+            raise WorkError(f"{self._n_failed_searches} searches in a row failed: {error}")
 
     def _propose(self, pick: Pick, ir: bytes, before: list[measures.Measured]) -> list[Candidate]:
         newest = int(pick.terms["newest_record"])
@@ -236,6 +278,7 @@ class TuningSession:
         return search(self._workers, self._options.search, wanted)
 
     def _record(self, pick: Pick, candidate: Candidate, result: RunResult) -> None:
+        self.first_record_at = self.first_record_at or time.monotonic()
         with self._sessions.begin() as session:
             measures.add_record(
                 session,
@@ -279,7 +322,7 @@ class TuningSession:
                 ).one()
             raise WorkError(
                 f"no candidate of any task could be measured; the last one failed with "
-                f"{record.error_kind}: {(record.error_text or '').strip().splitlines()[-1:]}"
+                f"{record.error_kind}: {_last_line(record.error_text)}"
             )
 
     def _overview(self) -> Overview:
@@ -308,9 +351,9 @@ class TuningSession:
             jobs.add_spent_secs(session, self.job_id, now - self._clock)
         self._clock = now
 
-    def _set_state(self, state: JobState) -> None:
+    def _set_state(self, state: JobState, message: str | None = None) -> None:
         with self._sessions.begin() as session:
-            jobs.set_state(session, self.job_id, state)
+            jobs.set_state(session, self.job_id, state, message)
 
 
 def _round_size(budget: Budget, prepared: Prepared) -> int:
@@ -320,6 +363,10 @@ def _round_size(budget: Budget, prepared: Prepared) -> int:
     # A budget of few trials a task reaches every task with smaller rounds.
     most = max(budget.trials // n_tasks, 1)
     return min(budgets.default_trials_per_round(budget.trials, n_tasks), most)
+
+
+def _last_line(text: str | None) -> str:
+    return ((text or "").strip().splitlines() or ["no reason given"])[-1]
 
 
 def _short_hash(text: str) -> str:

@@ -14,8 +14,8 @@ from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
 from tuner.overview import Overview
 from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.progress import Progress, make_progress, stderr_console
-from tuner.session import Status, TuneOptions, TuningSession, make_budget
+from tuner.progress import make_progress, stderr_console
+from tuner.session import TuneOptions, TuningSession, make_budget
 from tuner.workers import Workers, fresh_worker
 
 _TRIALS_PER_TASK = 64
@@ -38,7 +38,7 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tuning run came to; ``first_trial_secs`` counts from the start of the process."""
+    """What a tuning run came to; ``first_trial_secs`` is None if it measured nothing."""
 
     job_id: int
     network: str
@@ -70,9 +70,8 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
         options = _with_budget(options, request, prepared)
         with make_progress(console) as progress:
             n_before = _count_trials(context, prepared)
-            watch = _Stopwatch(progress, started, n_before)
             session = TuningSession(
-                context.sessions, workers, prepared, options, context.settings.data_dir, watch
+                context.sessions, workers, prepared, options, context.settings.data_dir, progress
             )
             overview = session.run()
     return TuneResult(
@@ -82,23 +81,8 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
         overview=overview,
         n_measured=overview.n_trials - n_before,
         secs=time.monotonic() - started,
-        first_trial_secs=watch.first_trial_secs,
+        first_trial_secs=session.first_record_at and session.first_record_at - started,
     )
-
-
-class _Stopwatch:
-    """Passes statuses on, and notes when the first trial was recorded."""
-
-    def __init__(self, progress: Progress, started: float, n_before: int) -> None:
-        self._progress = progress
-        self._started = started
-        self._n_before = n_before
-        self.first_trial_secs: float | None = None
-
-    def __call__(self, status: Status) -> None:
-        if self.first_trial_secs is None and status.overview.n_trials > self._n_before:
-            self.first_trial_secs = time.monotonic() - self._started
-        self._progress(status)
 
 
 def _count_trials(context: Context, prepared: Prepared) -> int:
@@ -123,8 +107,8 @@ def _options(request: TuneRequest) -> TuneOptions:
         raise RequestError(
             f"unknown cost model {request.cost_model!r}; known are {', '.join(cost_models.KINDS)}"
         )
-    if request.seed < 0:
-        raise RequestError(f"--seed must be at least 0, got {request.seed}")
+    if not 0 <= request.seed < 2**63:
+        raise RequestError(f"--seed must lie in [0, 2**63), got {request.seed}")
     if not request.build_timeout_secs > 0:
         raise RequestError(f"--build-timeout must be positive, got {request.build_timeout_secs}")
     try:

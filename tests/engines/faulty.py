@@ -5,7 +5,7 @@ that a test changes the faults of workers that run. It holds, by function (``bui
 ``propose``, ``reference``, ``run_interleaved``), the faults of which the first that is due
 strikes::
 
-    {"run": [{"fault": "hang", "only": [3735928559], "once": false}, {"fault": "kill", "one_in": 5}]}
+    {"run": [{"fault": "hang", "only": [3735928559]}, {"fault": "kill", "one_in": 5}]}
 
 Which calls are hit is a pure function of their traces: those whose checksum is in ``only``, or
 divides by ``one_in``; without either, all. With ``once`` only the first attempt is hit.

@@ -1,15 +1,15 @@
-"""Injected faults on a real network: each has its error kind, and none costs more than its trial."""
+"""Injected faults on a real network: each has its error kind and costs its own trial alone."""
 
+import contextlib
 import json
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
@@ -30,7 +30,7 @@ from tuner.workers import Workers
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
-QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=3.0)
+QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=2.0)
 
 pytestmark = pytest.mark.tvm
 
@@ -114,11 +114,9 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batch]
     spec = prepared.target.spec
     wanted = Round(ir, spec, (), cost_models.create("random", 0).save(), 6, (0, 1))
     candidates = search(rig.workers, SearchSettings(), wanted)
-    with Measurer(rig.workers, spec, QUICK, folder / "references", 5.0) as measurer:
+    with Measurer(rig.workers, spec, QUICK, folder / "references", 3.0) as measurer:
         measurer.reference(Subject(task.task_id, task.workload_hash, ir))
-        yield Batch(
-            measurer, Subject(task.task_id, task.workload_hash, ir), candidates
-        )
+        yield Batch(measurer, Subject(task.task_id, task.workload_hash, ir), candidates)
 
 
 def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
@@ -141,12 +139,12 @@ def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
         ("build", "raise", "build_error", "InjectedError: injected"),
         # A compiler that crashes does so again: no second attempt.
         ("build", "segfault", "build_error", "SIGSEGV"),
-        ("build", "hang", "build_timeout", "longer than 5 s"),
+        ("build", "hang", "build_timeout", "longer than 3 s"),
         # Somebody kills the worker, at both attempts.
         ("build", "kill", "worker_lost", "SIGKILL"),
         ("run", "raise", "run_error", "InjectedError: injected"),
         ("run", "segfault", "run_error", "SIGSEGV"),
-        ("run", "hang", "run_timeout", "longer than 3 s"),
+        ("run", "hang", "run_timeout", "longer than 2 s"),
         ("run", "kill", "worker_lost", "SIGKILL"),
         ("run", "exit", "worker_lost", "status 7"),
         # One element is off; nothing is written at all.
@@ -181,7 +179,7 @@ def test_worker_killed_once_costs_no_trial(rig: Rig, batch: Batch, function: str
     assert all(result.run_secs for result in batch.measure())
 
 
-@pytest.mark.parametrize("fault", ["kill", "segfault", "hang", "escape"])
+@pytest.mark.parametrize("fault", ["kill", "segfault", "escape"])
 def test_final_that_fails_is_reported_for_every_finalist(
     rig: Rig, batch: Batch, fault: str
 ) -> None:
@@ -237,11 +235,15 @@ def test_reference_that_fails_is_a_work_error(rig: Rig, batch: Batch, fault: str
     assert not list(Path(batch.measurer._references).glob(f"never_{fault}*"))
 
 
-def test_artifacts_are_removed(batch: Batch) -> None:
+def test_artifacts_are_removed(rig: Rig, batch: Batch) -> None:
     """What was built for a measurement is gone after it, failed or not."""
+    rig.inject(run=[{"fault": "raise", "only": batch.only(1)}])
+    before = {path.name for path in batch.measurer._scratch.rglob("*")}
+
     batch.measure()
 
-    assert not [path for path in batch.measurer._scratch.iterdir() if any(path.iterdir())]
+    after = {path.name for path in batch.measurer._scratch.rglob("*")}
+    assert after == before
 
 
 def test_job_with_every_fault_finishes(
@@ -291,17 +293,27 @@ def test_wrong_result_is_no_best_record_however_fast(
         assert session.scalars(select(BestRecord)).first() is None
 
 
-@pytest.mark.parametrize("fault", ["kill", "segfault", "escape"])
-def test_search_that_always_fails_ends_the_job_with_a_reason(
+@pytest.mark.parametrize("fault", ["kill", "escape"])
+def test_search_that_always_fails_is_a_failure_with_a_reason(
     rig: Rig, sessions: sessionmaker[Session], tmp_path: Path, fault: str
 ) -> None:
-    """A search that cannot work is a failure of the work, and the next run goes on."""
+    """A job in which no search ever worked is a failure of the work, not a finished job."""
     rig.inject(propose=[{"fault": fault}])
+
     with pytest.raises(WorkError, match="search"):
-        _tune(rig, sessions, tmp_path, 4)
+        _tune(rig, sessions, tmp_path, 4, n_tasks=1)
+
+
+def test_search_that_failed_once_is_tried_again_by_the_next_run(
+    rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
+) -> None:
+    """Workers that somebody killed during a search take no task away for good."""
+    rig.inject(propose=[{"fault": "kill"}])
+    with contextlib.suppress(WorkError):
+        _tune(rig, sessions, tmp_path, 4, n_tasks=1)
     rig.inject()
 
-    _tune(rig, sessions, tmp_path, 4)
+    _tune(rig, sessions, tmp_path, 4, n_tasks=1)
 
     with sessions() as session:
         assert len(list(session.scalars(select(MeasureRecord)))) == 4
@@ -330,9 +342,8 @@ def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> N
         while cli.count_records() < threshold and process.poll() is None:
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.02)
-        for child in psutil.Process(process.pid).children():
-            if "spawn_main" in " ".join(child.cmdline()):
-                child.kill()
+        for worker in cli.workers_of(process):
+            worker.kill()
     answer = finish(process, 90)
 
     assert answer.status == 0, answer.err
@@ -345,6 +356,7 @@ def _tune(
     sessions: sessionmaker[Session],
     folder: Path,
     trials: int,
+    n_tasks: int = 4,
 ) -> None:
     options = TuneOptions(
         Budget(trials),
@@ -354,6 +366,7 @@ def _tune(
         build_timeout_secs=5.0,
     )
     prepared = rig.prepare(sessions)
+    prepared = replace(prepared, tasks=prepared.tasks[:n_tasks])
     TuningSession(sessions, rig.workers, prepared, options, folder, _ignore).run()
 
 

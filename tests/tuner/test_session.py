@@ -3,12 +3,12 @@
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -24,6 +24,9 @@ from tuner.config import Settings
 from tuner.errors import RequestError, WorkError
 from tuner.session import Status, make_budget
 from tuner.workers import Workers
+
+if TYPE_CHECKING:
+    import subprocess
 
 TRIALS = "64"
 
@@ -137,14 +140,14 @@ def test_records_are_committed_one_by_one(workshop: Workshop) -> None:
     """Another connection sees the records of a round while the round still runs."""
     session = workshop.session(workshop.prepare(), 16, trials_per_round=8)
     seen = []
-    record = session._record
+    record: Callable[..., None] = session._record
 
     def spy(*args: object) -> None:
-        record(*args)  # type: ignore[arg-type]
+        record(*args)
         url = f"sqlite:///{workshop.folder / 'tuner.db'}"
         seen.append(len(trials_of(open_sessions(url))))
 
-    session._record = spy  # type: ignore[method-assign]
+    session._record = spy  # type: ignore[method-assign,assignment]
     session.run()
 
     assert seen == list(range(1, 17))
@@ -263,7 +266,7 @@ def test_nothing_measurable_is_a_failure_that_says_why(workshop: Workshop) -> No
     traces = _failing_traces("broken")
     session._propose = lambda *_: [_candidate(traces[0])]  # type: ignore[method-assign]
 
-    with pytest.raises(WorkError, match="run_error.*the toy broke"):
+    with pytest.raises(WorkError, match=r"run_error.*the toy broke"):
         session.run()
     assert len(workshop.trials()) == 1
 
@@ -290,9 +293,7 @@ def test_picks_hold_their_reasons(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("cost_model", ["random", "xgb-ranking"])
-def test_two_runs_are_the_same(
-    workers: Workers, tmp_path: Path, cost_model: str
-) -> None:
+def test_two_runs_are_the_same(workers: Workers, tmp_path: Path, cost_model: str) -> None:
     """The same job in two databases makes the same picks and measures the same programs."""
     found = []
     for name in ("one", "two"):
@@ -311,7 +312,7 @@ def test_interrupted_anywhere_goes_on_as_if_it_had_not_been(
 ) -> None:
     """A session that is broken off at every step leaves the records of an undisturbed one."""
     undisturbed = _shop(workers, tmp_path / "undisturbed")
-    options = {"trials_per_round": 8, "cost_model": cost_model}
+    options: dict[str, Any] = {"trials_per_round": 8, "cost_model": cost_model}
     undisturbed.tune(undisturbed.prepare(), 64, **options)
     disturbed = _shop(workers, tmp_path / "disturbed")
     rng = random.Random(4)
@@ -439,7 +440,7 @@ def test_command_goes_on_after_workers_were_killed(cli: Cli) -> None:
     process = cli.start(*tune("96"), "--json", TOY_RUN_SECS="0.02")
     for threshold in (4, 20, 40):
         _wait(lambda: process.poll() is not None or cli.count_records() > threshold)  # noqa: B023
-        for worker in _workers(process):
+        for worker in cli.workers_of(process):
             worker.kill()
     answer = finish(process, 120)
 
@@ -495,20 +496,9 @@ def _candidate(trace: str) -> object:
 
 def _descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     try:
-        return psutil.Process(process.pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-
-
-def _workers(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-    """The children that are workers, and not the helper of multiprocessing."""
-    found = []
-    for child in _descendants(process):
-        try:
-            if "spawn_main" in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.Error:
-            continue
     return found
 
 

@@ -26,12 +26,14 @@ class TargetInfo:
         spec: Canonical JSON of the target.
         kind: ``"llvm"`` or ``"cuda"``.
         device: The device fingerprint: names, core count and versions.
+        pipeline: Names the passes that split a network into workloads for this target.
         problem: Why this machine cannot run such code; empty if it can.
     """
 
     spec: str
     kind: str
     device: Mapping[str, Any]
+    pipeline: str = ""
     problem: str = ""
 
 

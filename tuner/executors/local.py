@@ -9,6 +9,7 @@ import ctypes
 import importlib
 import os
 import signal
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future as AnyFuture
 from concurrent.futures import TimeoutError as CallTimeout
@@ -21,7 +22,7 @@ from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
-from tuner.errors import WorkerLost
+from tuner.errors import TunerError, WorkerLost, WorkError
 
 __all__ = ["CallTimeout", "Future", "Pool", "WorkerSettings", "result_of"]
 
@@ -106,7 +107,8 @@ def result_of(future: Future) -> Any:
     Raises:
         CallTimeout: If it took longer than its time-out.
         WorkerLost: If its worker died.
-        Exception: Whatever the function raised.
+        TunerError, OSError: Whatever the function raised; anything else it raised arrives as
+            WorkError, with the traceback in the worker's log.
     """
     try:
         return future.result()
@@ -176,4 +178,12 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _invoke(module: str, function: str, args: tuple[Any, ...]) -> Any:
-    return getattr(importlib.import_module(module), function)(*args)
+    """Call a function; what it raises must mean something where its module is not imported."""
+    try:
+        return getattr(importlib.import_module(module), function)(*args)
+    except (TunerError, OSError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        lines = str(error).strip().splitlines() or [""]
+        raise WorkError(f"{function} failed: {type(error).__name__}: {lines[-1]}") from None

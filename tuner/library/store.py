@@ -93,5 +93,9 @@ def _swap(made: Path, folder: Path) -> None:
         return
     old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
     folder.rename(old / folder.name)
-    made.rename(folder)
+    try:
+        made.rename(folder)
+    except OSError:
+        (old / folder.name).rename(folder)
+        raise
     shutil.rmtree(old, ignore_errors=True)

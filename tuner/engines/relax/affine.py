@@ -67,10 +67,14 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return visited
         conv, bias = self._split(source)
         weight = None if conv is None else self._constant(conv.args[1])
-        rank = len(visited.ty.shape) if weight is None else weight.ndim
-        if weight is None or not _is_per_channel(constant, weight.shape[0], rank):
+        if conv is None or weight is None:
             return visited
-        return self._fold(visited.op.name, conv, weight, bias, constant.reshape(-1))
+        if not _is_per_channel(constant, weight.shape[0], weight.ndim):
+            return visited
+        dtypes = {str(array.dtype) for array in (weight, constant)} | {str(conv.ty.dtype)}
+        if dtypes not in ({"float32"}, {"float16"}, {"float64"}):
+            return visited
+        return self._fold(visited, conv, weight, bias, constant.reshape(-1))
 
     def _split(self, source: relax.Call) -> tuple[relax.Call | None, Array | None]:
         """Take conv(x, w) + b apart; the bias is None where there is none."""
@@ -81,20 +85,33 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         bias, conv = self._constant(source.args[1]), self._binding(source.args[0])
         if bias is None or conv is None or conv.op.name not in _CONVOLUTIONS:
             return None, None
-        channels = int(conv.ty.shape[1])
-        return (conv, bias.reshape(-1)) if bias.size == channels else (None, None)
+        rank, n_channels = len(conv.ty.shape), int(conv.ty.shape[1])
+        if not _is_per_channel(bias, n_channels, rank):
+            return None, None
+        return conv, bias.reshape(-1)
 
     def _fold(
-        self, op: str, conv: relax.Call, weight: Array, bias: Array | None, constant: Array
+        self,
+        call: relax.Call,
+        conv: relax.Call,
+        weight: Array,
+        bias: Array | None,
+        constant: Array,
     ) -> relax.Expr:
-        shift = np.zeros(weight.shape[0], weight.dtype) if bias is None else bias
+        op = call.op.name
+        shift = np.zeros(weight.shape[0]) if bias is None else bias.astype(np.float64)
+        constant = constant.astype(np.float64)
         if op in ("relax.add", "relax.subtract"):
             shift = shift + constant if op == "relax.add" else shift - constant
             scaled, has_shift = weight, True
         else:
-            scale = constant if op == "relax.multiply" else 1 / constant
+            with np.errstate(divide="ignore"):
+                scale = constant if op == "relax.multiply" else 1 / constant
             scaled = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
             shift, has_shift = shift * scale, bias is not None
+        limit = np.finfo(weight.dtype).max
+        if not all((np.abs(value) <= limit).all() for value in (scaled, shift)):
+            return call  # NaN and infinity are the network's to compute
         folded = relax.Call(
             conv.op, [conv.args[0], _const(scaled, weight)], conv.attrs, conv.ty_args
         )

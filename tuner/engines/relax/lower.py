@@ -13,9 +13,6 @@ from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.padding import pad_channels
 
-# Bump when a change here changes the workloads of a network: extractions are cached by it.
-PIPELINE_VERSION = 1
-
 _NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 _NDHWC = {"relax.nn.conv3d": ["NDHWC", "ODHWI"]}
 

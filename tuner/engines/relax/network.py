@@ -25,6 +25,7 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
+        manifest.verify(folder, described)
         self.inputs = described.inputs
         self.outputs = tuple(described.outputs)
         self._vm = relax.VirtualMachine(

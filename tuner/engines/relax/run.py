@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,9 @@ import tvm
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
 from tuner.engines.relax import flush, inputs
+from tuner.errors import WorkError
+
+Array = np.ndarray[Any, Any]
 
 # A candidate this many times slower than the best gets the fewest samples: it cannot win.
 _HOPELESS = 3.0
@@ -54,8 +58,9 @@ class Kernel:
 def run(request: RunRequest) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
-        kernel = load_kernel(request.artifact, request.target)
-        wrong = _compare(kernel, request.reference)
+        expected, positive = _read_reference(request.reference)
+        kernel = load_kernel(request.artifact, request.target, positive=positive)
+        wrong = _compare(kernel, expected)
         if isinstance(wrong, RunResult):
             return wrong
         return RunResult(_sample(kernel, request), max_error=wrong)
@@ -80,19 +85,32 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
 
 def reference(artifact: str, target: str, out: str) -> None:
     """Keep the output of an unscheduled artifact; see :class:`Engine`."""
-    partial = Path(f"{out}.partial.npy")
-    np.save(partial, load_kernel(artifact, target).call())
+    positive = False
+    output = load_kernel(artifact, target).call()
+    if not _any_finite(output):
+        # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
+        positive = True
+        output = load_kernel(artifact, target, positive=True).call()
+    if not _any_finite(output):
+        raise WorkError("no finite output on the seeded inputs, so candidates cannot be verified")
+    partial = Path(f"{out}.partial")
+    with partial.open("wb") as stream:
+        np.savez(stream, output=output, positive=positive)
+        stream.flush()
+        os.fsync(stream.fileno())
     partial.rename(out)
 
 
-def load_kernel(artifact: str, target: str) -> Kernel:
+def load_kernel(artifact: str, target: str, *, positive: bool = False) -> Kernel:
     """Load an artifact and put seeded arguments, packed as it wants them, on its device."""
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     device = tvm.cuda() if json.loads(target)["kind"] == "cuda" else tvm.cpu()
     module = tvm.runtime.load_module(str(folder / artifacts.LIBRARY))
     *ins, out = description["arguments"]
-    drawn = inputs.make_arguments(tuple((tuple(a["shape"]), a["dtype"]) for a in ins))
+    drawn = inputs.make_arguments(
+        tuple((tuple(a["shape"]), a["dtype"]) for a in ins), positive=positive
+    )
     arguments = [tvm.runtime.tensor(array, device) for array in drawn]
     _pack(module, device, arguments, description["packed"])
     output = tvm.runtime.empty(out["shape"], out["dtype"], device)
@@ -123,12 +141,23 @@ def _pack(module: Any, device: Any, arguments: list[Any], packed: list[dict[str,
         arguments[entry["index"]] = tensor
 
 
-def _compare(kernel: Kernel, reference_file: str) -> float | RunResult:
+def _read_reference(path: str) -> tuple[Array | None, bool]:
+    """Return the expected output, None without a reference, and whether inputs are positive."""
+    if not path:
+        return None, False
+    with np.load(path) as stored:
+        return stored["output"], bool(stored["positive"])
+
+
+def _any_finite(output: Array) -> bool:
+    return output.dtype.kind != "f" or bool(np.isfinite(output).any())
+
+
+def _compare(kernel: Kernel, expected: Array | None) -> float | RunResult:
     """Return the error of the kernel's output, or the verdict that it is wrong."""
     output = kernel.call()
-    if not reference_file:
+    if expected is None:
         return 0.0
-    expected = np.load(reference_file)
     error = inputs.relative_error(output, expected)
     allowed = inputs.tolerance(str(expected.dtype), kernel.n_terms)
     if error <= allowed:

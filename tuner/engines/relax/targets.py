@@ -14,6 +14,10 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.relax import boot
 from tuner.errors import TargetError
 
+# Bump when a change of the passes in lower.py changes the workloads of networks: extractions
+# and libraries are cached by it. Records are not: a workload stays what its hash says.
+PIPELINE = "relax-1"
+
 # Limits that candidate generation needs and that a machine without the GPU cannot ask for;
 # the same on every NVIDIA GPU from sm_70 on (CUDA C Programming Guide, "Technical Specifications").
 _CUDA_LIMITS = {
@@ -31,7 +35,9 @@ def describe_target(spec: str) -> TargetInfo:
     kind = str(target.kind.name)
     if kind not in ("llvm", "cuda"):
         raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
-    return TargetInfo(_canonical(target), kind, _device(target, kind), _problem(target, kind))
+    return TargetInfo(
+        _canonical(target), kind, _device(target, kind), PIPELINE, _problem(target, kind)
+    )
 
 
 @lru_cache(maxsize=8)

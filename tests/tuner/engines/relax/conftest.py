@@ -41,9 +41,7 @@ def save(tmp_path: Path) -> Save:
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
             [numpy_helper.from_array(array, name) for name, array in weights.items()],
         )
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         path = tmp_path / "model.onnx"
         path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
         return ModelFile(str(path), "onnx", {"data": (shape, "float32")})

@@ -1,10 +1,12 @@
 """Candidates: proposed as a pure function, built, and verified against the unscheduled kernel."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -25,15 +27,18 @@ from tuner.engines.relax import flush, worker
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 QUICK = EvaluatorSettings(min_repeat_ms=0)
+TaskOf = Callable[[str], ExtractedTask]
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 
-def nodes_of(kind: str) -> tuple[list[object], tuple[int, ...], dict[str, Array]]:
+def nodes_of(kind: str) -> tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Array]]:
     """A one-layer model: its nodes, input shape and weights."""
     made = {
         "conv2d": (
-            [helper.make_node("Conv", ["data", "w"], ["c"], **CONV)]
-            + [helper.make_node("Relu", ["c"], ["y"])],
+            [
+                helper.make_node("Conv", ["data", "w"], ["c"], **CONV),
+                helper.make_node("Relu", ["c"], ["y"]),
+            ],
             (1, 16, 14, 14),
             {"w": draw(32, 16, 3, 3)},
         ),
@@ -54,7 +59,7 @@ def nodes_of(kind: str) -> tuple[list[object], tuple[int, ...], dict[str, Array]
 
 
 @pytest.fixture
-def task_of(save: Save, target: TargetInfo) -> object:
+def task_of(save: Save, target: TargetInfo) -> TaskOf:
     """Makes the heaviest task of a one-layer model."""
 
     def make(kind: str) -> ExtractedTask:
@@ -73,10 +78,10 @@ def request_of(task: ExtractedTask, target: TargetInfo, n: int = 6) -> SearchReq
 
 @pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
 def test_candidates_build_run_and_agree(
-    task_of: object, target: TargetInfo, tmp_path: Path, kind: str
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
 ) -> None:
     """Every candidate computes what the unscheduled kernel does, and has its samples."""
-    task = task_of(kind)  # type: ignore[operator]
+    task = task_of(kind)
     plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     assert plain.error_text == ""
     worker.reference(plain.artifact, target.spec, str(tmp_path / "reference.npy"))
@@ -99,10 +104,10 @@ def test_candidates_build_run_and_agree(
 
 
 def test_weights_are_packed_and_the_output_is_the_same(
-    task_of: object, target: TargetInfo, tmp_path: Path
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
     """Schedules that want their weights in another layout get them, and compute the same."""
-    task = task_of("conv2d")  # type: ignore[operator]
+    task = task_of("conv2d")
     n_packed = 0
     plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     worker.reference(plain.artifact, target.spec, str(tmp_path / "reference.npy"))
@@ -118,9 +123,9 @@ def test_weights_are_packed_and_the_output_is_the_same(
     assert n_packed
 
 
-def test_propose_is_a_pure_function(task_of: object, target: TargetInfo) -> None:
+def test_propose_is_a_pure_function(task_of: TaskOf, target: TargetInfo) -> None:
     """The same request has the same answer, another seed another."""
-    request = request_of(task_of("matmul"), target)  # type: ignore[operator]
+    request = request_of(task_of("matmul"), target)
 
     first, again = worker.propose(request), worker.propose(request)
 
@@ -129,11 +134,9 @@ def test_propose_is_a_pure_function(task_of: object, target: TargetInfo) -> None
     assert [c.trace for c in other] != [c.trace for c in first]
 
 
-def test_propose_returns_distinct_unmeasured_programs(
-    task_of: object, target: TargetInfo
-) -> None:
+def test_propose_returns_distinct_unmeasured_programs(task_of: TaskOf, target: TargetInfo) -> None:
     """What was measured, whether it ran or failed, is not proposed again."""
-    request = request_of(task_of("matmul"), target)  # type: ignore[operator]
+    request = request_of(task_of("matmul"), target)
     first = worker.propose(request)
     measured = tuple(
         Measured(c.trace, c.module_hash, 1e-3 if index % 2 else None)
@@ -147,9 +150,9 @@ def test_propose_returns_distinct_unmeasured_programs(
     assert len(set(hashes)) == len(hashes)
 
 
-def test_candidates_carry_what_a_cost_model_needs(task_of: object, target: TargetInfo) -> None:
+def test_candidates_carry_what_a_cost_model_needs(task_of: TaskOf, target: TargetInfo) -> None:
     """Features unpack to rows of one width, and the score is the model's own."""
-    request = request_of(task_of("matmul"), target)  # type: ignore[operator]
+    request = request_of(task_of("matmul"), target)
     candidates = worker.propose(request)
 
     arrays = [features.unpack(candidate.features) for candidate in candidates]
@@ -175,10 +178,10 @@ def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
 
 
 def test_damaged_trace_is_a_build_error(
-    task_of: object, target: TargetInfo, tmp_path: Path
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
     """A trace that is no JSON, of another version or of another task is data, not a crash."""
-    task, other = task_of("matmul"), task_of("conv2d")  # type: ignore[operator]
+    task, other = task_of("matmul"), task_of("conv2d")
     foreign = worker.propose(request_of(other, target, 2))[0].trace
     whole = worker.propose(request_of(task, target, 2))[0].trace
     for trace in ("{", "[]", "[[],[]]", '{"a": 1}', foreign, whole[: len(whole) // 2]):
@@ -189,19 +192,30 @@ def test_damaged_trace_is_a_build_error(
             assert result.artifact == ""
 
 
-def test_missing_artifact_is_a_run_error(target: TargetInfo, tmp_path: Path) -> None:
-    """An artifact that is gone is data, not a crash."""
-    result = worker.run(RunRequest(str(tmp_path / "gone"), target.spec, "", QUICK))
+def test_missing_artifact_raises(target: TargetInfo, tmp_path: Path) -> None:
+    """An artifact that is gone is the machine's fault, not the candidate's."""
+    with pytest.raises(FileNotFoundError):
+        worker.run(RunRequest(str(tmp_path / "gone"), target.spec, "", QUICK))
+
+
+def test_damaged_artifact_is_a_run_error(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A library that does not load is data, not a crash."""
+    task = task_of("matmul")
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    (tmp_path / "plain" / "kernel.so").write_bytes(b"no library")
+
+    result = worker.run(RunRequest(built.artifact, target.spec, "", QUICK))
 
     assert result.error_kind == "run_error"
-    assert result.error_text.startswith("FileNotFoundError")
 
 
 def test_slow_candidate_gets_the_fewest_samples(
-    task_of: object, target: TargetInfo, tmp_path: Path
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
     """One that cannot win is timed briefly, one that might at length."""
-    task = task_of("matmul")  # type: ignore[operator]
+    task = task_of("matmul")
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     request = RunRequest(
         built.artifact, target.spec, "", EvaluatorSettings(min_repeat_ms=1000, repeat=4)
@@ -216,10 +230,10 @@ def test_slow_candidate_gets_the_fewest_samples(
 
 @pytest.mark.parametrize("cache_flush", [True, False])
 def test_samples_with_and_without_a_flush(
-    task_of: object, target: TargetInfo, tmp_path: Path, cache_flush: bool
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, cache_flush: bool
 ) -> None:
     """Both ways of timing give positive samples."""
-    task = task_of("softmax")  # type: ignore[operator]
+    task = task_of("softmax")
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     settings = EvaluatorSettings(
         number=2, repeat=5, min_repeat_ms=1, cache_flush=cache_flush, cooldown_ms=1

@@ -32,9 +32,7 @@ def test_weights_add_up_to_the_kernel_calls(target: TargetInfo) -> None:
 
 def test_tasks_do_not_depend_on_the_weights(target: TargetInfo) -> None:
     """Other weights give the same tasks."""
-    one, two = (
-        worker.extract(load(f"zoo:mlp?seed={seed}"), target.spec).tasks for seed in (1, 2)
-    )
+    one, two = (worker.extract(load(f"zoo:mlp?seed={seed}"), target.spec).tasks for seed in (1, 2))
 
     assert one == two
 

@@ -63,7 +63,7 @@ def test_relative_error(
     expected: np.ndarray[tuple[int], np.dtype[np.float64]],
     error: float,
 ) -> None:
-    """The largest difference over the largest finite magnitude; what is unlike is infinitely off."""
+    """The largest difference over the largest magnitude; what is unlike is infinitely off."""
     assert relative_error(actual, expected) == pytest.approx(error, rel=1e-5, abs=1e-12)
 
 

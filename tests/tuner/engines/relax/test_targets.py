@@ -1,0 +1,82 @@
+"""Targets are resolved to one canonical form, and what cannot be used is said."""
+
+import json
+import os
+
+import pytest
+
+from tuner.engines.relax import worker
+from tuner.errors import TargetError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def test_this_cpu_is_described() -> None:
+    """The CPU is named with its cores, its device by what was printed on it."""
+    found = worker.describe_target("llvm")
+
+    spec = json.loads(found.spec)
+    assert found.kind == spec["kind"] == "llvm"
+    assert found.problem == ""
+    assert spec["num-cores"] == len(os.sched_getaffinity(0))
+    assert spec["mcpu"]
+    assert found.device["name"]
+    assert {"tvm", "llvm", "n_cores"} <= set(found.device)
+
+
+def test_canonical_form_describes_itself() -> None:
+    """What was resolved resolves to itself, so that equal targets have equal rows."""
+    found = worker.describe_target("llvm")
+
+    assert worker.describe_target(found.spec) == found
+    spec = json.loads(found.spec)
+    shuffled = json.dumps(dict(reversed(spec.items())), indent=1)
+    assert worker.describe_target(f" {shuffled} ").spec == found.spec
+
+
+def test_cuda_architecture_gets_its_limits() -> None:
+    """A GPU that is not here can be named, and has what generating candidates needs."""
+    found = worker.describe_target("cuda:sm_90")
+
+    spec = json.loads(found.spec)
+    assert found.kind == "cuda"
+    assert spec["arch"] == "sm_90"
+    assert spec["max_threads_per_block"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ('{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72"}', "aarch64"),
+        ('{"kind":"llvm","mtriple":"riscv64-linux-gnu"}', "riscv64"),
+        ('{"kind":"llvm","mtriple":"nowhere"}', "nowhere"),
+    ],
+)
+def test_other_machine_is_a_problem(spec: str, words: str) -> None:
+    """Code for another processor can be described and not run."""
+    assert words in worker.describe_target(spec).problem
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("", "unknown target"),
+        ("nonsense", "unknown target 'nonsense'"),
+        ("nvidia/geforce-none", "unknown target"),
+        ("{broken", "not valid JSON"),
+        ("{}", "target"),
+        ('{"kind":"metal"}', "metal"),
+        ('{"kind":"opencl"}', "opencl"),
+        ('{"kind":"llvm","mcpu":"pentium-99"}', "pentium-99"),
+        ('{"kind":"llvm","colour":"red"}', "unknown target"),
+        ("cuda:", "cuda"),
+        ("cuda:banana", "cuda"),
+    ],
+)
+def test_bad_target_is_refused_in_one_line(spec: str, words: str) -> None:
+    """What TVM would choke on later is refused now."""
+    with pytest.raises(TargetError) as caught:
+        worker.describe_target(spec)
+
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

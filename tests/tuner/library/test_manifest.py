@@ -1,0 +1,98 @@
+"""Manifests: read back what was written, and refuse what is no library."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tuner.library.make import described, fill
+from tuner.errors import RequestError
+from tuner.library import manifest
+from tuner.library.manifest import SubgraphEntry
+
+
+def test_manifest_survives_its_file(tmp_path: Path) -> None:
+    """What is read is what was written, types included."""
+    wanted = described(files={"lib.so": "0" * 64})
+
+    manifest.write(tmp_path, wanted)
+
+    assert manifest.read(tmp_path) == wanted
+
+
+def test_estimate_is_the_sum_over_all_calls() -> None:
+    """Every kernel call counts with the latency of its record."""
+    subgraphs = (SubgraphEntry("a", "0", 3, 1, 2e-3), SubgraphEntry("b", "1", 1, 2, 1e-3))
+
+    assert described(subgraphs=subgraphs).estimated_secs == pytest.approx(7e-3)
+    assert described(subgraphs=()).estimated_secs == 0.0
+
+
+def test_fallback_makes_the_estimate_unknown() -> None:
+    """A subgraph that was not measured leaves no estimate."""
+    assert described().estimated_secs is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw.pop("inputs"), "is damaged"),
+        (lambda raw: raw.pop("version"), "is damaged"),
+        (lambda raw: raw.update(version="new"), "is damaged"),
+        (lambda raw: raw.update(inputs=[1, 2]), "is damaged"),
+        (lambda raw: raw.update(inputs={"data": "float32"}), "is damaged"),
+        (lambda raw: raw.update(subgraphs=[{"name": "a"}]), "is damaged"),
+        (lambda raw: raw.update(subgraphs=[1]), "is damaged"),
+        (lambda raw: raw.update(subgraphs=None), "is damaged"),
+        (lambda raw: raw.update(files=None), "is damaged"),
+        (lambda raw: raw.update(outputs=None), "is damaged"),
+        (lambda raw: raw.update(colour="red"), "is damaged"),
+        (lambda raw: raw.update(version=2), "newer tuner .*version 2"),
+    ],
+)
+def test_damaged_manifest_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """Whatever is wrong, one line names the file; nothing else is raised."""
+    fill(tmp_path)
+    path = tmp_path / manifest.MANIFEST
+    raw = json.loads(path.read_text())
+    change(raw)
+    path.write_text(json.dumps(raw))
+
+    with pytest.raises(RequestError, match=message) as caught:
+        manifest.verify(tmp_path, manifest.read(tmp_path))
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"3", b"\xff\xff", b'"text"'])
+def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
+    """A file that is no JSON object is damaged, whatever it is."""
+    (tmp_path / manifest.MANIFEST).write_bytes(content)
+
+    with pytest.raises(RequestError, match="is damaged"):
+        manifest.read(tmp_path)
+
+
+def test_missing_manifest_is_no_library(tmp_path: Path) -> None:
+    """An empty folder, a missing one and a file hold no library."""
+    (tmp_path / "file").touch()
+    for folder in (tmp_path, tmp_path / "missing", tmp_path / "file"):
+        with pytest.raises(RequestError, match="no library"):
+            manifest.read(folder)
+
+
+def test_altered_and_missing_files_are_refused(tmp_path: Path) -> None:
+    """One changed byte is found, and says to build again."""
+    fill(tmp_path)
+    library = tmp_path / manifest.LIBRARY
+    library.write_bytes(b"codd")
+    with pytest.raises(RequestError, match=r"altered.*build it again"):
+        manifest.verify(tmp_path, manifest.read(tmp_path))
+
+    library.unlink()
+    with pytest.raises(RequestError, match=r"lib.so is missing; build it again"):
+        manifest.verify(tmp_path, manifest.read(tmp_path))

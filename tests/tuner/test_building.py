@@ -1,0 +1,271 @@
+"""From records to a library that computes what the model does, with the real engine."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+import tuner
+from records import bests
+from records.models import BestRecord
+from tests.cli import ROOT, Answer, Cli
+from tests.engines.toy_network import open_sessions
+from tests.tuner.networks.models import LIGHT, difference, run
+from tuner.errors import RequestError
+from tuner.library import manifest
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+TRIALS = "20"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A perceptron with a few trials on every task, built into ``mlp.lib``."""
+    cli = Cli(tmp_path_factory.mktemp("tuned"))
+    options = ("--trials", TRIALS, "--trials-per-round", "5", "--cost-model", "random")
+    assert cli("tune", "zoo:mlp", *options).status == 0
+    answer = cli("build", "zoo:mlp", "-o", "mlp.lib", "--strict", "--json")
+    assert answer.status == 0, answer.err
+    (cli.folder / "built.json").write_text(answer.out)
+    return cli
+
+
+@pytest.fixture
+def library(tuned: Cli, tmp_path: Path) -> Path:
+    """A copy of the library, for tests that alter it."""
+    return Path(shutil.copytree(tuned.folder / "mlp.lib", tmp_path / "copy.lib"))
+
+
+def feeds(seed: int = 0) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    """An image."""
+    return {"data": np.random.default_rng(seed).random((1, 1, 28, 28), dtype=np.float32)}
+
+
+def test_coverage_names_the_record_of_every_subgraph(tuned: Cli) -> None:
+    """Each subgraph is built from the best record of its task, whose latency adds up."""
+    built = json.loads((tuned.folder / "built.json").read_text())
+
+    with open_sessions(tuned.url)() as session:
+        best = {row.record_id: row.latency for row in session.scalars(select(BestRecord))}
+        for entry in built["subgraphs"]:
+            record = bests.best_record(session, entry["workload"], 1, "tuner.engines.relax.worker")
+            assert record.id == entry["record"]
+    assert built["tuned"] == len(built["subgraphs"]) == 4
+    assert built["fallbacks"] == 0
+    assert {entry["record"] for entry in built["subgraphs"]} == set(best)
+    assert built["estimated_secs"] == pytest.approx(
+        sum(best[entry["record"]] * entry["n_calls"] for entry in built["subgraphs"])
+    )
+
+
+def test_loaded_library_computes_what_the_model_does(tuned: Cli) -> None:
+    """The callable takes arrays by name and agrees with ONNX Runtime on any input."""
+    network = tuner.load(tuned.folder / "mlp.lib")
+    (model,) = (tuned.data_dir / "models").glob("*.onnx")
+
+    for seed in range(3):
+        outputs = network(feeds(seed))
+        (expected,) = run(model.read_bytes(), feeds(seed))
+        ((name, actual),) = outputs.items()
+        assert name == network.outputs[0]
+        assert difference(actual, expected) < 1e-4
+    np.testing.assert_array_equal(network(data=feeds(1)["data"])[name], network(feeds(1))[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": np.zeros((1, 28, 28), "float32")}, r"must have shape \(1, 1, 28, 28\).*got"),
+        ({"data": np.zeros((2, 1, 28, 28), "float32")}, r"got \(2, 1, 28, 28\)"),
+        ({"data": np.zeros((1, 1, 28, 28), "float64")}, "dtype float32, .*float64"),
+        ({"image": np.zeros(1, "float32")}, "unknown input 'image'; inputs are data"),
+    ],
+)
+def test_wrong_input_of_a_library_is_refused(
+    tuned: Cli, change: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]], message: str
+) -> None:
+    """A wrong shape, dtype or name is said before anything runs."""
+    network = tuner.load(tuned.folder / "mlp.lib")
+
+    with pytest.raises(ValueError, match=message):
+        network({**feeds(), **change})
+
+
+def test_missing_input_of_a_library_is_named(tuned: Cli) -> None:
+    """A call without an input says which one, and its shape."""
+    with pytest.raises(ValueError, match=r"input 'data' of shape \(1, 1, 28, 28\).*is missing"):
+        tuner.load(tuned.folder / "mlp.lib")()
+
+
+def test_input_that_is_no_array_is_refused(tuned: Cli) -> None:
+    """A list is no array, and is refused like one of another shape."""
+    with pytest.raises((ValueError, TypeError)):
+        tuner.load(tuned.folder / "mlp.lib")(data=[1.0, 2.0])  # type: ignore[arg-type]
+
+
+def test_strided_input_is_taken(tuned: Cli) -> None:
+    """An array that is not contiguous gives the same output."""
+    network = tuner.load(tuned.folder / "mlp.lib")
+    data = feeds()["data"]
+    strided = np.ascontiguousarray(data.transpose(3, 2, 1, 0)).transpose(3, 2, 1, 0)
+    assert not strided.flags.c_contiguous
+
+    (expected,), (actual,) = network(data=data).values(), network(data=strided).values()
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("damage", ["altered", "truncated", "gone"])
+def test_damaged_library_is_not_loaded(library: Path, damage: str) -> None:
+    """Loading checks what it loads: altered code never runs."""
+    path = library / manifest.LIBRARY
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        half = len(content) // 2
+        rest = b"\0" * 64 + content[half + 64 :] if damage == "altered" else b""
+        path.write_bytes(content[:half] + rest)
+
+    # In a process of its own: half a shared library ends it with a bus error.
+    program = "import sys, tuner\ntuner.load(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(library)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "tuner.errors.RequestError" in done.stderr.splitlines()[-1]
+
+
+def test_missing_library_is_not_loaded(tmp_path: Path) -> None:
+    """A folder without a library says so."""
+    with pytest.raises(RequestError, match="holds no library"):
+        tuner.load(tmp_path)
+
+
+def test_second_build_is_cached(tuned: Cli) -> None:
+    """Nothing is compiled twice, and the copy is whole."""
+    answer = tuned("build", "zoo:mlp", "-o", "again.lib", "--json")
+
+    assert answer.json["cached"] is True
+    described = manifest.read(tuned.folder / "again.lib")
+    manifest.verify(tuned.folder / "again.lib", described)
+    assert described == manifest.read(tuned.folder / "mlp.lib")
+
+
+def test_untuned_network_falls_back(tuned: Cli) -> None:
+    """A network that shares some subgraphs gets those tuned and the rest unscheduled."""
+    answer = tuned("build", "zoo:mlp?classes=12", "-o", "twelve.lib", "--json")
+
+    assert answer.status == 0, answer.err
+    assert (answer.json["tuned"], answer.json["fallbacks"]) == (2, 2)
+    assert answer.json["estimated_secs"] is None
+    (outputs,) = tuner.load(tuned.folder / "twelve.lib")(feeds()).values()
+    assert outputs.shape == (1, 12)
+
+
+def test_strict_build_fails_on_a_fallback(tuned: Cli) -> None:
+    """With --strict a missing record is a wrong request, and nothing is written."""
+    answer = tuned("build", "zoo:mlp?classes=13", "-o", "thirteen.lib", "--strict", "--json")
+
+    assert answer.status == 2
+    assert "2 of 4 subgraphs have no record" in answer.complaint
+    assert not (tuned.folder / "thirteen.lib").exists()
+
+
+def test_bench_agrees(tuned: Cli) -> None:
+    """A bench against ONNX Runtime finds equal outputs and reports both latencies."""
+    found = tuned(
+        "bench",
+        "mlp.lib",
+        *("--against", "onnxruntime", "--model", "zoo:mlp", "--turns", "2", "--json"),
+    ).json
+
+    assert found["agrees"] is True
+    assert found["relative_error"] < 1e-4
+    assert len(found["library_samples"]) == len(found["peer_samples"]) == 10
+    assert min(found["library_samples"]) > 0
+    assert found["ratio"] == pytest.approx(found["library_secs"] / found["peer_secs"])
+    assert found["degenerate"] is False
+
+
+def test_bench_for_people_prints_what_matters(tuned: Cli) -> None:
+    """Without --json the medians, the ratio and the verdict are lines of text."""
+    answer = tuned(
+        "bench", "mlp.lib", "--against", "onnxruntime", "--model", "zoo:mlp", "--turns", "1"
+    )
+
+    assert answer.status == 0
+    for word in ("library", "estimate", "onnxruntime", "ratio", "outputs agree"):
+        assert word in answer.out
+
+
+def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
+    """A process that may not write large files leaves the library of before."""
+    out = tmp_path / "out"
+    shutil.copytree(tuned.folder / "mlp.lib", out)
+    before = (out / manifest.LIBRARY).read_bytes()
+    program = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "from pathlib import Path\n"
+        "from tuner.errors import WorkError\n"
+        "from tuner.library.store import copy_into, replace_folder\n"
+        "try:\n"
+        "    replace_folder(Path(sys.argv[2]), copy_into(Path(sys.argv[1])))\n"
+        "except WorkError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tuned.folder / "mlp.lib"), str(out)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "cannot write" in done.stdout
+    assert (out / manifest.LIBRARY).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """One database for all light models, so that what they share is tuned once."""
+    return Cli(tmp_path_factory.mktemp("light"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(LIGHT.glob("light_*.onnx")), ids=lambda path: path.stem)
+def test_light_models_tune_build_and_agree(shared: Cli, path: Path) -> None:
+    """Every light model, with random weights: a trial a task, a library, the right outputs."""
+
+    def go(*arguments: str) -> Answer:
+        answer = shared(*arguments, "--random-weights", "0", "--json")
+        assert answer.status == 0, answer.err
+        return answer
+
+    n_tasks = len(go("tasks", str(path)).json["tasks"])
+    options = ("--trials", str(n_tasks), "--trials-per-round", "1", "--cost-model", "random")
+    tuned = go("tune", str(path), *options).json
+    built = go("build", str(path), "-o", path.stem).json
+    against = ("--against", "onnxruntime", "--model", str(path), "--turns", "1")
+    benched = go("bench", path.stem, *against).json
+
+    assert tuned["measured_now"] <= n_tasks
+    assert built["tuned"] + built["fallbacks"] == n_tasks
+    assert built["tuned"] > n_tasks / 2
+    assert benched["agrees"]
+    assert not benched["degenerate"]
