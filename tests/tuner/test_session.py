@@ -426,13 +426,35 @@ def test_signal_before_the_first_trial_stops_cleanly(cli: Cli) -> None:
 
 
 def test_two_commands_share_a_database(cli: Cli) -> None:
-    """Two networks tuned at once lose no record and count no trial twice."""
-    commands = [cli.start(*tune("40", f"zoo:mlp?batch={batch}"), "--json") for batch in (1, 2)]
+    """Two networks tuned at once from two data directories count no trial twice."""
+    cli.data_dir.mkdir()
+    commands = [
+        cli.start(
+            *tune("40", f"zoo:mlp?batch={batch}"),
+            *("--database", cli.url, "--data-dir", str(cli.folder / f"data{batch}"), "--json"),
+        )
+        for batch in (1, 2)
+    ]
     answers = [finish(command) for command in commands]
 
     assert [answer.status for answer in answers] == [0, 0], answers
     counted = Counter((t.task_id, t.trace_hash) for t in trials_of(open_sessions(cli.url)))
     assert set(counted.values()) == {1}
+
+
+def test_second_command_does_not_measure_beside_the_first(cli: Cli) -> None:
+    """Two commands on one data directory would slow each other's candidates: one is refused."""
+    first = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
+    _wait(lambda: cli.count_records() > 3)
+
+    second = cli(*tune("40", "zoo:mlp?batch=2"), "--json")
+    _send(first, signal.SIGINT, whole_group=False)
+    finish(first, 60)
+
+    assert second.status == 1
+    assert second.err.startswith(f"tuner: process {first.pid} is measuring on this machine")
+    assert len(second.err.splitlines()) == 1
+    assert second.out == ""
 
 
 def test_command_goes_on_after_workers_were_killed(cli: Cli) -> None:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import RequestError
+
 NAME = "tests.tuner.executors.helpers"
 
 _calls = 0
@@ -38,6 +40,11 @@ def environ(name: str) -> str | None:
 def fail(message: str) -> None:
     """Raise what a caller can tell apart."""
     raise LookupError(message)
+
+
+def refuse(message: str) -> None:
+    """Raise an error of ours."""
+    raise RequestError(message)
 
 
 def hang(secs: float = 600.0) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli import ROOT
 from tests.tuner.executors import helpers
-from tuner.errors import WorkerLost
+from tuner.errors import RequestError, WorkerLost, WorkError
 from tuner.executors.local import CallTimeout, Pool, WorkerSettings, result_of
 
 HELPERS = helpers.NAME
@@ -49,12 +49,18 @@ def test_environment_is_set_in_workers_only(pool: Pool) -> None:
 
 
 def test_exception_of_the_function_is_raised(pool: Pool) -> None:
-    """An error keeps its type and text, and the worker lives on."""
+    """An error keeps its name and text, and the worker lives on."""
     before = pool.call(HELPERS, "whoami")
 
-    with pytest.raises(LookupError, match="the reason"):
+    with pytest.raises(WorkError, match="LookupError: the reason"):
         pool.call(HELPERS, "fail", "the reason")
     assert pool.call(HELPERS, "whoami") == before
+
+
+def test_error_of_ours_keeps_its_type(pool: Pool) -> None:
+    """What a worker raises on purpose comes back as it is, exit status and all."""
+    with pytest.raises(RequestError, match=r"^not like this$"):
+        pool.call(HELPERS, "refuse", "not like this")
 
 
 def test_timeout_kills_and_replaces(pool: Pool) -> None:
