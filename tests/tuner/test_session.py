@@ -372,10 +372,14 @@ def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path, n_kills: i
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "name"),
-    [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")],
+    ("number", "status", "name", "whole_group"),
+    [
+        # A terminal signals every process, a service manager the first.
+        (signal.SIGINT, 130, "Ctrl-C", True),
+        (signal.SIGTERM, 143, "SIGTERM", True),
+        (signal.SIGTERM, 143, "SIGTERM", False),
+    ],
 )
-@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "process"])
 def test_signal_stops_cleanly(
     cli: Cli, number: signal.Signals, status: int, name: str, whole_group: bool
 ) -> None:
