@@ -55,7 +55,7 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
         database=str(merged.get("database") or f"sqlite:///{data_dir.absolute() / 'tuner.db'}"),
         data_dir=data_dir.absolute(),
         engine=_engine(str(merged.get("engine") or "tuner.engines.relax.worker")),
-        n_builders=_count("n_builders", merged.get("n_builders") or _n_cores()),
+        n_builders=_count("n_builders", merged.get("n_builders", _n_cores())),
     )
 
 

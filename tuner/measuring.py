@@ -179,6 +179,8 @@ class Measurer:
                 if attempt == _ATTEMPTS:
                     return _failed("worker_lost", error)
                 future = self._submit_build(request)
+            except WorkError as error:
+                return _failed("build_error", error)
             else:
                 if result.error_text:
                     return RunResult(error_kind="build_error", error_text=result.error_text)

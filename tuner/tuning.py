@@ -19,6 +19,7 @@ from tuner.session import TuneOptions, TuningSession, make_budget
 from tuner.workers import Workers, fresh_worker
 
 _TRIALS_PER_TASK = 64
+_MOST_TRIALS = 10**9
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def _count_trials(context: Context, prepared: Prepared) -> int:
 
 def _options(request: TuneRequest) -> TuneOptions:
     """Check a request before anything is started."""
+    if request.trials is not None and request.trials > _MOST_TRIALS:
+        raise RequestError(f"--trials must be at most {_MOST_TRIALS}, got {request.trials}")
     budget = make_budget(
         1 if request.trials is None and request.seconds is None else request.trials,
         request.seconds,

@@ -23,8 +23,7 @@ def doctor(
     Every line is ok, a warning, or missing, with how to mend it. It changes nothing. Exit status
     1 if something is missing that tuning cannot do without.
 
-    For example:
-
+    Example:
         tuner doctor
     """
     from rich.console import Console

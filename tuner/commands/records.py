@@ -55,8 +55,7 @@ def best(
 
     Confirmed means that the latency was measured again, in turns with its rivals.
 
-    For example:
-
+    Example:
         tuner records best --job 3
     """
     from tuner.context import open_context
@@ -94,8 +93,7 @@ def list_records(
 ) -> None:
     """List measure records, the newest first: their samples, or the error instead.
 
-    For example:
-
+    Example:
         tuner records list --failed --limit 10
     """
     from tuner.context import open_context
@@ -134,8 +132,7 @@ def export(
 
     The file is complete or not there: it is written beside its place and moved when it is whole.
 
-    For example:
-
+    Example:
         tuner records export measured.jsonl
     """
     from records import log
@@ -167,8 +164,7 @@ def import_(
     All of it or nothing: a damaged line undoes the import. Only a last line that was cut off is
     passed over, and reported as torn.
 
-    For example:
-
+    Example:
         tuner records import measured.jsonl
     """
     from records import log

@@ -84,8 +84,7 @@ def table(
     It only reads, so it may run beside a tuning run: what each task has got, what it gave, what
     it weighs, and why the last round went where it went.
 
-    For example:
-
+    Example:
         tuner table
 
         tuner table 3 --picks 20

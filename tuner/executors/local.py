@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future as AnyFuture
 from concurrent.futures import TimeoutError as CallTimeout
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -56,14 +57,27 @@ class Pool:
 
     def __init__(self, settings: WorkerSettings) -> None:
         settings.log.parent.mkdir(parents=True, exist_ok=True)
-        self._pool = ProcessPool(
-            max_workers=settings.n_workers,
-            max_tasks=settings.max_calls,
+        self._settings = settings
+        self._pool = self._start()
+        self.n_workers = settings.n_workers
+
+    def _start(self) -> Any:
+        return ProcessPool(
+            max_workers=self._settings.n_workers,
+            max_tasks=self._settings.max_calls,
             initializer=_set_up,
-            initargs=(str(settings.log), dict(settings.environ), os.getpid()),
+            initargs=(str(self._settings.log), dict(self._settings.environ), os.getpid()),
             context=_WorkerContext(),
         )
-        self.n_workers = settings.n_workers
+
+    def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float | None) -> Any:
+        """Hand a call to the pool; one that broke, because an idle worker died, is replaced."""
+        try:
+            return self._pool.schedule(_invoke, args=call, timeout=timeout_secs)
+        except RuntimeError:
+            self.close()
+            self._pool = self._start()
+            return self._pool.schedule(_invoke, args=call, timeout=timeout_secs)
 
     def submit(
         self, module: str, function: str, *args: Any, timeout_secs: float | None = None
@@ -73,9 +87,7 @@ class Pool:
         The time-out counts from when a worker takes the call; a worker that exceeds it
         is killed and replaced. See :func:`result_of` for what the future raises.
         """
-        future: Future = self._pool.schedule(
-            _invoke, args=(module, function, args), timeout=timeout_secs
-        )
+        future: Future = self._schedule((module, function, args), timeout_secs)
         return future
 
     def call(
@@ -112,6 +124,8 @@ def result_of(future: Future) -> Any:
     """
     try:
         return future.result()
+    except BrokenProcessPool as error:
+        raise WorkerLost("an idle worker was killed", crashed=False) from error
     except ProcessExpired as error:
         crashed = error.exitcode is not None and -error.exitcode in _CRASHES
         raise WorkerLost(_obituary(error.exitcode), crashed=crashed) from error

@@ -77,10 +77,11 @@ def read(folder: Path) -> Manifest:
         raw["inputs"] = {k: (tuple(shape), dtype) for k, (shape, dtype) in raw["inputs"].items()}
         raw["outputs"] = tuple(raw["outputs"])
         raw["subgraphs"] = tuple(SubgraphEntry(**entry) for entry in raw["subgraphs"])
+        raw["files"] = dict(raw["files"].items())
         return Manifest(**raw)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RequestError(f"{folder} holds no library: {MANIFEST} is missing") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RequestError(f"{folder / MANIFEST} is damaged: {error}") from error
 
 

@@ -1,5 +1,6 @@
 """The compile cache: whole libraries by the hash of everything their bytes depend on."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ from typing import Any
 
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest
+
+_SWAP_ATTEMPTS = 8
 
 
 def key_of(parts: Mapping[str, Any]) -> str:
@@ -62,7 +65,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> Path:
     try:
         write(made)
         _sync(made)
-        _swap(made, folder)
+        _swap_or_retry(made, folder)
     except OSError as error:
         raise WorkError(f"cannot write {folder}: {error.strerror or error}") from error
     finally:
@@ -84,6 +87,19 @@ def _sync(folder: Path) -> None:
     for path in folder.iterdir():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
+
+
+def _swap_or_retry(made: Path, folder: Path) -> None:
+    """Swap; another writer of the same folder may be between its two renames right now."""
+    for _ in range(_SWAP_ATTEMPTS):
+        try:
+            _swap(made, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise
+        else:
+            return
+    _swap(made, folder)
 
 
 def _swap(made: Path, folder: Path) -> None:

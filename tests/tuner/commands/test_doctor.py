@@ -11,8 +11,8 @@ import pytest
 from tests.tuner.commands.conftest import ROOT, Answer, Shell
 from tuner import doctor
 
-# An engine that cannot be imported: its worker answers at once, and is a broken one to find.
-BROKEN = {"TUNER_ENGINE": "tuner.engines.nowhere"}
+# A module that is no engine: its worker answers at once, and is a broken one to find.
+BROKEN = {"TUNER_ENGINE": "tuner.engines.base"}
 
 
 def check_of(answer: Answer, name: str) -> dict[str, object]:
@@ -59,7 +59,7 @@ def test_several_faults_are_all_reported(tuned: Shell) -> None:
     assert (
         answer.err == "tuner: tuning cannot work here; missing: target, database, data directory\n"
     )
-    assert any("missing  target" in line and "tuner.engines.nowhere" in line for line in lines)
+    assert any("missing  target" in line and "describe_target" in line for line in lines)
     assert any("missing  database" in line and "me:***@" in line for line in lines)
     assert any(line.startswith("ok       cores") for line in lines)
     assert any("--data-dir or TUNER_DATA_DIR" in line for line in lines)
@@ -113,7 +113,7 @@ def test_versions_are_compared_as_numbers(version: str, wanted: str, met: bool) 
 def test_requirements_are_those_of_the_project() -> None:
     """The doctor asks for what pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {name: wants for name, (wants,) in project["optional-dependencies"].items()}
+    extras = {name: wants[0] for name, wants in project["optional-dependencies"].items()}
 
     for package in doctor.PACKAGES:
         if package.extra:

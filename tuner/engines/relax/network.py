@@ -69,6 +69,8 @@ class Library:
         shape, dtype = self.inputs[name]
         if array is None:
             raise ValueError(f"input {name!r} of shape {shape} and dtype {dtype} is missing")
+        if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+            raise ValueError(f"input {name!r} must be an array, got {type(array).__name__}")
         if tuple(array.shape) != shape or str(array.dtype) != dtype:
             raise ValueError(
                 f"input {name!r} must have shape {shape} and dtype {dtype}, "
