@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tuner.engines.relax.fold import tidy
+from tuner.engines.relax.fold import constant_value, tidy
 
 Array = np.ndarray[Any, Any]
 
@@ -61,12 +60,12 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         is_ours = isinstance(visited, relax.Call) and getattr(visited.op, "name", "") in _OPS
         if not is_ours or self.n_uses[call.args[0]] != 1:
             return visited
-        constant = self._constant(visited.args[1])
+        constant = constant_value(self, visited.args[1])
         source = self._binding(visited.args[0])
         if constant is None or source is None:
             return visited
         conv, bias = self._split(source)
-        weight = None if conv is None else self._constant(conv.args[1])
+        weight = None if conv is None else constant_value(self, conv.args[1])
         if conv is None or weight is None:
             return visited
         if not _is_per_channel(constant, weight.shape[0], weight.ndim):
@@ -82,7 +81,7 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return source, None
         if source.op.name != "relax.add":
             return None, None
-        bias, conv = self._constant(source.args[1]), self._binding(source.args[0])
+        bias, conv = constant_value(self, source.args[1]), self._binding(source.args[0])
         if bias is None or conv is None or conv.op.name not in _CONVOLUTIONS:
             return None, None
         rank, n_channels = len(conv.ty.shape), int(conv.ty.shape[1])
@@ -123,10 +122,6 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def _binding(self, expr: relax.Expr) -> relax.Call | None:
         bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
         return bound if isinstance(bound, relax.Call) and hasattr(bound.op, "name") else None
-
-    def _constant(self, expr: relax.Expr) -> Array | None:
-        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
-        return bound.value.numpy() if isinstance(bound, GenericConst) else None
 
 
 def _is_per_channel(constant: Array, n_channels: int, rank: int) -> bool:

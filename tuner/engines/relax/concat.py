@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tuner.engines.relax.affine import count_uses
-from tuner.engines.relax.fold import tidy
+from tuner.engines.relax.fold import constant_value, tidy
 
 _CHANNELS = 3
 _POOLS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d"}
@@ -68,7 +67,7 @@ class _Splitter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return self._split(visited, parts)
 
     def _split(self, call: relax.Call, parts: list[relax.Expr]) -> relax.Expr:
-        weight = self._constant(call.args[1])
+        weight = constant_value(self, call.args[1])
         if weight is None or weight.shape[0] * _NARROWING > weight.shape[_CHANNELS]:
             return call
         bounds = np.cumsum([int(part.ty.shape[_CHANNELS]) for part in parts])[:-1]
@@ -92,7 +91,7 @@ class _Splitter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         held = call.args[0]
         while isinstance(held, relax.Var) and held not in self._sums:
             held = self.lookup_binding(held)
-        if not isinstance(held, relax.Var) or self._constant(call.args[1]) is None:
+        if not isinstance(held, relax.Var) or constant_value(self, call.args[1]) is None:
             return call
         product, total = self._sums[held]
         return self._sum(self.builder_.emit(relax.op.add(product, call.args[1])), total)
@@ -116,10 +115,6 @@ class _Splitter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
     def _emit(self, call: relax.Call, args: list[relax.Expr]) -> relax.Var:
         return self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
-
-    def _constant(self, expr: relax.Expr) -> Array | None:
-        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
-        return bound.value.numpy() if isinstance(bound, GenericConst) else None
 
 
 def _layouts(conv: relax.Call) -> str:

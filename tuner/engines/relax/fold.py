@@ -105,6 +105,12 @@ def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     return tidy(folder.builder_.get())
 
 
+def constant_value(visitor: PyExprMutator, expr: relax.Expr) -> Array | None:
+    """Return the value of a constant, or of a variable that a mutator has bound to one."""
+    bound = visitor.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
+    return bound.value.numpy() if isinstance(bound, GenericConst) else None
+
+
 def tidy(module: tvm.IRModule) -> tvm.IRModule:
     """Normalise a rewritten module; aliases that stay in it would keep operators from fusing."""
     transform = relax.transform

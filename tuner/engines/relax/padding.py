@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tuner.engines.relax.fold import tidy
+from tuner.engines.relax.fold import constant_value, tidy
 
 _LANES = 16
 # More padding than this is not worth the vectors it fills.
@@ -57,7 +56,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return visited
 
     def _pad(self, call: relax.Call) -> relax.Expr:
-        weight = self._constant(call.args[1])
+        weight = constant_value(self, call.args[1])
         if weight is None:
             return call
         n_channels = weight.shape[0]
@@ -81,7 +80,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         n_padding = int(wide.ty.shape[-1]) - n_channels
         if getattr(call.op, "name", "") in _ELEMENTWISE:
             return _slice(self._emit(call, [wide, *call.args[1:]]), n_channels)
-        constant = self._constant(call.args[1])
+        constant = constant_value(self, call.args[1])
         if constant is None or constant.ndim == 0 or constant.shape[-1] != n_channels:
             return call
         # Ones, so that a division by the padding stays finite.
@@ -94,10 +93,6 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         wide: relax.Var = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
         self._wide.add(wide)
         return wide
-
-    def _constant(self, expr: relax.Expr) -> Array | None:
-        bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
-        return bound.value.numpy() if isinstance(bound, GenericConst) else None
 
 
 def _slice(wide: relax.Expr, n_channels: int) -> relax.Expr:
