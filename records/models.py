@@ -153,7 +153,11 @@ class Extraction(Base):
 
 
 class Job(Base):
-    """A request to tune a network for a target within a budget; null is no limit."""
+    """A request to tune a network for a target within a budget; null is no limit.
+
+    ``reached_trials`` is the most trials that counted as spent when it was done;
+    ``virtual_secs`` is the time by which devices are shared between jobs.
+    """
 
     __tablename__ = "job"
     __table_args__ = (
@@ -172,6 +176,8 @@ class Job(Base):
     budget_trials: Mapped[int | None]
     budget_secs: Mapped[float | None]
     spent_secs: Mapped[float] = mapped_column(default=0.0)
+    reached_trials: Mapped[int | None]
+    virtual_secs: Mapped[float] = mapped_column(default=0.0, server_default="0")
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[JobState] = mapped_column(Text, default="queued")
     settings: Mapped[dict[str, Any]]
@@ -181,7 +187,10 @@ class Job(Base):
 
 
 class Pick(Base):
-    """A decision to spend a round on a task, with its reasons; ``done`` once it was spent."""
+    """A decision to spend a round on a task, with its reasons; ``done`` once it was spent.
+
+    ``secs`` is how long the round took, search and builds included, in the run that ended it.
+    """
 
     __tablename__ = "pick"
     __table_args__ = (UniqueConstraint("job_id", "sequence"),)
@@ -193,6 +202,7 @@ class Pick(Base):
     n_trials: Mapped[int]
     terms: Mapped[dict[str, Any]]
     done: Mapped[bool] = mapped_column(default=False)
+    secs: Mapped[float | None]
     created: Mapped[datetime] = mapped_column(default=now)
 
 

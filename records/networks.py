@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from records.models import Extraction, Network, NetworkTask
+from records.models import Extraction, Network, NetworkTask, Task
 from records.statements import find_or_insert, insert
 from records.tasks import NewWorkload, ensure_task, ensure_workload
 
@@ -69,6 +70,41 @@ def record_extraction(  # noqa: PLR0913, PLR0917  one fact, told once
         extra=extra or {},
     )
     session.execute(mark.on_conflict_do_nothing())
+
+
+def ensure_union(
+    session: Session, sha256: str, name: str, target_id: int, member_ids: Sequence[int]
+) -> Network:
+    """Return a network made of others, inserting it if it is new.
+
+    Its tasks on the target are those of all members, each with the sum of its weights.
+
+    Args:
+        session: The transaction.
+        sha256: Identifies the set of members.
+        name: For people.
+        target_id: The target that all members were extracted for.
+        member_ids: The networks it is made of.
+    """
+    network = ensure_network(session, sha256, name, {})
+    wanted = (
+        select(
+            NetworkTask.task_id,
+            func.sum(NetworkTask.weight),
+            func.min(NetworkTask.network_id),
+            func.min(NetworkTask.position),
+        )
+        .join(Task, Task.id == NetworkTask.task_id)
+        .where(NetworkTask.network_id.in_(member_ids), Task.target_id == target_id)
+        .group_by(NetworkTask.task_id)
+    )
+    ordered = sorted(session.execute(wanted).all(), key=lambda row: tuple(row[2:]))
+    for position, (task_id, weight, *_) in enumerate(ordered):
+        row = insert(session, NetworkTask).values(
+            network_id=network.id, task_id=task_id, weight=int(weight), position=position
+        )
+        session.execute(row.on_conflict_do_nothing())
+    return network
 
 
 def extraction_of(session: Session, network_id: int, target_id: int) -> Extraction | None:

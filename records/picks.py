@@ -43,8 +43,8 @@ def add_pick(
     return pick
 
 
-def finish_pick(session: Session, pick_id: int) -> Pick:
-    """Mark the round of a pick as completed.
+def finish_pick(session: Session, pick_id: int, secs: float | None = None) -> Pick:
+    """Mark the round of a pick as completed, after so many seconds.
 
     Raises:
         NoSuchRow: If there is no such pick.
@@ -53,6 +53,7 @@ def finish_pick(session: Session, pick_id: int) -> Pick:
     if pick is None:
         raise NoSuchRow(f"no pick {pick_id}")
     pick.done = True
+    pick.secs = secs
     session.flush()
     return pick
 
@@ -73,6 +74,12 @@ def failed_picks(session: Session, pick_ids: Sequence[int]) -> set[int]:
     """Return which of these picks failed before any trial was made."""
     chosen = session.scalars(select(Pick).where(Pick.id.in_(pick_ids)))
     return {pick.id for pick in chosen if "failed" in pick.terms}
+
+
+def count_picks(session: Session, job_id: int) -> int:
+    """Count the picks of a job so far."""
+    counted = select(func.count()).select_from(Pick).where(Pick.job_id == job_id)
+    return session.scalar(counted) or 0
 
 
 def picks_of(session: Session, job_id: int) -> list[Pick]:

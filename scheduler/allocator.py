@@ -6,12 +6,38 @@ from typing import Protocol
 import numpy as np
 
 from scheduler.arrays import Floats, check_same_shape
-from scheduler.decision import Decision
+from scheduler.decision import Decision, Reason
 from scheduler.errors import SchedulerError
-from scheduler.gradient import GradientSettings, GradientTerms, estimate_gradient
 from scheduler.objectives import Objective
 from scheduler.retry import choose_retry, retry_terms
 from scheduler.state import TaskTable
+
+# Below a tenth of the average, what a round costs is noise.
+_LEAST_COST = 0.1
+
+
+@dataclass(frozen=True)
+class GreedySettings:
+    """How a greedy allocator goes about its picks.
+
+    Attributes:
+        epsilon: Chance of a uniform pick, from 0 to 1.
+        warmup_trials: Most trials of a warm-up round; None: as many as any other round.
+        cost_aware: Whether gains count per second of device time, or per round.
+
+    Raises:
+        SchedulerError: If a value lies outside its range.
+    """
+
+    epsilon: float = 0.05
+    warmup_trials: int | None = None
+    cost_aware: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon <= 1.0:
+            raise SchedulerError(f"epsilon must lie in [0, 1], got {self.epsilon}")
+        if self.warmup_trials is not None and self.warmup_trials < 1:
+            raise SchedulerError(f"warmup_trials must be at least 1, got {self.warmup_trials}")
 
 
 class Allocator(Protocol):
@@ -31,28 +57,65 @@ class Allocator(Protocol):
             n_trials: Trials the round may spend, already within the budget, at least 1.
 
         Returns:
-            The decision, of at most ``n_trials``; None if no task is alive.
+            The decision, of at most ``n_trials``; None if no task is alive, or none can be
+            picked before a round in flight comes back.
 
         Raises:
             SchedulerError: If ``sequence`` is negative or ``n_trials`` below 1.
         """
 
 
+class Estimate(Protocol):
+    """What a round on each task is expected to bring; see :class:`Estimator`."""
+
+    @property
+    def gain(self) -> Floats:
+        """Units of the objective that one more round saves, at least 0, shape (n_tasks,)."""
+
+    def row(self, task: int) -> dict[str, float]:
+        """Return every term of one task by name."""
+
+
+class Estimator(Protocol):
+    """A way to guess what a round on each task would bring.
+
+    Implementations are pure. A task that is dead, unseen or without a valid latency has a
+    gain of 0.
+    """
+
+    @property
+    def reason(self) -> Reason:
+        """What a pick by this estimate is called."""
+
+    def estimate(self, table: TaskTable, objective_weight: Floats, n_trials: int) -> Estimate:
+        """Estimate the gains of a round of so many trials.
+
+        Args:
+            table: The tasks.
+            objective_weight: df/dg, shape (n_tasks,).
+            n_trials: Trials of the round.
+        """
+
+
 @dataclass(frozen=True)
-class GradientAllocator:
-    """Spends each round where the objective is expected to fall most (OSDI'20, section 6.2).
+class GreedyAllocator:
+    """Spends each round where the objective is expected to fall most.
 
     First one warm-up round per task, largest weight x flop first; then any failed task
     that is due; then, with chance ``epsilon``, a uniform pick among tasks with a positive
-    gain, else the largest gain.
+    gain, else the largest gain. Where the table knows what a round costs on each task, gains
+    are per second of device time, scaled so that a task of average cost keeps its gain. A
+    table whose objective no task can lower any more gets no pick.
 
     Attributes:
-        settings: Parameters of the estimate.
+        settings: Warm-up, epsilon and cost.
+        estimator: Guesses gains.
         objective: What to minimise, over the same tasks as the tables.
         seed: The job's seed, at least 0.
     """
 
-    settings: GradientSettings
+    settings: GreedySettings
+    estimator: Estimator
     objective: Objective
     seed: int
 
@@ -72,27 +135,53 @@ class GradientAllocator:
             return Decision(task, n_trials, "retry", retry_terms(table, task))
         return self._greedy(table, sequence, n_trials)
 
+    def gains(self, table: TaskTable, n_trials: int) -> Floats:
+        """Return what a round of so many trials on each task is worth, shape (n_tasks,)."""
+        estimate = self.estimator.estimate(table, self._objective_weight(table), n_trials)
+        return estimate.gain / self._costs(table)
+
     def _warm_up(self, table: TaskTable, n_trials: int) -> Decision:
         priority = table.weights * table.flop
         task = int(np.argmax(np.where(table.unseen, priority, -1.0)))
         n_trials = min(n_trials, self.settings.warmup_trials or n_trials)
         return Decision(task, n_trials, "warm_up", {"priority": float(priority[task])})
 
-    def _greedy(self, table: TaskTable, sequence: int, n_trials: int) -> Decision:
-        terms = self._estimate(table)
-        ranked = np.where(table.measured, terms.gain, -1.0)
+    def _greedy(self, table: TaskTable, sequence: int, n_trials: int) -> Decision | None:
+        weight = self._objective_weight(table)
+        matters = table.measured & (weight > 0.0)
+        if not matters.any():
+            return None
+        estimate = self.estimator.estimate(table, weight, n_trials)
+        costs = self._costs(table)
+        ranked = np.where(matters, estimate.gain / costs, -1.0)
         generator = np.random.default_rng([self.seed, sequence])
         draw = float(generator.random())
         promising = np.flatnonzero(ranked > 0.0)
         explore = draw < self.settings.epsilon and promising.size > 0
         task = int(generator.choice(promising) if explore else np.argmax(ranked))
-        numbers = {**terms.row(task), "epsilon_draw": draw, **_runner_up(ranked, task)}
-        return Decision(task, n_trials, "epsilon" if explore else "gradient", numbers)
+        numbers = {
+            **estimate.row(task),
+            "cost": float(costs[task]),
+            "epsilon_draw": draw,
+            **_runner_up(ranked, task),
+        }
+        return Decision(task, n_trials, "epsilon" if explore else self.estimator.reason, numbers)
 
-    def _estimate(self, table: TaskTable) -> GradientTerms:
-        objective_weight = self.objective.gradient(table.best_secs)
+    def _objective_weight(self, table: TaskTable) -> Floats:
+        objective_weight = self.objective.at(table).gradient(table.best_secs)
         check_same_shape(table=table.best_secs, objective_weight=objective_weight)
-        return estimate_gradient(table, objective_weight, self.settings)
+        return objective_weight
+
+    def _costs(self, table: TaskTable) -> Floats:
+        """Cost of a trial relative to the average task's, 1 where it is unknown."""
+        costs = np.ones(table.n_tasks)
+        if table.secs_per_trial is None or not self.settings.cost_aware:
+            return costs
+        known = (table.secs_per_trial > 0.0) & np.isfinite(table.secs_per_trial)
+        if known.any():
+            mean = float(table.secs_per_trial[known].mean())
+            costs[known] = np.maximum(table.secs_per_trial[known] / mean, _LEAST_COST)
+        return costs
 
 
 def check_pick(sequence: int, n_trials: int) -> None:

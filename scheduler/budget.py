@@ -68,27 +68,28 @@ def default_trials_per_round(budget_trials: int, n_tasks: int) -> int:
     return min(max(budget_trials // (_ROUNDS_PER_TASK * n_tasks), _MIN_ROUND), _MAX_ROUND)
 
 
-def credited_trials(own: Ints, others: Ints, budget: int, *, alive: Bools | None = None) -> int:
+def credited_trials(own: Ints, others: Ints, budget: int, *, settled: Bools | None = None) -> int:
     """Count how many trials of a job's budget count as spent.
 
     Every trial of the job itself counts. A trial another job made on a task counts only
     up to the task's fair share, budget // n_tasks, less what the job itself spent there:
     task i counts max(own, min(own + others, share)). The budget % n_tasks trials that an
     even split leaves over widen the share of that many tasks by one, those where other
-    jobs did more than the share. So a network whose tasks all received their share
-    through other networks has spent its budget, and one much-tuned task cannot use up the
-    budget of the rest. A dead task has nothing left to try and counts at least its share.
+    jobs did more than the share. So one much-tuned task cannot use up the budget of the
+    rest. A settled task counts at least its share, however many trials it took: jobs
+    spend unevenly, and a task that was tuned within a budget as large has had its due.
 
-    The result is at least sum(own), never falls when a trial is added or a task dies, and
-    exceeds ``budget`` by no more than the job's own trials beyond shares. An own trial on
-    a task that others tuned may replace their credit instead of adding to it; the job
+    The result is at least sum(own), never falls when a trial is added or a task settles,
+    and exceeds ``budget`` by no more than the job's own trials beyond shares. An own trial
+    on a task that others tuned may replace their credit instead of adding to it; the job
     still ends after ``budget`` trials of its own, since those all count.
 
     Args:
         own: Trials the job made per task, shape (n_tasks,).
         others: Trials other jobs made per task, shape (n_tasks,).
         budget: The job's trials, at least 1.
-        alive: False for dead tasks, shape (n_tasks,); None: all alive.
+        settled: True for tasks that need nothing of this budget, because others tuned them
+            as deeply or left nothing to try, shape (n_tasks,); None: no task.
 
     Returns:
         Trials; the job is done once they reach ``budget``.
@@ -97,12 +98,12 @@ def credited_trials(own: Ints, others: Ints, budget: int, *, alive: Bools | None
         SchedulerError: If a count is negative, shapes disagree, or ``budget`` is below 1.
     """
     own, others = as_counts("own", own), as_counts("others", others)
-    alive = as_flags("alive", np.ones(own.shape, bool) if alive is None else alive)
-    check_same_shape(own=own, others=others, alive=alive)
+    settled = as_flags("settled", np.zeros(own.shape, bool) if settled is None else settled)
+    check_same_shape(own=own, others=others, settled=settled)
     if budget < 1:
         raise SchedulerError(f"budget must be at least 1, got {budget}")
     share, left_over = divmod(budget, len(own))
-    received = np.where(alive, own + others, np.maximum(own + others, share + 1))
+    received = np.where(settled, np.maximum(own + others, share + 1), own + others)
     credit = np.maximum(own, np.minimum(received, share))
     n_widened = min(left_over, int(((received > share) & (own <= share)).sum()))
     return int(credit.sum()) + n_widened

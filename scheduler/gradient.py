@@ -1,10 +1,11 @@
 """Estimate how much one more round on each task lowers the objective."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scheduler.arrays import Floats, Ints
+from scheduler.decision import Reason
 from scheduler.errors import SchedulerError
 from scheduler.state import TaskTable
 
@@ -18,8 +19,6 @@ class GradientSettings:
         beta: Slack on the throughput of similar tasks, at least 1: a task is expected to
             reach 1/beta of its group's best throughput.
         backward_window: Rounds the recent slope looks back, at least 1.
-        epsilon: Chance of a uniform pick, from 0 to 1.
-        warmup_trials: Most trials of a warm-up round; None: as many as any other round.
 
     Raises:
         SchedulerError: If a value lies outside its range.
@@ -28,20 +27,55 @@ class GradientSettings:
     alpha: float = 0.2
     beta: float = 2.0
     backward_window: int = 3
-    epsilon: float = 0.05
-    warmup_trials: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "epsilon"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise SchedulerError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        if not 0.0 <= self.alpha <= 1.0:
+            raise SchedulerError(f"alpha must lie in [0, 1], got {self.alpha}")
         # Below 1, the fastest task of a group would promise to outrun itself.
         if not 1.0 <= self.beta < float("inf"):
             raise SchedulerError(f"beta must be finite and at least 1, got {self.beta}")
         if self.backward_window < 1:
             raise SchedulerError(f"backward_window must be at least 1, got {self.backward_window}")
-        if self.warmup_trials is not None and self.warmup_trials < 1:
-            raise SchedulerError(f"warmup_trials must be at least 1, got {self.warmup_trials}")
+
+
+@dataclass(frozen=True)
+class GradientEstimator:
+    """Ansor's gradient, in full."""
+
+    settings: GradientSettings = GradientSettings()
+    reason: Reason = "gradient"
+
+    def estimate(
+        self,
+        table: TaskTable,
+        objective_weight: Floats,
+        n_trials: int,  # noqa: ARG002
+    ) -> "GradientTerms":
+        """Approximate df/dt; the size of a round does not matter to it."""
+        return estimate_gradient(table, objective_weight, self.settings)
+
+
+@dataclass(frozen=True)
+class TvmEstimator:
+    """The rule of TVM's MetaSchedule, to compare with.
+
+    weight * (0.2 * backward + 0.8 * best / n), window 3: no similarity, no objective but the
+    sum. Source: apache/tvm, src/s_tir/meta_schedule/task_scheduler/gradient_based.cc.
+    """
+
+    reason: Reason = "tvm"
+
+    def estimate(
+        self,
+        table: TaskTable,
+        objective_weight: Floats,
+        n_trials: int,  # noqa: ARG002
+    ) -> "GradientTerms":
+        """Compute the rule on the weights; the objective is not asked."""
+        terms = estimate_gradient(table, objective_weight, GradientSettings())
+        slope = 0.2 * terms.backward + 0.8 * terms.optimistic
+        gain = np.maximum(-table.weights * slope, 0.0)
+        return replace(terms, similarity=np.zeros(table.n_tasks), gain=gain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +86,8 @@ class GradientTerms:
         backward: Recent slope (g(n) - g(n-d)) / d, seconds per round.
         optimistic: -g/n, the slope if the task kept its lifetime pace down to zero.
         similarity: beta * C / max V - g, the step to what similar tasks reached; it binds
-            only below ``optimistic``, so never where it is positive. 0 if flop is unknown.
+            only below ``optimistic``, so never where it is positive. 0 if flop is unknown;
+            shared with the rounds in flight.
         objective_weight: df/dg, objective units per second.
         gain: |df/dt|, what one round is expected to save; 0 if it would save nothing.
     """
@@ -92,6 +127,9 @@ def estimate_gradient(
     backward = np.where(measured, backward_slope(table, settings.backward_window), 0.0)
     optimistic = np.where(measured, optimistic_slope(table), 0.0)
     similarity = np.where(measured, similarity_step(table, settings.beta), 0.0)
+    if table.n_in_flight is not None:
+        # The step is taken once: rounds in flight have their part in it.
+        similarity = similarity / (1 + table.n_in_flight)
     weight = np.where(measured, objective_weight, 0.0)
     forward = np.minimum(optimistic, similarity)
     slope = settings.alpha * backward + (1.0 - settings.alpha) * forward
@@ -113,9 +151,13 @@ def backward_slope(table: TaskTable, backward_window: int) -> Floats:
 
 
 def optimistic_slope(table: TaskTable) -> Floats:
-    """Compute -g/n, seconds per round, shape (n_tasks,); 0 where nothing ran."""
+    """Compute -g/n, seconds per round, shape (n_tasks,); 0 where nothing ran.
+
+    Rounds in flight count as done: they have had their hope.
+    """
     best = np.where(np.isfinite(table.best_secs), table.best_secs, 0.0)
-    return 0.0 - best / np.maximum(table.n_rounds, 1)
+    n_rounds = table.n_rounds if table.n_in_flight is None else table.n_rounds + table.n_in_flight
+    return 0.0 - best / np.maximum(n_rounds, 1)
 
 
 def similarity_step(table: TaskTable, beta: float) -> Floats:

@@ -1,14 +1,16 @@
 """Define what a job minimises, as functions of the tasks' latencies, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from scheduler.arrays import Floats, Ints, as_counts, check_same_shape
+from scheduler.arrays import Floats, Ints, as_counts, as_floats, check_same_shape
+from scheduler.curves import Curves
 from scheduler.errors import SchedulerError, UnknownObjectiveError
-from scheduler.estimate import total_latency
+from scheduler.estimate import weighted_latencies
+from scheduler.state import TaskTable
 
 
 class Objective(Protocol):
@@ -22,7 +24,66 @@ class Objective(Protocol):
         """Return f(g); inf if it needs a latency that is missing."""
 
     def gradient(self, latencies: Floats) -> Floats:
-        """Return df/dg, shape (n_tasks,), finite wherever the latency is finite."""
+        """Return df/dg, shape (n_tasks,), at least 0 and finite wherever the latency is finite."""
+
+    def at(self, table: TaskTable) -> "Objective":
+        """Return the objective of this moment; itself unless the history matters to it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """Which networks a job tunes, and what they call.
+
+    Attributes:
+        names: Names, shape (n_networks,), all different.
+        calls: Occurrences of each task in each network, shape (n_networks, n_tasks).
+
+    Raises:
+        SchedulerError: If there is no network, names repeat, or a number is negative.
+    """
+
+    names: tuple[str, ...]
+    calls: Ints
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise SchedulerError("an objective needs at least one network")
+        if len(set(self.names)) < len(self.names):
+            raise SchedulerError(f"networks must have different names, got {', '.join(self.names)}")
+        calls = np.asarray(self.calls)
+        if calls.ndim != 2 or len(calls) != len(self.names):
+            raise SchedulerError(
+                f"calls must have shape ({len(self.names)}, n_tasks), got {calls.shape}"
+            )
+        object.__setattr__(self, "calls", np.array([as_counts("calls", row) for row in calls]))
+
+    @classmethod
+    def single(cls, weights: Ints) -> "Networks":
+        """Make one network of its tasks' weights, shape (n_tasks,)."""
+        return cls(("network",), np.asarray(weights)[np.newaxis])
+
+    def totals(self, latencies: Floats) -> Floats:
+        """Compute the latency of every network, seconds, shape (n_networks,); inf if unknown."""
+        return np.array([weighted_latencies(row, latencies).sum() for row in self.calls])
+
+    def by_name(self, name: str, values: Mapping[str, float], missing: float) -> Floats:
+        """Turn ``{network: positive number}`` into an array, shape (n_networks,).
+
+        Raises:
+            SchedulerError: If a network is not of this job, or a number not positive and finite.
+        """
+        unknown = sorted(set(values) - set(self.names))
+        if unknown:
+            raise SchedulerError(
+                f"{name} of {unknown[0]!r}, which is no network of this job: "
+                f"{', '.join(self.names)}"
+            )
+        for network, value in values.items():
+            if not 0.0 < value < float("inf"):
+                raise SchedulerError(
+                    f"{name} of {network!r} must be finite and above 0, got {value}"
+                )
+        return np.array([float(values.get(network, missing)) for network in self.names])
 
 
 ObjectiveFactory = Callable[..., Objective]
@@ -30,7 +91,7 @@ OBJECTIVES: dict[str, ObjectiveFactory] = {}
 
 
 def register(name: str) -> Callable[[ObjectiveFactory], ObjectiveFactory]:
-    """Register a factory ``(weights, **options) -> Objective`` under a name.
+    """Register a factory ``(networks, **options) -> Objective`` under a name.
 
     Raises:
         SchedulerError: If the name is taken.
@@ -45,39 +106,206 @@ def register(name: str) -> Callable[[ObjectiveFactory], ObjectiveFactory]:
     return add
 
 
-def make_objective(name: str, weights: Ints, **options: object) -> Objective:
-    """Build a registered objective for the tasks of a network.
+def make_objective(name: str, networks: Networks, **options: Any) -> Objective:
+    """Build a registered objective for the networks of a job.
 
     Raises:
         UnknownObjectiveError: If nothing is registered under ``name``.
+        SchedulerError: If an option is unknown to it, or makes no sense.
     """
     if name not in OBJECTIVES:
         known = ", ".join(sorted(OBJECTIVES))
         raise UnknownObjectiveError(f"no objective is named {name!r}; known: {known}")
-    return OBJECTIVES[name](weights, **options)
+    try:
+        return OBJECTIVES[name](networks, **options)
+    except TypeError as error:
+        given = ", ".join(sorted(options)) or "none"
+        raise SchedulerError(
+            f"objective {name!r} does not take the options {given}: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedSum:
-    """The network's latency: f1 of Zheng et al., OSDI'20, table 2, for one network.
+    """Latency of all networks together: f1 of Zheng et al., OSDI'20, table 2.
 
     Attributes:
-        weights: Occurrences in the network, shape (n_tasks,).
+        networks: Networks of the job.
+        importance: Factor of each network, shape (n_networks,).
     """
 
-    weights: Ints
+    networks: Networks
+    importance: Floats
 
     def value(self, latencies: Floats) -> float:
-        """Return the sum of weighted latencies, seconds."""
-        return total_latency(self.weights, latencies)
+        """Return the weighted sum, seconds."""
+        return float(self.importance @ self.networks.totals(latencies))
 
     def gradient(self, latencies: Floats) -> Floats:
         """Return the weights: each second off a task saves its weight in seconds."""
-        check_same_shape(weights=self.weights, latencies=latencies)
-        return self.weights.astype(np.float64)
+        weights: Floats = self.importance @ self.networks.calls.astype(np.float64)
+        check_same_shape(weights=weights, latencies=latencies)
+        return weights
+
+    def at(self, table: TaskTable) -> "WeightedSum":  # noqa: ARG002
+        """Return itself."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Requirements:
+    """Latency above what is required: f2, sum of max(latency, requirement).
+
+    A network that meets its requirement has no gradient left and pulls no trials.
+
+    Attributes:
+        networks: Networks of the job.
+        required_secs: Required latency of each network, shape (n_networks,); 0 never met.
+    """
+
+    networks: Networks
+    required_secs: Floats
+
+    def value(self, latencies: Floats) -> float:
+        """Return the sum, seconds."""
+        return float(np.maximum(self.networks.totals(latencies), self.required_secs).sum())
+
+    def gradient(self, latencies: Floats) -> Floats:
+        """Return the weights in the networks that are too slow."""
+        check_same_shape(weights=self.networks.calls[0], latencies=latencies)
+        missed = self.networks.totals(latencies) > self.required_secs
+        weights: Floats = missed.astype(np.float64) @ self.networks.calls
+        return weights
+
+    def at(self, table: TaskTable) -> "Requirements":  # noqa: ARG002
+        """Return itself."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class GeometricMean:
+    """Negative geometric mean of the networks' speedups over a baseline: f3.
+
+    Attributes:
+        networks: Networks of the job.
+        baseline_secs: Latency each network is compared with, shape (n_networks,).
+    """
+
+    networks: Networks
+    baseline_secs: Floats
+
+    def value(self, latencies: Floats) -> float:
+        """Return minus the mean; inf while a latency is missing."""
+        totals = self.networks.totals(latencies)
+        if not np.isfinite(totals).all() or not (totals > 0.0).all():
+            return float("inf")
+        return -float(np.exp(np.log(self.baseline_secs / totals).mean()))
+
+    def gradient(self, latencies: Floats) -> Floats:
+        """Return mean / n * sum of weight / latency, over the latencies that are known."""
+        check_same_shape(weights=self.networks.calls[0], latencies=latencies)
+        totals = self.networks.totals(np.where(np.isfinite(latencies), latencies, 0.0))
+        known = totals > 0.0
+        if not known.any():
+            return np.zeros(len(latencies))
+        mean = np.exp(np.log(self.baseline_secs[known] / totals[known]).sum() / len(totals))
+        slopes = np.divide(1.0, totals, out=np.zeros(len(totals)), where=known)
+        gradient: Floats = mean / len(totals) * (slopes @ self.networks.calls)
+        return gradient
+
+    def at(self, table: TaskTable) -> "GeometricMean":  # noqa: ARG002
+        """Return itself."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyStop:
+    """Latency of all networks, where a task that stalls is done: f4, sum of w * max(g, ES).
+
+    Attributes:
+        networks: Networks of the job.
+        patience: Rounds without an improvement after which a task is done, at least 1.
+        floors: ES: latency below which a task counts as it is, seconds, shape (n_tasks,).
+    """
+
+    networks: Networks
+    patience: int
+    floors: Floats
+
+    def value(self, latencies: Floats) -> float:
+        """Return the sum, seconds."""
+        return float(self.networks.totals(np.maximum(latencies, self.floors)).sum())
+
+    def gradient(self, latencies: Floats) -> Floats:
+        """Return the weights of the tasks that are above their floor."""
+        check_same_shape(weights=self.networks.calls[0], latencies=latencies)
+        weights = self.networks.calls.sum(axis=0).astype(np.float64)
+        return np.where(latencies > self.floors, weights, 0.0)
+
+    def at(self, table: TaskTable) -> "EarlyStop":
+        """Return the objective whose floor is where stalled tasks are.
+
+        Raises:
+            SchedulerError: If the table holds no curves.
+        """
+        if table.curves is None:
+            raise SchedulerError("early stop needs the curves of the tasks")
+        stalled = rounds_since_improvement(table.curves) >= self.patience
+        floors = np.where(stalled & np.isfinite(table.best_secs), table.best_secs, 0.0)
+        return EarlyStop(self.networks, self.patience, floors)
+
+
+def rounds_since_improvement(curves: Curves) -> Ints:
+    """Count the latest rounds of each task that brought nothing, shape (n_tasks,)."""
+    lengths = np.diff(curves.offsets)
+    newest = np.zeros(curves.n_tasks, np.int64)
+    index = np.arange(len(curves.best_secs)) - curves.offsets[curves.owners]
+    improved = np.isfinite(curves.best_secs) & (index == 0)
+    inside = np.flatnonzero(index > 0)
+    improved[inside] = curves.best_secs[inside] < curves.best_secs[inside - 1]
+    np.maximum.at(newest, curves.owners[improved], index[improved] + 1)
+    since: Ints = lengths - newest
+    return since
 
 
 @register("weighted_sum")
-def weighted_sum(weights: Ints) -> Objective:
-    """Build f1, the network's latency, from weights of shape (n_tasks,)."""
-    return WeightedSum(as_counts("weights", weights))
+def weighted_sum(networks: Networks, importance: Mapping[str, float] | None = None) -> Objective:
+    """Build f1; ``importance`` gives networks a factor other than 1."""
+    return WeightedSum(networks, networks.by_name("importance", importance or {}, 1.0))
+
+
+@register("requirements")
+def requirements(networks: Networks, required_secs: Mapping[str, float]) -> Objective:
+    """Build f2; a network without a requirement is only ever too slow."""
+    if not required_secs:
+        raise SchedulerError("the objective requirements needs required_secs of a network")
+    return Requirements(networks, networks.by_name("required_secs", required_secs, 0.0))
+
+
+@register("geometric_mean")
+def geometric_mean(
+    networks: Networks, baseline_secs: Mapping[str, float] | None = None
+) -> Objective:
+    """Build f3; a network without a baseline is compared with one second.
+
+    Raises:
+        SchedulerError: If a network calls no task, so that it has no speedup.
+    """
+    for network, row in zip(networks.names, networks.calls, strict=True):
+        if not row.any():
+            raise SchedulerError(f"{network!r} calls no task: it has no speedup")
+    return GeometricMean(networks, networks.by_name("baseline_secs", baseline_secs or {}, 1.0))
+
+
+@register("early_stop")
+def early_stop(networks: Networks, patience: int = 5) -> Objective:
+    """Build f4, with no task stalled yet."""
+    if not patience >= 1:
+        raise SchedulerError(f"patience must be at least 1, got {patience}")
+    n_tasks = networks.calls.shape[1]
+    return EarlyStop(networks, patience, as_floats("floors", np.zeros(n_tasks)))
+
+
+def known_objectives() -> Sequence[str]:
+    """List the names that are registered."""
+    return sorted(OBJECTIVES)

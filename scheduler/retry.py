@@ -19,16 +19,18 @@ def choose_retry(table: TaskTable) -> int | None:
 
     The most overdue goes first, ties to the lowest index. While some task has a gradient,
     a retry never directly follows a failed round, so retries take at most every second
-    pick however many tasks fail. If none has, the task nearest to being due is taken.
+    pick however many tasks fail. If none has, the task nearest to being due is taken. A task
+    in flight waits for what comes back.
 
     Returns:
         Its row; None if no failed task is due.
     """
     failed = table.failed
-    if not failed.any():
+    waiting = failed & ~table.in_flight
+    if not waiting.any():
         return None
     overdue = table.rounds_since_pick - backoff(table.n_failed_rounds)
-    task = int(np.argmax(np.where(failed, overdue, np.iinfo(np.int64).min)))
+    task = int(np.argmax(np.where(waiting, overdue, np.iinfo(np.int64).min)))
     if not table.measured.any():
         return task
     just_failed = bool((failed & (table.rounds_since_pick == 0)).any())

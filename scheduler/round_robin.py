@@ -8,13 +8,14 @@ from scheduler.state import TaskTable
 
 
 class RoundRobinAllocator:
-    """Picks the task with the fewest rounds, whatever it gained."""
+    """Picks the task with the fewest rounds, those in flight included, whatever it gained."""
 
     def choose(self, table: TaskTable, *, sequence: int, n_trials: int) -> Decision | None:
         """Pick the alive task whose turn it is; its only term is ``n_rounds``."""
         check_pick(sequence, n_trials)
         if not table.alive.any():
             return None
-        turns = np.where(table.alive, table.n_rounds, np.iinfo(np.int64).max)
+        given = table.n_rounds if table.n_in_flight is None else table.n_rounds + table.n_in_flight
+        turns = np.where(table.alive, given, np.iinfo(np.int64).max)
         task = int(np.argmin(turns))
         return Decision(task, n_trials, "round_robin", {"n_rounds": float(turns[task])})

@@ -5,10 +5,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from scheduler.arrays import Bools, Floats, Ints, as_counts, as_flags, as_floats, check_same_shape
+from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
 
 _FLOATS = ("flop", "best_secs", "window_secs")
 _COUNTS = ("weights", "n_rounds", "n_trials", "n_failed_rounds", "rounds_since_pick")
+_OPTIONAL_COUNTS = ("similarity_groups", "n_in_flight")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,9 @@ class TaskTable:
         rounds_since_pick: Picks other tasks had since this one's last; 0 right after its own.
         alive: False once its space is exhausted or it is finished.
         similarity_groups: Group of each task, from 0 to n_tasks - 1; None: each its own.
+        secs_per_trial: Time a trial takes, seconds; 0 where unknown; None: all unknown.
+        n_in_flight: Rounds that were picked and have not come back; None: none.
+        curves: Every round of every task; None: not known, and nothing can be forecast.
 
     Raises:
         SchedulerError: If an array is empty, holds negative or NaN entries, has the wrong
@@ -44,6 +49,9 @@ class TaskTable:
     rounds_since_pick: Ints
     alive: Bools
     similarity_groups: Ints | None = None
+    secs_per_trial: Floats | None = None
+    n_in_flight: Ints | None = None
+    curves: Curves | None = None
 
     def __post_init__(self) -> None:
         for name in _FLOATS:
@@ -51,9 +59,11 @@ class TaskTable:
         for name in _COUNTS:
             self._replace(name, as_counts(name, getattr(self, name)))
         self._replace("alive", as_flags("alive", self.alive))
-        if self.similarity_groups is not None:
-            groups = as_counts("similarity_groups", self.similarity_groups)
-            self._replace("similarity_groups", groups)
+        if self.secs_per_trial is not None:
+            self._replace("secs_per_trial", as_floats("secs_per_trial", self.secs_per_trial))
+        for name in _OPTIONAL_COUNTS:
+            if getattr(self, name) is not None:
+                self._replace(name, as_counts(name, getattr(self, name)))
         self._check()
 
     @property
@@ -64,8 +74,16 @@ class TaskTable:
     @property
     def unseen(self) -> Bools:
         """Alive tasks that wait for their warm-up round, shape (n_tasks,)."""
-        unseen: Bools = self.alive & (self.n_rounds == 0)
+        unseen: Bools = self.alive & (self.n_rounds == 0) & ~self.in_flight
         return unseen
+
+    @property
+    def in_flight(self) -> Bools:
+        """Tasks with a round that has not come back, shape (n_tasks,)."""
+        if self.n_in_flight is None:
+            return np.zeros(self.n_tasks, np.bool_)
+        flying: Bools = self.n_in_flight > 0
+        return flying
 
     @property
     def measured(self) -> Bools:
@@ -81,8 +99,10 @@ class TaskTable:
         object.__setattr__(self, name, array)
 
     def _check(self) -> None:
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "curves"}
         check_same_shape(**{name: array for name, array in arrays.items() if array is not None})
+        if self.curves is not None and self.curves.n_tasks != self.n_tasks:
+            raise SchedulerError(f"{self.n_tasks} tasks have {self.curves.n_tasks} curves")
         if not np.isfinite(self.flop).all():
             raise SchedulerError(f"flop must be finite, got {self.flop.max()}")
         if self.similarity_groups is not None and self.similarity_groups.max() >= self.n_tasks:

@@ -2,11 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,12 +13,15 @@ from tuner.config import Settings
 from tuner.device_lock import device_lock
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
+from tuner.executors.local import Pool
 from tuner.library import manifest
 from tuner.networks.loaded import LoadedModel
 from tuner.workers import fresh_worker
 
 _TIMEOUT_SECS = 600.0
-_RUNS_PER_TURN = 5
+# Long enough that caches and threads are warm for nearly all of a turn.
+_TURN_SECS = 0.1
+_FEWEST_RUNS, _MOST_RUNS = 5, 50
 # Relative to the largest output; sums of thousands of terms in another order stay below it.
 TOLERANCE = 1e-3
 # The runtime that runs a model as it is, by the format of the model.
@@ -79,47 +81,71 @@ def bench_library(
     ):
         inputs = Path(scratch) / "inputs.npz"
         np.savez(inputs, **random_inputs(described.inputs, seed))  # type: ignore[arg-type]
-        outputs = {name: str(Path(scratch) / f"{name}.npz") for name in ("ours", "theirs")}
-
-        def run_ours(n_runs: int, *, keep: bool) -> tuple[float, ...]:
-            request = _request(folder, inputs, outputs["ours"] if keep else "", n_runs)
-            secs: tuple[float, ...] = ours.call(
-                settings.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
-            )
-            return secs
-
-        def run_theirs(n_runs: int, *, keep: bool) -> tuple[float, ...]:
-            assert model is not None
-            request = _request(folder, inputs, outputs["theirs"] if keep else "", n_runs)
-            secs: tuple[float, ...] = theirs.call(
-                f"tuner.peers.{PEERS[model.file.format]}",
-                "run_model",
-                model.file.path,
-                n_threads,
-                request,
-                timeout_secs=_TIMEOUT_SECS,
-            )
-            return secs
-
-        run_ours(0, keep=True)
+        library = _LibraryRuns(ours, settings.engine, folder.absolute(), inputs)
         if model is None:
-            samples = tuple(s for _ in range(n_turns) for s in run_ours(_RUNS_PER_TURN, keep=False))
+            samples, _ = _in_turns(library, None, n_turns)
             return Comparison(median(samples), samples, described.estimated_secs, n_threads)
-        run_theirs(0, keep=True)
-        samples, peer_samples = _in_turns(run_ours, run_theirs, n_turns)
-        absolute, relative, degenerate = _compare(outputs["ours"], outputs["theirs"])
+        peer = _PeerRuns(theirs, model, n_threads, inputs)
+        errors = _compare_outputs(library, peer, Path(scratch))
+        samples, peer_samples = _in_turns(library, peer, n_turns)
     return Comparison(
         library_secs=median(samples),
         library_samples=samples,
         estimated_secs=described.estimated_secs,
         n_threads=n_threads,
-        peer=PEERS[model.file.format],
+        peer=peer.name,
         peer_secs=median(peer_samples),
         peer_samples=peer_samples,
-        absolute_error=absolute,
-        relative_error=relative,
-        degenerate=degenerate,
+        absolute_error=errors.absolute,
+        relative_error=errors.relative,
+        degenerate=errors.degenerate,
     )
+
+
+class _Runs(Protocol):
+    """Runs a network in a process of its own."""
+
+    def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
+        """Run and time, after warming up; keep the outputs in a file if one is named."""
+
+
+@dataclass(frozen=True)
+class _LibraryRuns:
+    worker: Pool
+    engine: str
+    folder: Path
+    inputs: Path
+
+    def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
+        request = NetworkRun(str(self.folder), str(self.inputs), outputs, n_runs)
+        secs: tuple[float, ...] = self.worker.call(
+            self.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
+        )
+        return secs
+
+
+@dataclass(frozen=True)
+class _PeerRuns:
+    worker: Pool
+    model: LoadedModel
+    n_threads: int
+    inputs: Path
+
+    @property
+    def name(self) -> str:
+        """Module of the runtime."""
+        return PEERS[self.model.file.format]
+
+    def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
+        secs: tuple[float, ...] = self.worker.call(
+            f"tuner.peers.{self.name}",
+            "run_model",
+            self.model.file.path,
+            self.n_threads,
+            NetworkRun("", str(self.inputs), outputs, n_runs),
+            timeout_secs=_TIMEOUT_SECS,
+        )
+        return secs
 
 
 def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -135,41 +161,45 @@ def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[An
     }
 
 
-def _request(folder: Path, inputs: Path, outputs: str, n_runs: int) -> NetworkRun:
-    return NetworkRun(str(folder.absolute()), str(inputs), outputs, n_runs)
-
-
-_Run = Callable[..., tuple[float, ...]]
-
-
 def _in_turns(
-    run_ours: _Run, run_theirs: _Run, n_turns: int
+    library: _Runs, peer: _Runs | None, n_turns: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    ours: list[float] = []
-    theirs: list[float] = []
+    """Time two runtimes in turns, each turn as many runs and the other one first."""
+    secs = median(library(_FEWEST_RUNS))
+    n_runs = min(max(round(_TURN_SECS / secs), _FEWEST_RUNS), _MOST_RUNS)
+    samples: list[list[float]] = [[], []]
     for turn in range(n_turns):
-        pair = [(run_ours, ours), (run_theirs, theirs)]
-        for run, samples in pair if turn % 2 == 0 else reversed(pair):
-            samples.extend(run(_RUNS_PER_TURN, keep=False))
-    return tuple(ours), tuple(theirs)
+        pair = [(library, samples[0]), (peer, samples[1])]
+        for run, into in pair if turn % 2 == 0 else reversed(pair):
+            if run is not None:
+                into.extend(run(n_runs))
+    return tuple(samples[0]), tuple(samples[1])
 
 
-def _compare(ours: str, theirs: str) -> tuple[float, float, bool]:
-    """Return the largest absolute and relative error, and whether the outputs are constant.
+class _Errors(NamedTuple):
+    """Largest errors of all outputs, and whether the outputs are constant and prove nothing."""
 
-    Outputs are matched by position: the runtimes name them differently.
-    """
+    absolute: float
+    relative: float
+    degenerate: bool
+
+
+def _compare_outputs(library: _Runs, peer: _Runs, folder: Path) -> _Errors:
+    """Run both once and compare; outputs match by position: the runtimes name them differently."""
+    ours, theirs = str(folder / "ours.npz"), str(folder / "theirs.npz")
+    library(0, ours)
+    peer(0, theirs)
     absolute = relative = 0.0
     degenerate = True
-    with np.load(ours) as mine, np.load(theirs) as peer:
-        for own_name, peer_name in zip(mine.files, peer.files, strict=True):
-            expected = peer[peer_name].astype(np.float64)
+    with np.load(ours) as mine, np.load(theirs) as other:
+        for own_name, other_name in zip(mine.files, other.files, strict=True):
+            expected = other[other_name].astype(np.float64)
             error = np.abs(mine[own_name].astype(np.float64) - expected)
             scale = float(np.abs(expected).max()) or 1.0
             worst = float(error.max()) if np.isfinite(error).all() else float("inf")
             absolute, relative = max(absolute, worst), max(relative, worst / scale)
             degenerate = degenerate and bool(expected.size > 1 and np.ptp(expected) < 1e-6 * scale)
-    return absolute, relative, degenerate
+    return _Errors(absolute, relative, degenerate)
 
 
 def _check_same_network(described: manifest.Manifest, model: LoadedModel) -> None:

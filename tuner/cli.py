@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from tuner.commands import bench, build, doctor, records, table, tasks, tune
+from tuner.commands import bench, build, doctor, jobs, records, replay, table, tasks, tune
 
 app = typer.Typer(
     name="tuner",
@@ -23,6 +23,8 @@ app.command("build")(build.build)
 app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("doctor")(doctor.doctor)
+app.command("replay")(replay.replay)
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(records.app, name="records")
 
 
@@ -31,8 +33,8 @@ def main() -> None:
     from sqlalchemy.exc import DBAPIError
 
     from records.errors import RecordsError
-    from tuner.commands.interrupts import Interrupted
     from tuner.errors import TunerError
+    from tuner.interrupts import Interrupted
 
     try:
         sys.exit(app(standalone_mode=False))

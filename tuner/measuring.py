@@ -20,7 +20,7 @@ from tuner.engines.base import (
     RunResult,
 )
 from tuner.errors import WorkerLost, WorkError
-from tuner.executors.local import CallTimeout, Future, result_of
+from tuner.executors.local import Call, CallTimeout
 from tuner.workers import Workers
 
 _REFERENCE_TIMEOUT_SECS = 300.0
@@ -35,6 +35,11 @@ class Subject:
     workload: str
     ir: bytes
     best_secs: float = float("inf")
+
+
+def scratch_of(data_dir: Path) -> Path:
+    """Return where artifacts lie; what a killed run left there may be removed by the next."""
+    return data_dir / "scratch"
 
 
 class Measurer:
@@ -58,10 +63,9 @@ class Measurer:
         spec = hashlib.sha256(target.encode()).hexdigest()[:16]
         self._references = data_dir / "references" / spec
         self._build_timeout_secs = build_timeout_secs
-        self._scratch = data_dir / "scratch"
-        # What a killed run left; only one process at a time measures here.
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir(parents=True)
+        scratch = scratch_of(data_dir)
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._scratch = Path(tempfile.mkdtemp(dir=scratch))
 
     def measure(
         self, subject: Subject, candidates: Sequence[Candidate]
@@ -160,16 +164,16 @@ class Measurer:
             BuildRequest(subject.ir, self._target, trace, tempfile.mkdtemp(dir=self._scratch))
             for trace in traces
         ]
-        futures = [self._submit_build(request) for request in requests]
-        return [self._built(*pair) for pair in zip(requests, futures, strict=True)]
+        calls = [self._submit_build(request) for request in requests]
+        return [self._built(*pair) for pair in zip(requests, calls, strict=True)]
 
-    def _submit_build(self, request: BuildRequest) -> Future:
+    def _submit_build(self, request: BuildRequest) -> Call:
         return self._workers.submit("build", request, timeout_secs=self._build_timeout_secs)
 
-    def _built(self, request: BuildRequest, future: Future) -> str | RunResult:
+    def _built(self, request: BuildRequest, call: Call) -> str | RunResult:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                result: BuildResult = result_of(future)
+                result: BuildResult = call.result()
             except CallTimeout:
                 limit = f"building took longer than {self._build_timeout_secs:g} s"
                 return RunResult(error_kind="build_timeout", error_text=limit)
@@ -178,7 +182,7 @@ class Measurer:
                     return _failed("build_error", error)
                 if attempt == _ATTEMPTS:
                     return _failed("worker_lost", error)
-                future = self._submit_build(request)
+                call = self._submit_build(request)
             except WorkError as error:
                 return _failed("build_error", error)
             else:

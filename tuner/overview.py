@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from records import bests, measures, picks, rounds
+from records import bests, jobs, measures, picks, rounds
 from records.models import Job
 from records.rounds import RoundResult
 from records.tasks import WeightedTask
 from scheduler import budget as budgets
 from scheduler import estimate
+from scheduler.curves import Curves
+from scheduler.gradient import GradientSettings
 from scheduler.state import TaskTable, window_of
+
+_WINDOW = GradientSettings().backward_window
+# What the search and build of a trial take on two cores, how often a candidate runs, and what
+# one that hangs costs: round figures, for tasks that differ by much.
+_PREPARATION_SECS = 0.25
+_RUNS_PER_TRIAL = 5
+_TIMEOUT_SECS = 20.0
 
 
 @dataclass(frozen=True)
@@ -47,12 +57,14 @@ class Overview:
         table: The same for the scheduler.
         own: Trials this job paid for, per task.
         others: Trials on the same tasks that it did not pay for.
+        depths: Trials a task within which jobs that are done tuned each task; 0 if none did.
     """
 
     rows: tuple[TaskRow, ...]
     table: TaskTable
     own: tuple[int, ...]
     others: tuple[int, ...]
+    depths: tuple[float, ...]
 
     @property
     def total_secs(self) -> float:
@@ -67,18 +79,18 @@ class Overview:
     def spent_trials(self, budget: int | None) -> int:
         """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`.
 
-        A task this job alone exhausted has no share to keep: what it left goes to the others.
+        A task is settled if a job that is done tuned it within as many trials a task, or
+        exhausted it. One that this job alone exhausted is not: what it left goes to the others.
         """
         if budget is None:
             return sum(self.own)
         own, others = np.array(self.own), np.array(self.others)
-        alive = self.table.alive | (others == 0)
-        return budgets.credited_trials(own, others, budget, alive=alive)
+        tuned = np.array(self.depths) * len(self.rows) >= budget
+        settled = tuned | (~self.table.alive & (others > 0))
+        return budgets.credited_trials(own, others, budget, settled=settled)
 
 
-def read_overview(
-    session: Session, tasks: Sequence[WeightedTask], job: Job | None, backward_window: int = 3
-) -> Overview:
+def read_overview(session: Session, tasks: Sequence[WeightedTask], job: Job | None) -> Overview:
     """Read the table of a network's tasks; ``job`` tells whose trials are its own."""
     task_ids = [task.task_id for task in tasks]
     counts = measures.count_by_task(session, task_ids)
@@ -97,7 +109,6 @@ def read_overview(
         tasks,
         [histories[task_id] for task_id in task_ids],
         picks.failed_picks(session, last_picks),
-        backward_window,
     )
     rows = tuple(
         TaskRow(
@@ -116,14 +127,16 @@ def read_overview(
     )
     mine = tuple(own.get(task_id, 0) for task_id in task_ids)
     others = tuple(row.n_trials - n for row, n in zip(rows, mine, strict=True))
-    return Overview(rows, table, mine, others)
+    depths = jobs.tuned_depths(session, task_ids)
+    return Overview(
+        rows, table, mine, others, tuple(depths.get(task_id, 0.0) for task_id in task_ids)
+    )
 
 
 def _table(
     tasks: Sequence[WeightedTask],
     histories: Sequence[Sequence[RoundResult]],
     failed: set[int],
-    backward_window: int,
 ) -> TaskTable:
     all_picks = sorted(r.pick_id for history in histories for r in history if r.pick_id is not None)
     curves = [np.array([r.best_secs for r in history], dtype=float) for history in histories]
@@ -133,7 +146,7 @@ def _table(
         best_secs=np.array(
             [history[-1].best_secs if history else math.inf for history in histories]
         ),
-        window_secs=np.array([window_of(curve, backward_window) for curve in curves]),
+        window_secs=np.array([window_of(curve, _WINDOW) for curve in curves]),
         n_rounds=np.array([len(history) for history in histories]),
         n_trials=np.array([sum(r.n_trials for r in history) for history in histories]),
         n_failed_rounds=np.array([_failed_streak(history) for history in histories]),
@@ -141,7 +154,37 @@ def _table(
             [len(all_picks) - bisect_right(all_picks, _last_pick(history)) for history in histories]
         ),
         alive=np.array([not _exhausted(history, failed) for history in histories]),
+        similarity_groups=_similarity_groups([task.name for task in tasks]),
+        secs_per_trial=np.array([_secs_per_trial(history) for history in histories]),
+        curves=Curves.of(
+            [[r.best_secs for r in history] for history in histories],
+            [[r.n_trials for r in history] for history in histories],
+        ),
     )
+
+
+def similarity_group(name: str) -> str:
+    """Name the group of a task: its operators, without its shape."""
+    return name.partition("[")[0]
+
+
+def _similarity_groups(names: Sequence[str]) -> NDArray[np.int64]:
+    groups = [similarity_group(name) for name in names]
+    known = sorted(set(groups))
+    return np.array([known.index(group) for group in groups], dtype=np.int64)
+
+
+def _secs_per_trial(history: Sequence[RoundResult]) -> float:
+    """Estimate what a trial of a task takes, seconds; 0 before the first.
+
+    A function of the records alone, not of the clock: a resumed job decides alike.
+    """
+    n_trials = sum(result.n_trials for result in history)
+    if not n_trials:
+        return 0.0
+    running = _RUNS_PER_TRIAL * sum(result.run_secs for result in history)
+    waiting = _TIMEOUT_SECS * sum(result.n_timeouts for result in history)
+    return _PREPARATION_SECS + (running + waiting) / n_trials
 
 
 def _last_pick(history: Sequence[RoundResult]) -> int:

@@ -36,7 +36,10 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A network with its tasks on a target, as the database has them."""
+    """A network with its tasks on a target, as the database has them.
+
+    ``members`` are the networks it was combined from, if it was.
+    """
 
     model: LoadedModel
     target: TargetInfo
@@ -45,6 +48,7 @@ class Prepared:
     tasks: tuple[tasks.WeightedTask, ...]
     n_kernel_calls: int
     notes: tuple[str, ...]
+    members: tuple["Prepared", ...] = ()
 
 
 def prepare(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.engines.base import Candidate, Measured, SearchRequest
 from tuner.errors import WorkerLost, WorkError
-from tuner.executors.local import CallTimeout, Future, result_of
+from tuner.executors.local import Call, CallTimeout
 from tuner.workers import Workers
 
 _ATTEMPTS = 2
@@ -62,12 +62,12 @@ def search(workers: Workers, settings: SearchSettings, wanted: Round) -> list[Ca
         WorkError: If every island was lost or timed out.
     """
     requests = [_island(settings, wanted, island) for island in range(settings.n_islands)]
-    futures = [_submit(workers, settings, request) for request in requests]
+    calls = [_submit(workers, settings, request) for request in requests]
     found = []
     errors = []
-    for request, future in zip(requests, futures, strict=True):
+    for request, call in zip(requests, calls, strict=True):
         try:
-            found.append(_collect(workers, settings, request, future))
+            found.append(_collect(workers, settings, request, call))
         except (CallTimeout, WorkerLost) as error:
             errors.append(str(error) or f"took longer than {settings.timeout_secs:g} s")
     if not found:
@@ -94,21 +94,21 @@ def _seed(*numbers: int) -> int:
     return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
 
 
-def _submit(workers: Workers, settings: SearchSettings, request: SearchRequest) -> Future:
+def _submit(workers: Workers, settings: SearchSettings, request: SearchRequest) -> Call:
     return workers.submit("propose", request, timeout_secs=settings.timeout_secs)
 
 
 def _collect(
-    workers: Workers, settings: SearchSettings, request: SearchRequest, future: Future
+    workers: Workers, settings: SearchSettings, request: SearchRequest, call: Call
 ) -> list[Candidate]:
     """Wait for an island; a lost worker is tried once more."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            candidates: list[Candidate] = result_of(future)
+            candidates: list[Candidate] = call.result()
         except WorkerLost:
             if attempt == _ATTEMPTS:
                 raise
-            future = _submit(workers, settings, request)
+            call = _submit(workers, settings, request)
         else:
             return candidates
     raise AssertionError("unreachable")

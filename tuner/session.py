@@ -12,20 +12,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import jobs, measures, picks, tasks
 from records.models import Job, JobState, MeasureRecord, Pick
+from scheduler import allocators
 from scheduler import budget as budgets
-from scheduler import objectives
-from scheduler.allocator import GradientAllocator
+from scheduler.allocator import GreedySettings
 from scheduler.budget import Budget
-from scheduler.gradient import GradientSettings
+from scheduler.outlook import Outlook, look_ahead
 from tuner import finals
 from tuner.engines.base import Candidate, EvaluatorSettings, Measured, RunResult
 from tuner.errors import RequestError, WorkError
+from tuner.goals import Goal, objective_of
 from tuner.learning import Learner
 from tuner.measuring import Measurer, Subject
 from tuner.overview import Overview, read_overview
@@ -45,24 +45,30 @@ class TuneOptions:
     Attributes:
         budget: Trials, seconds, or both; what was spent before counts.
         trials_per_round: Trials one pick buys; None chooses by budget and tasks.
-        objective: Name of the objective.
+        allocator: Name of the allocator.
+        goal: What to minimise.
+        priority: A job gets twice the device time of one whose priority is 1 lower.
         seed: Seeds the search and the scheduler.
-        scheduler: Parameters of the gradient.
+        scheduler: How the allocator goes about its picks.
         evaluator: How candidates are timed.
         search: How hard a round searches.
         cost_model: Kind of cost model.
         build_timeout_secs: A build that takes longer is killed.
+        least_gain_secs: Stop once a minute more is forecast to save less of the objective.
     """
 
     budget: Budget
     trials_per_round: int | None = None
-    objective: str = "weighted_sum"
+    allocator: str = allocators.DEFAULT
+    goal: Goal = field(default_factory=Goal)
+    priority: int = 0
     seed: int = 0
-    scheduler: GradientSettings = field(default_factory=GradientSettings)
+    scheduler: GreedySettings = field(default_factory=GreedySettings)
     evaluator: EvaluatorSettings = field(default_factory=EvaluatorSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     cost_model: str = "xgb-ranking"
     build_timeout_secs: float = 60.0
+    least_gain_secs: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class Status:
         spent_secs: Seconds this job has spent, all its runs together.
         current: Task id of the running round, if any.
         quiet: Whether a candidate is being timed right now: do nothing that takes a core.
+        outlook: What the next trials are forecast to save, once that can be said.
     """
 
     phase: str
@@ -86,6 +93,7 @@ class Status:
     spent_secs: float
     current: int | None = None
     quiet: bool = False
+    outlook: Outlook | None = None
 
 
 Watcher = Callable[[Status], None]
@@ -118,13 +126,13 @@ class TuningSession:
             data_dir,
             options.build_timeout_secs,
         )
-        self._allocator = GradientAllocator(
-            options.scheduler,
-            objectives.make_objective(
-                options.objective, np.array([task.weight for task in prepared.tasks])
-            ),
-            options.seed,
+        self._objective = objective_of(options.goal, prepared)
+        self._allocator = allocators.make_allocator(
+            options.allocator, self._objective, options.seed, options.scheduler
         )
+        self._budget = options.budget
+        self._asked: tuple[int | None, float | None] = (None, None)
+        self._outlook: Outlook | None = None
         self._n_trials = options.trials_per_round or _round_size(options.budget, prepared)
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
@@ -134,47 +142,102 @@ class TuningSession:
     def run(self) -> Overview:
         """Spend the budget, then confirm the winners; returns the final table.
 
-        Whatever interrupts it, every finished trial is in the database.
+        Whatever interrupts it, every finished trial is in the database. If another process
+        pauses or cancels the job, it ends with the round that runs.
 
         Raises:
             WorkError: If no candidate of any task can be measured, or searches keep failing.
         """
-        state: JobState = "paused"
-        message = None
+        self.start()
         try:
-            self._set_state("running")
-            while (pick := self._next_pick()) is not None:
-                self._run_round(pick)
-            self._confirm_winners()
-            state = "done"
+            while self.step():
+                pass
+            self.finish()
         except WorkError as error:
-            state, message = "failed", str(error)
+            self.rest("failed", str(error))
             raise
         finally:
-            self._measurer.close()
+            self.rest("paused")
+        return self.overview()
+
+    def start(self) -> None:
+        """Mark the job as running; steps may follow."""
+        self._clock = time.monotonic()
+        self._set_state("running")
+
+    def rest(self, state: JobState, message: str | None = None) -> None:
+        """End a run in a state; a job that is done, or that others stopped, stays what it is."""
+        self._measurer.close()
+        if self._is_running():
             self._spend_time()
             self._set_state(state, message)
-        return self._overview()
+
+    def step(self) -> bool:
+        """Run one round; False if there is nothing more to do, or somebody stopped the job.
+
+        Raises:
+            WorkError: If searches keep failing.
+        """
+        if not self._may_go_on():
+            return False
+        pick = self._next_pick()
+        if pick is None:
+            return False
+        self._run_round(pick)
+        return True
+
+    def finish(self) -> None:
+        """Confirm the winners and mark the job as done, unless somebody stopped it.
+
+        Raises:
+            WorkError: If no candidate of any task could be measured.
+        """
+        if not self._may_go_on():
+            return
+        self._confirm_winners()
+        self._note_depth()
+        self._spend_time()
+        self._set_state("done")
+
+    def _may_go_on(self) -> bool:
+        """Look up what others want of the job: its state, and a budget that was raised."""
+        with self._sessions() as session:
+            job = session.get_one(Job, self.job_id)
+            asked = (job.budget_trials, job.budget_secs)
+            if asked != self._asked and any(asked):
+                self._asked, self._budget = asked, Budget(*asked)
+            return job.state == "running"
+
+    def _is_running(self) -> bool:
+        with self._sessions() as session:
+            return session.get_one(Job, self.job_id).state == "running"
 
     def _open_job(self) -> int:
         budget = self._options.budget
         with self._sessions.begin() as session:
             self._check_comparable(session)
+            goal = self._options.goal
             job = jobs.open_job(
                 session,
                 jobs.NewJob(
                     network_id=self._prepared.network_id,
                     target_id=self._prepared.target_id,
-                    objective=self._options.objective,
+                    objective=goal.objective,
+                    priority=self._options.priority,
                     seed=self._options.seed,
                     budget_trials=budget.trials,
                     budget_secs=budget.secs,
                     settings={
-                        name: asdict(getattr(self._options, name))
-                        for name in ("evaluator", "search", "scheduler")
+                        "allocator": self._options.allocator,
+                        "goal": goal.options(),
+                        **{
+                            name: asdict(getattr(self._options, name))
+                            for name in ("evaluator", "search", "scheduler")
+                        },
                     },
                 ),
             )
+            self._asked = (job.budget_trials, job.budget_secs)
             return job.id
 
     def _check_comparable(self, session: Session) -> None:
@@ -197,20 +260,37 @@ class TuningSession:
 
     def _next_pick(self) -> Pick | None:
         """Return the open pick of a killed run, else make the next; None when done."""
-        overview = self._overview()
-        spent = overview.spent_trials(self._options.budget.trials)
-        if self._options.budget.exhausted(spent, self._spent_secs()):
+        overview = self.overview()
+        spent = overview.spent_trials(self._budget.trials)
+        if self._budget.exhausted(spent, self._spent_secs()):
             return None
         with self._sessions() as session:
             pick = picks.open_pick(session, self.job_id)
         if pick is not None:
             return pick
+        self._outlook = self._look_ahead(overview)
+        if self._saves_too_little():
+            return None
         self._tell("choosing", overview)
-        return self._pick(overview, self._options.budget.round_size(self._n_trials, spent))
+        return self._pick(overview, self._budget.round_size(self._n_trials, spent))
+
+    def _look_ahead(self, overview: Overview) -> Outlook | None:
+        """Forecast the next minute; None before every task had its first round."""
+        table = overview.table
+        if table.unseen.any() or not table.measured.any():
+            return None
+        secs, n_trials = self._spent_secs(), sum(overview.own)
+        a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
+        weight = self._objective.at(table).gradient(table.best_secs)
+        return look_ahead(table, weight, max(a_minute, self._n_trials))
+
+    def _saves_too_little(self) -> bool:
+        least = self._options.least_gain_secs
+        return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
         with self._sessions.begin() as session:
-            sequence = len(picks.picks_of(session, self.job_id))
+            sequence = picks.count_picks(session, self.job_id)
             decision = self._allocator.choose(overview.table, sequence=sequence, n_trials=n_trials)
             if decision is None:
                 return None
@@ -224,11 +304,12 @@ class TuningSession:
             )
 
     def _run_round(self, pick: Pick) -> None:
+        started = time.monotonic()
         with self._sessions() as session:
             ir = tasks.workload_ir(session, pick.task_id)
             before = measures.measured(session, pick.task_id, pick.id)
             known = {record.trace_hash for record in measures.records_of_pick(session, pick.id)}
-        overview = self._overview()
+        overview = self.overview()
         row = next(row for row in overview.rows if row.task_id == pick.task_id)
         self._tell("searching", overview, row.task_id)
         try:
@@ -237,16 +318,14 @@ class TuningSession:
             self._give_up_round(pick, error)
             return
         self._n_failed_searches = 0
-        left = self._options.budget.round_size(
-            pick.n_trials, overview.spent_trials(self._options.budget.trials)
-        )
+        left = self._budget.round_size(pick.n_trials, overview.spent_trials(self._budget.trials))
         candidates = [c for c in proposed if _short_hash(c.trace) not in known][:left]
         subject = Subject(pick.task_id, row.workload, ir, row.latency)
         self._tell(f"measuring {len(candidates)} candidates", overview, row.task_id, quiet=True)
         for candidate, result in self._measurer.measure(subject, candidates):
             self._record(pick, candidate, result)
         with self._sessions.begin() as session:
-            picks.finish_pick(session, pick.id)
+            picks.finish_pick(session, pick.id, time.monotonic() - started)
         self._spend_time()
 
     def _give_up_round(self, pick: Pick, error: WorkError) -> None:
@@ -299,7 +378,7 @@ class TuningSession:
             )
 
     def _confirm_winners(self) -> None:
-        overview = self._overview()
+        overview = self.overview()
         if not math.isfinite(overview.total_secs):
             self._explain_failure(overview)
         finals.confirm(
@@ -308,6 +387,12 @@ class TuningSession:
             overview,
             lambda row: self._tell("confirming the winners", overview, row.task_id, quiet=True),
         )
+
+    def _note_depth(self) -> None:
+        """Tell later jobs on the same tasks how far this one went."""
+        spent = self.overview().spent_trials(self._budget.trials)
+        with self._sessions.begin() as session:
+            jobs.record_reached_trials(session, self.job_id, spent)
 
     def _explain_failure(self, overview: Overview) -> None:
         """A task that was tried and never ran is a failure; one the budget did not reach is not."""
@@ -325,19 +410,27 @@ class TuningSession:
                 f"{record.error_kind}: {_last_line(record.error_text)}"
             )
 
-    def _overview(self) -> Overview:
+    def overview(self) -> Overview:
+        """Read the table as the records have it."""
         with self._sessions() as session:
             job = session.get(Job, self.job_id)
-            return read_overview(
-                session, self._prepared.tasks, job, self._options.scheduler.backward_window
-            )
+            return read_overview(session, self._prepared.tasks, job)
 
     def _tell(
         self, phase: str, overview: Overview, current: int | None = None, *, quiet: bool = False
     ) -> None:
-        spent = overview.spent_trials(self._options.budget.trials)
+        spent = overview.spent_trials(self._budget.trials)
         self._watcher(
-            Status(phase, overview, self._options.budget, spent, self._spent_secs(), current, quiet)
+            Status(
+                phase,
+                overview,
+                self._budget,
+                spent,
+                self._spent_secs(),
+                current,
+                quiet,
+                self._outlook,
+            )
         )
 
     def _spent_secs(self) -> float:

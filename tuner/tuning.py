@@ -1,17 +1,23 @@
 """Tune one network from request to result: what ``tuner tune`` does."""
 
+import math
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from records import measures
-from scheduler.objectives import OBJECTIVES
+from scheduler import allocators
+from scheduler.objectives import OBJECTIVES, known_objectives
 from tuner import cost_models
+from tuner.combining import combine
 from tuner.context import Context
 from tuner.device_lock import device_lock
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
+from tuner.goals import Goal
+from tuner.measuring import scratch_of
 from tuner.overview import Overview
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.progress import make_progress, stderr_console
@@ -24,13 +30,20 @@ _MOST_TRIALS = 10**9
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """A tuning run as a user asks for it; None leaves a choice to us."""
+    """A tuning run as a user asks for it; None leaves a choice to us.
+
+    ``more_models`` are tuned in the same job, which then minimises over all of them.
+    """
 
     model: ModelRequest
+    more_models: tuple[ModelRequest, ...] = ()
     trials: int | None = None
     seconds: float | None = None
     trials_per_round: int | None = None
-    objective: str = "weighted_sum"
+    allocator: str = allocators.DEFAULT
+    goal: Goal = field(default_factory=Goal)
+    priority: int = 0
+    least_gain_secs: float | None = None
     cost_model: str = cost_models.DEFAULT_KIND
     evaluator: Mapping[str, Any] = field(default_factory=dict)
     build_timeout_secs: float = 60.0
@@ -61,11 +74,9 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
     options = _options(request)
     console = stderr_console()
     with device_lock(context.settings.data_dir), Workers(context.settings) as workers:
+        shutil.rmtree(scratch_of(context.settings.data_dir), ignore_errors=True)
         workers.warm_up()
-        with fresh_worker(context.settings) as worker:
-            prepared = prepare(
-                request.model, context.settings, context.sessions, worker, must_run=True
-            )
+        prepared = _prepare(context, request)
         for note in prepared.notes:
             console.print(f"note: {note}", style="dim", highlight=False)
         options = _with_budget(options, request, prepared)
@@ -86,6 +97,17 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
     )
 
 
+def _prepare(context: Context, request: TuneRequest) -> Prepared:
+    members = []
+    for model in (request.model, *request.more_models):
+        # One process a network, so that no worker holds the weights of two.
+        with fresh_worker(context.settings) as worker:
+            members.append(
+                prepare(model, context.settings, context.sessions, worker, must_run=True)
+            )
+    return combine(context.sessions, members)
+
+
 def _count_trials(context: Context, prepared: Prepared) -> int:
     with context.readers() as session:
         counts = measures.count_by_task(session, [task.task_id for task in prepared.tasks])
@@ -102,10 +124,17 @@ def _options(request: TuneRequest) -> TuneOptions:
     )
     if request.trials_per_round is not None and request.trials_per_round < 1:
         raise RequestError(f"--trials-per-round must be at least 1, got {request.trials_per_round}")
-    if request.objective not in OBJECTIVES:
+    if request.goal.objective not in OBJECTIVES:
         raise RequestError(
-            f"unknown objective {request.objective!r}; known are {', '.join(sorted(OBJECTIVES))}"
+            f"unknown objective {request.goal.objective!r}; "
+            f"known are {', '.join(known_objectives())}"
         )
+    if request.allocator not in allocators.ALLOCATORS:
+        raise RequestError(
+            f"unknown allocator {request.allocator!r}; known are {', '.join(allocators.ALLOCATORS)}"
+        )
+    if request.least_gain_secs is not None and not 0 < request.least_gain_secs < math.inf:
+        raise RequestError("--stop-below must be above 0")
     if request.cost_model not in cost_models.KINDS:
         raise RequestError(
             f"unknown cost model {request.cost_model!r}; known are {', '.join(cost_models.KINDS)}"
@@ -121,7 +150,10 @@ def _options(request: TuneRequest) -> TuneOptions:
     return TuneOptions(
         budget=budget,
         trials_per_round=request.trials_per_round,
-        objective=request.objective,
+        allocator=request.allocator,
+        goal=request.goal,
+        priority=request.priority,
+        least_gain_secs=request.least_gain_secs,
         seed=request.seed,
         evaluator=evaluator,
         cost_model=request.cost_model,

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tuner.config import Settings
-from tuner.executors.local import Future, Pool, WorkerSettings
+from tuner.executors.local import Call, Pool, WorkerSettings
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 
@@ -24,12 +24,12 @@ class Workers:
         self.builders = _pool(settings, settings.n_builders, "builder", n_threads=1)
         self.runner = fresh_worker(settings, "runner")
 
-    def warm_up(self) -> list[Future]:
+    def warm_up(self) -> list[Call]:
         """Start the processes and their imports; returns at once."""
         pools = [self.builders] * self.builders.n_workers + [self.runner]
         return [pool.submit(self._settings.engine, "describe_target", "llvm") for pool in pools]
 
-    def submit(self, function: str, *args: Any, timeout_secs: float) -> Future:
+    def submit(self, function: str, *args: Any, timeout_secs: float) -> Call:
         """Call a function of the engine in a builder."""
         return self.builders.submit(
             self._settings.engine, function, *args, timeout_secs=timeout_secs

@@ -114,7 +114,7 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batch]
     spec = prepared.target.spec
     wanted = Round(ir, spec, (), cost_models.create("random", 0).save(), 6, (0, 1))
     candidates = search(rig.workers, SearchSettings(), wanted)
-    with Measurer(rig.workers, spec, QUICK, folder / "references", 3.0) as measurer:
+    with Measurer(rig.workers, spec, QUICK, folder / "references", 6.0) as measurer:
         measurer.reference(Subject(task.task_id, task.workload_hash, ir))
         yield Batch(measurer, Subject(task.task_id, task.workload_hash, ir), candidates)
 
@@ -139,7 +139,7 @@ def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
         ("build", "raise", "build_error", "InjectedError: injected"),
         # A compiler that crashes does so again: no second attempt.
         ("build", "segfault", "build_error", "SIGSEGV"),
-        ("build", "hang", "build_timeout", "longer than 3 s"),
+        ("build", "hang", "build_timeout", "longer than 6 s"),
         # Somebody kills the worker, at both attempts.
         ("build", "kill", "worker_lost", "SIGKILL"),
         ("run", "raise", "run_error", "InjectedError: injected"),

@@ -39,10 +39,13 @@ def network(session: Session, sha256: str = "n0") -> int:
 
 def job(session: Session, seed: int = 0, **changes: Any) -> int:
     """Return the id of a job on the CPU target."""
-    new = jobs.NewJob(
-        network_id=network(session), target_id=target(session), objective="f1", seed=seed, **changes
-    )
-    return jobs.open_job(session, new).id
+    fields: dict[str, Any] = {
+        "network_id": network(session),
+        "target_id": target(session),
+        "objective": "f1",
+        "seed": seed,
+    }
+    return jobs.open_job(session, jobs.NewJob(**(fields | changes))).id
 
 
 def timed(task_id: int, trace_hash: str, *secs: float, **changes: Any) -> measures.NewRecord:

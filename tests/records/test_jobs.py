@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import jobs
+from records import jobs, networks
 from records.errors import NoSuchRow
 from records.models import Job
 from tests.records import make
@@ -69,3 +69,34 @@ def test_an_unknown_job_raises(session: Session) -> None:
     assert jobs.latest_job(session) is None
     with pytest.raises(NoSuchRow, match="no job 7"):
         jobs.set_state(session, 7, "done")
+
+
+def test_depth_is_the_most_trials_a_task_of_the_jobs_that_are_done(session: Session) -> None:
+    """A task of two networks has the depth of the one tuned deeper; open jobs tell nothing."""
+    split(session, "n0", "w0", "w1")
+    split(session, "n1", "w1")
+    tasks = {hashed: make.task(session, hashed) for hashed in ("w0", "w1", "w2")}
+    make.job(session)
+    assert jobs.tuned_depths(session, list(tasks.values())) == {}
+
+    jobs.record_reached_trials(session, make.job(session), 50)
+    jobs.record_reached_trials(session, make.job(session), 40)
+    jobs.record_reached_trials(
+        session, make.job(session, network_id=make.network(session, "n1")), 30
+    )
+
+    assert jobs.tuned_depths(session, list(tasks.values())) == {
+        tasks["w0"]: 25.0,
+        tasks["w1"]: 30.0,
+    }
+
+
+def split(session: Session, sha256: str, *hashes: str) -> None:
+    """Make a network of these workloads."""
+    networks.record_extraction(
+        session,
+        make.network(session, sha256),
+        make.target(session),
+        [(make.workload(hashed), 1) for hashed in hashes],
+        n_kernel_calls=len(hashes),
+    )

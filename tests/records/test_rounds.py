@@ -10,25 +10,27 @@ from tests.records import make
 
 
 def test_history_is_the_best_after_each_round(session: Session) -> None:
-    """Failures and unverified times never improve it; free records come first."""
+    """Failures and unverified times never improve it, and cost time; free records come first."""
     task_id, idle, job_id = make.task(session, "a"), make.task(session, "b"), make.job(session)
     ids = [picks.add_pick(session, job_id, task_id, 2, {}).id for _ in range(4)]
-    picks.finish_pick(session, ids[2])
+    picks.finish_pick(session, ids[2], secs=1.5)
     for new in (
         make.failed(task_id, "a", pick_id=ids[0]),
         make.timed(task_id, "b", 0.1, pick_id=ids[0], verified=False),
         make.timed(task_id, "c", 3.0, pick_id=ids[1]),
         make.timed(task_id, "d", 2.0, pick_id=ids[1]),
-        make.failed(task_id, "e", "worker_lost"),
+        make.failed(task_id, "e", "run_timeout"),
     ):
         measures.add_record(session, new)
 
     assert history(session, [task_id, idle]) == {
         task_id: [
-            RoundResult(None, 1, 1, math.inf),
-            RoundResult(ids[0], 2, 1, math.inf),
-            RoundResult(ids[1], 2, 0, 2.0),
-            RoundResult(ids[2], 0, 0, 2.0),  # completed without a record; ids[3] is still open
+            RoundResult(None, 1, 1, math.inf, n_timeouts=1),
+            RoundResult(ids[0], 2, 1, math.inf, run_secs=0.1),
+            RoundResult(ids[1], 2, 0, 2.0, run_secs=5.0),
+            RoundResult(
+                ids[2], 0, 0, 2.0, secs=1.5
+            ),  # completed without a record; ids[3] is still open
         ],
         idle: [],
     }

@@ -16,16 +16,16 @@ REPEATABLE = settings(deadline=None, derandomize=True)
 
 @st.composite
 def spent(draw: st.DrawFn) -> tuple[list[int], list[int], list[bool], int]:
-    """Own and foreign trials, alive flags, and a budget."""
+    """Own and foreign trials, settled flags, and a budget."""
     n_tasks = draw(st.integers(1, 8))
     counts = st.lists(st.integers(0, 60), min_size=n_tasks, max_size=n_tasks)
     flags = st.lists(st.booleans(), min_size=n_tasks, max_size=n_tasks)
     return draw(counts), draw(counts), draw(flags), draw(st.integers(1, 200))
 
 
-def credit(own: list[int], others: list[int], alive: list[bool], budget: int) -> int:
+def credit(own: list[int], others: list[int], settled: list[bool], budget: int) -> int:
     """Call credited_trials with lists."""
-    return credited_trials(np.array(own), np.array(others), budget, alive=np.array(alive))
+    return credited_trials(np.array(own), np.array(others), budget, settled=np.array(settled))
 
 
 @pytest.mark.parametrize(
@@ -91,34 +91,34 @@ def test_round_sizes_need_a_budget_and_a_task(budget_trials: int, n_tasks: int) 
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "alive", "expected"),
+    ("own", "others", "settled", "expected"),
     [
-        ([0, 0, 0, 0], [0, 0, 0, 0], [True] * 4, 0),  # a fresh job
-        ([10, 0, 0, 0], [0, 0, 0, 0], [True] * 4, 10),  # own trials count beyond the share
-        ([0, 0, 0, 0], [900, 0, 0, 0], [True] * 4, 6),  # share 5, widened by the remainder
-        ([3, 0, 0, 0], [1, 0, 0, 0], [True] * 4, 4),  # both, below the share
-        ([3, 0, 0, 0], [9, 9, 0, 0], [True] * 4, 12),  # two shares of 6
-        ([9, 0, 0, 0], [9, 0, 0, 0], [True] * 4, 9),  # own beyond the share replace credit
-        ([0, 0, 0, 0], [6, 6, 6, 6], [True] * 4, 23),  # tuned elsewhere: nothing to measure
-        ([2, 0, 0, 0], [0, 0, 0, 0], [False, True, True, True], 6),  # dead: at least a share
-        ([0, 0, 0, 0], [0, 0, 0, 0], [False] * 4, 23),
+        ([0, 0, 0, 0], [0, 0, 0, 0], [False] * 4, 0),  # a fresh job
+        ([10, 0, 0, 0], [0, 0, 0, 0], [False] * 4, 10),  # own trials count beyond the share
+        ([0, 0, 0, 0], [900, 0, 0, 0], [False] * 4, 6),  # share 5, widened by the remainder
+        ([3, 0, 0, 0], [1, 0, 0, 0], [False] * 4, 4),  # both, below the share
+        ([3, 0, 0, 0], [9, 9, 0, 0], [False] * 4, 12),  # two shares of 6
+        ([9, 0, 0, 0], [9, 0, 0, 0], [False] * 4, 9),  # own beyond the share replace credit
+        ([0, 0, 0, 0], [6, 6, 6, 6], [False] * 4, 23),  # tuned elsewhere: nothing to measure
+        ([2, 0, 0, 0], [0, 0, 0, 0], [True, False, False, False], 6),  # settled: at least a share
+        ([0, 0, 0, 0], [0, 0, 0, 0], [True] * 4, 23),
     ],
 )
 def test_credit_by_hand(
-    own: list[int], others: list[int], alive: list[bool], expected: int
+    own: list[int], others: list[int], settled: list[bool], expected: int
 ) -> None:
     """A budget of 23 over 4 tasks: shares of 5, three of which may widen to 6."""
-    assert credit(own, others, alive, 23) == expected
+    assert credit(own, others, settled, 23) == expected
 
 
 @REPEATABLE
 @given(spent())
 def test_own_trials_always_all_count(case: tuple[list[int], list[int], list[bool], int]) -> None:
     """Credit lies between the own trials and the budget plus own trials beyond shares."""
-    own, others, alive, budget = case
+    own, others, settled, budget = case
     beyond = sum(max(n - budget // len(own), 0) for n in own)
 
-    assert 0 <= sum(own) <= credit(own, others, alive, budget) <= budget + beyond
+    assert 0 <= sum(own) <= credit(own, others, settled, budget) <= budget + beyond
 
 
 @REPEATABLE
@@ -126,19 +126,19 @@ def test_own_trials_always_all_count(case: tuple[list[int], list[int], list[bool
 def test_credit_never_falls(
     case: tuple[list[int], list[int], list[bool], int], data: st.DataObject
 ) -> None:
-    """One more trial adds 0 or 1; a death takes nothing away."""
-    own, others, alive, budget = case
+    """One more trial adds 0 or 1; a task that settles takes nothing away."""
+    own, others, settled, budget = case
     task = data.draw(st.integers(0, len(own) - 1))
-    before = credit(own, others, alive, budget)
+    before = credit(own, others, settled, budget)
     one_more = [int(i == task) for i in range(len(own))]
 
-    more_own = credit(list(np.add(own, one_more)), others, alive, budget)
-    more_others = credit(own, list(np.add(others, one_more)), alive, budget)
-    fewer_alive = [flag and i != task for i, flag in enumerate(alive)]
+    more_own = credit(list(np.add(own, one_more)), others, settled, budget)
+    more_others = credit(own, list(np.add(others, one_more)), settled, budget)
+    more_settled = [flag or i == task for i, flag in enumerate(settled)]
 
     assert before <= more_own <= before + 1
     assert before <= more_others <= before + 1
-    assert before <= credit(own, others, fewer_alive, budget)
+    assert before <= credit(own, others, more_settled, budget)
 
 
 @REPEATABLE
@@ -147,11 +147,11 @@ def test_tasks_tuned_elsewhere_need_no_measurement(
     case: tuple[list[int], list[int], list[bool], int],
 ) -> None:
     """When others spent the budget's share on every task, the budget is spent."""
-    own, others, alive, budget = case
+    own, others, settled, budget = case
     share = -(-budget // len(own))
     tuned = [max(n, share) for n in others]
 
-    assert credit(own, tuned, alive, budget) >= budget
+    assert credit(own, tuned, settled, budget) >= budget
 
 
 @REPEATABLE
@@ -160,9 +160,9 @@ def test_without_other_jobs_only_own_trials_count(
     case: tuple[list[int], list[int], list[bool], int],
 ) -> None:
     """A job alone in its database gets its whole budget."""
-    own, _, alive, budget = case
+    own, _, settled, budget = case
 
-    assert credit(own, [0] * len(own), [True] * len(alive), budget) == sum(own)
+    assert credit(own, [0] * len(own), [False] * len(settled), budget) == sum(own)
 
 
 @REPEATABLE
@@ -171,11 +171,11 @@ def test_each_task_is_credited_at_most_its_share(
     case: tuple[list[int], list[int], list[bool], int],
 ) -> None:
     """One much-tuned task cannot use up the budget of the others."""
-    own, others, alive, budget = case
+    own, others, settled, budget = case
     only_first = [others[0] + 1000] + [0] * (len(own) - 1)
-    fresh, all_alive = [0] * len(own), [True] * len(alive)
+    fresh, none_settled = [0] * len(own), [False] * len(settled)
 
-    assert credit(fresh, only_first, all_alive, budget) <= -(-budget // len(own))
+    assert credit(fresh, only_first, none_settled, budget) <= -(-budget // len(own))
 
 
 def test_credit_refuses_misuse() -> None:

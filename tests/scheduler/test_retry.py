@@ -1,6 +1,7 @@
 """Failed tasks come back, ever more rarely, and never crowd out the others."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,3 +67,16 @@ def test_dead_failures_stay_dead(make_table: MakeTable) -> None:
     table = make_table(2, best_secs=[INF, 1.0], alive=[False, True])
 
     assert choose_retry(table) is None
+
+
+def test_a_retry_in_flight_is_not_sent_again(make_table: MakeTable) -> None:
+    """Others that failed take its turn; if there is none, there is a wait."""
+    columns: dict[str, Any] = {
+        "best_secs": [INF, INF],
+        "n_failed_rounds": [1, 3],
+        "rounds_since_pick": [9, 0],
+    }
+
+    assert choose_retry(make_table(2, **columns)) == 0
+    assert choose_retry(make_table(2, **columns, n_in_flight=[1, 0])) == 1
+    assert choose_retry(make_table(2, **columns, n_in_flight=[1, 1])) is None

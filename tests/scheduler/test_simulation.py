@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from scheduler.allocator import Allocator, GradientAllocator
+from scheduler.allocator import Allocator, GreedyAllocator, GreedySettings
 from scheduler.arrays import Floats, Ints
 from scheduler.estimate import total_latency
-from scheduler.gradient import GradientSettings
-from scheduler.objectives import WeightedSum
+from scheduler.gradient import GradientEstimator
+from scheduler.objectives import Networks, make_objective
 from scheduler.round_robin import RoundRobinAllocator
 from scheduler.state import TaskTable, window_of
 
@@ -100,9 +100,10 @@ def rounds_to(totals: list[float], goal: float) -> int:
     return int(np.argmax(np.array(totals) <= goal)) + 1
 
 
-def gradient(curves: Curves) -> GradientAllocator:
+def gradient(curves: Curves) -> GreedyAllocator:
     """The default gradient, seeded."""
-    return GradientAllocator(GradientSettings(), WeightedSum(curves.weights), seed=7)
+    objective = make_objective("weighted_sum", Networks.single(curves.weights))
+    return GreedyAllocator(GreedySettings(), GradientEstimator(), objective, seed=7)
 
 
 @pytest.mark.parametrize("seed", range(6))

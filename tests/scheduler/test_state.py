@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
 from scheduler.state import TaskTable, window_of
 
@@ -26,6 +27,10 @@ INF = float("inf")
         ({"alive": [1, 1, 0]}, "alive must hold booleans, got int64"),
         ({"similarity_groups": [0, 1, 3]}, "similarity_groups must lie below n_tasks = 3, got 3"),
         ({"similarity_groups": [0, 1]}, r"similarity_groups \(2,\)"),
+        ({"secs_per_trial": [1.0, float("nan"), 0.0]}, "secs_per_trial .* got nan for task 1"),
+        ({"secs_per_trial": [1.0]}, r"secs_per_trial \(1,\)"),
+        ({"n_in_flight": [0, 0, -1]}, "n_in_flight .* got -1 for task 2"),
+        ({"curves": Curves.of([[1.0]], [[8]])}, "3 tasks have 1 curves"),
     ],
 )
 def test_a_table_names_the_column_it_refuses(
@@ -55,6 +60,17 @@ def test_an_alive_task_is_unseen_measured_or_failed(
         [False, False, True, False, False],
         [False, False, False, True, False],
     ]
+
+
+def test_a_task_in_flight_does_not_wait_for_its_warm_up(
+    make_table: Callable[..., TaskTable],
+) -> None:
+    """A first round counts once it is out."""
+    table = make_table(3, n_rounds=[0, 0, 1], best_secs=[INF, INF, 1.0], n_in_flight=[1, 0, 2])
+
+    assert table.unseen.tolist() == [False, True, False]
+    assert table.in_flight.tolist() == [True, False, True]
+    assert not make_table(3).in_flight.any()
 
 
 @pytest.mark.parametrize(

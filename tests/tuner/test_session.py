@@ -217,9 +217,6 @@ def test_network_whose_tasks_got_their_share_measures_nothing(workshop: Workshop
     assert workshop.job(2).state == "done"
 
 
-@pytest.mark.xfail(
-    reason="other jobs' trials count up to an even share a task, and the gradient spends unevenly"
-)
 def test_network_of_the_same_tasks_and_budget_measures_nothing(workshop: Workshop) -> None:
     """A network whose tasks are exactly those of one tuned to its budget needs no trial."""
     workshop.tune(workshop.prepare("first"), 60)
@@ -227,6 +224,15 @@ def test_network_of_the_same_tasks_and_budget_measures_nothing(workshop: Worksho
     workshop.tune(workshop.prepare("second"), 60)
 
     assert len(workshop.trials()) == 60
+
+
+def test_larger_budget_pays_for_the_difference(workshop: Workshop) -> None:
+    """What a job ended with does not count for a deeper one, its trials do."""
+    workshop.tune(workshop.prepare("first"), 60)
+
+    workshop.tune(workshop.prepare("second"), 100)
+
+    assert 60 < len(workshop.trials()) <= 160
 
 
 def test_network_that_shares_tasks_pays_for_the_rest(workshop: Workshop) -> None:
@@ -391,7 +397,9 @@ def test_signal_stops_cleanly(
     answer = finish(process, 60)
 
     assert answer.status == status
-    assert answer.complaint.startswith(f"tuner: stopped by {name}; every finished trial is kept")
+    assert answer.complaint.startswith(
+        f"tuner: stopped by {name}; nothing that was finished is lost"
+    )
     assert "Traceback" not in answer.err
     assert answer.out == ""
     assert len(workers) >= 3

@@ -9,6 +9,8 @@ from tuner.commands import options
 
 if TYPE_CHECKING:
     from tuner.benching import Comparison
+    from tuner.config import Settings
+    from tuner.networks.loaded import LoadedModel
 
 
 def bench(
@@ -23,7 +25,9 @@ def bench(
     ] = None,
     inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
     random_weights: options.RandomWeightsOption = None,
-    turns: Annotated[int, typer.Option(help="Turns of five runs each, at least 1.")] = 6,
+    turns: Annotated[
+        int, typer.Option(help="Turns, each of about a tenth of a second, at least 1.")
+    ] = 10,
     seed: Annotated[int, typer.Option(help="Seeds the random inputs.")] = 0,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -39,29 +43,37 @@ def bench(
     from tuner.benching import bench_library
     from tuner.config import read_settings
     from tuner.errors import RequestError
-    from tuner.networks.loaded import load_in
-    from tuner.workers import fresh_worker
+    from tuner.interrupts import interruptible
 
     if (against is None) != (model is None):
         raise RequestError("--against and --model go together: both or neither")
     if turns < 1:
         raise RequestError(f"--turns must be at least 1, got {turns}")
     settings = read_settings({"data_dir": data_dir})
-    loaded = None
     if model is not None:
         wanted = "torch" if model.endswith(".pt2") else "onnxruntime"
         if against != wanted:
             raise RequestError(f"{model} is compared with --against {wanted}, not {against}")
-        shapes = options.parse_inputs(inputs)
-        with fresh_worker(settings) as worker:
-            loaded = load_in(worker, settings.data_dir / "models", model, shapes, random_weights)
-    found = bench_library(settings, library, loaded, n_turns=turns, seed=seed)
+    with interruptible(only_waiting=True):
+        loaded = None if model is None else _load(settings, model, inputs, random_weights)
+        found = bench_library(settings, library, loaded, n_turns=turns, seed=seed)
     if json_output:
         options.print_json({**vars(found), "ratio": found.ratio, "agrees": found.agrees})
     else:
         _report(found)
     if not found.agrees:
         raise typer.Exit(1)
+
+
+def _load(
+    settings: "Settings", model: str, inputs: list[str], random_weights: int | None
+) -> "LoadedModel":
+    from tuner.networks.loaded import load_in
+    from tuner.workers import fresh_worker
+
+    shapes = options.parse_inputs(inputs)
+    with fresh_worker(settings) as worker:
+        return load_in(worker, settings.data_dir / "models", model, shapes, random_weights)
 
 
 def _report(found: "Comparison") -> None:

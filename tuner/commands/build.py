@@ -42,12 +42,17 @@ def build(
     """
     from tuner.building import build_library, check_out
     from tuner.context import open_context
+    from tuner.interrupts import interruptible
     from tuner.preparation import ModelRequest, prepare
     from tuner.workers import fresh_worker
 
     request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
     check_out(out)
-    with open_context(database, data_dir) as context, fresh_worker(context.settings) as worker:
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir) as context,
+        fresh_worker(context.settings) as worker,
+    ):
         prepared = prepare(request, context.settings, context.sessions, worker, must_run=False)
         built = build_library(context, prepared, worker, out, strict=strict)
     described = built.manifest

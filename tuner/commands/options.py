@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,6 +73,29 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     from tuner.networks.load import parse_input
 
     return dict(parse_input(text) for text in texts)
+
+
+def parse_numbers(option: str, texts: Sequence[str], unit: float = 1.0) -> dict[str, float]:
+    """Read every ``NAME=NUMBER`` of an option; a number alone is that of the only network.
+
+    Raises:
+        RequestError: If one is no positive number, or a name is given twice.
+    """
+    from tuner.errors import RequestError
+
+    numbers: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not 0.0 < value < math.inf:
+            raise RequestError(f"{option} takes NAME=NUMBER or a number above 0, got {text!r}")
+        if name in numbers:
+            raise RequestError(f"{option} is given twice for {name or 'the network'}")
+        numbers[name] = value * unit
+    return numbers
 
 
 def print_json(value: Mapping[str, Any]) -> None:

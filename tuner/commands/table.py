@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _REDRAW_SECS = 1.0
 _MAX_KNOWN = 10
 _CTRL_C = 130
+_N_EXPLAINED = 10
 # Lines a terminal needs beside the rows of the table and the picks.
 _FRAME_LINES = 14
 # Terms that the resumption of a job needs and a reader does not.
@@ -75,6 +76,10 @@ def table(
             "--picks", metavar="N", min=0, help="Show the last N picks: who got a round, and why."
         ),
     ] = 0,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Explain the last picks in words; --picks says how many [10]."),
+    ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -89,6 +94,8 @@ def table(
 
         tuner table 3 --picks 20
 
+        tuner table 3 --why
+
         tuner table --watch
     """
     from tuner.context import open_context
@@ -97,6 +104,7 @@ def table(
 
     if watch and json_output:
         raise RequestError("--watch and --json do not go together: --json prints one object")
+    n_picks = n_picks or (_N_EXPLAINED if why else 0)
     with open_context(database, data_dir) as context:
         with context.readers() as session:
             job_id = find_job(session, job).id
@@ -106,7 +114,23 @@ def table(
         console = stdout_console()
         if watch:
             _watch(context.readers, job_id, n_picks, console)
-        console.print(_render(_read(context.readers, job_id), n_picks))
+        view = _read(context.readers, job_id)
+        console.print(_render(view, 0 if why else n_picks))
+        if why:
+            _explain(view, n_picks, console)
+
+
+def _explain(view: JobView, n_picks: int, console: "Console") -> None:
+    from tuner.explaining import explain
+
+    for pick in view.last_picks(n_picks):
+        console.print(
+            f"pick {pick.sequence}: {_task_name(view, pick)}, {pick.n_trials} trials: "
+            f"{explain(pick.terms)}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def find_job(session: "Session", job_id: int | None) -> "Job":
@@ -161,7 +185,7 @@ def _watch(
     """Redraw until the job rests or somebody presses Ctrl-C, which is no failure here."""
     from rich.live import Live
 
-    from tuner.commands.interrupts import Interrupted, interruptible
+    from tuner.interrupts import Interrupted, interruptible
 
     try:
         with (
@@ -319,6 +343,8 @@ def _as_json(view: JobView, n_picks: int) -> dict[str, Any]:
 
 
 def _pick_as_json(view: JobView, pick: "Pick") -> dict[str, Any]:
+    from tuner.explaining import explain
+
     index = view.index_of(pick.task_id)
     return {
         "sequence": pick.sequence,
@@ -328,5 +354,6 @@ def _pick_as_json(view: JobView, pick: "Pick") -> dict[str, Any]:
         "done": pick.done,
         "created": pick.created.isoformat(),
         "reason": pick.terms.get("reason"),
+        "why": explain(pick.terms),
         "terms": {name: value for name, value in pick.terms.items() if name != "reason"},
     }

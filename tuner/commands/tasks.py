@@ -20,11 +20,16 @@ def tasks(
         tuner tasks zoo:mobilenet
     """
     from tuner.context import open_context
+    from tuner.interrupts import interruptible
     from tuner.preparation import ModelRequest, prepare
     from tuner.workers import fresh_worker
 
     request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
-    with open_context(database, data_dir) as context, fresh_worker(context.settings) as worker:
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir) as context,
+        fresh_worker(context.settings) as worker,
+    ):
         prepared = prepare(request, context.settings, context.sessions, worker, must_run=False)
     if json_output:
         options.print_json(

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 def tune(
-    model: options.Model,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="A .onnx or .pt2 file, or zoo:NAME; several are tuned in one job.",
+            show_default=False,
+        ),
+    ],
     target: options.TargetOption = "llvm",
     inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
     trials: Annotated[
@@ -34,8 +41,56 @@ def tune(
         ),
     ] = None,
     objective: Annotated[
-        str, typer.Option(help="What to minimise; weighted_sum is the network's latency.")
+        str,
+        typer.Option(
+            help="What to minimise: weighted_sum (latency), requirements, geometric_mean "
+            "(of speedups) or early_stop."
+        ),
     ] = "weighted_sum",
+    importance: Annotated[
+        list[str],
+        typer.Option(
+            metavar="[NAME=]FACTOR", help="Factor of a network in weighted_sum.", show_default=False
+        ),
+    ] = [],  # noqa: B006
+    require_ms: Annotated[
+        list[str],
+        typer.Option(
+            metavar="[NAME=]MS",
+            help="Latency that requirements asks of a network; once met, it gets no more trials.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006
+    baseline_ms: Annotated[
+        list[str],
+        typer.Option(
+            metavar="[NAME=]MS",
+            help="Latency that geometric_mean compares a network with.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            help="Rounds without progress after which early_stop gives a task up [default: 5].",
+            show_default=False,
+        ),
+    ] = None,
+    allocator: Annotated[
+        str, typer.Option(help="Who spends the budget: gradient, forecast, tvm or round-robin.")
+    ] = "gradient",
+    priority: Annotated[
+        int,
+        typer.Option(help="A job gets twice the device time of one whose priority is 1 lower."),
+    ] = 0,
+    stop_below: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="Stop once a minute more is forecast to save less than so many milliseconds.",
+            show_default=False,
+        ),
+    ] = None,
     cost_model: Annotated[
         str, typer.Option(help="xgb-ranking, xgb-throughput or random.")
     ] = "xgb-ranking",
@@ -72,18 +127,35 @@ def tune(
         tuner tune zoo:resnet-18 --seconds 600
 
         tuner tune model.onnx --input data=1,3,224,224 --trials 2000
+
+        tuner tune model.onnx --objective requirements --require-ms 5
+
+        tuner tune a.onnx b.onnx --objective geometric_mean
     """
-    from tuner.commands.interrupts import interruptible
     from tuner.context import open_context
+    from tuner.goals import Goal
+    from tuner.interrupts import interruptible
     from tuner.preparation import ModelRequest
     from tuner.tuning import TuneRequest, run_tuning
 
+    shapes = options.parse_inputs(inputs)
+    first, *more = [ModelRequest(model, target, shapes, random_weights) for model in models]
     request = TuneRequest(
-        model=ModelRequest(model, target, options.parse_inputs(inputs), random_weights),
+        model=first,
+        more_models=tuple(more),
         trials=trials,
         seconds=seconds,
         trials_per_round=trials_per_round,
-        objective=objective,
+        allocator=allocator,
+        goal=Goal(
+            objective,
+            importance=options.parse_numbers("--importance", importance),
+            required_secs=options.parse_numbers("--require-ms", require_ms, unit=1e-3),
+            baseline_secs=options.parse_numbers("--baseline-ms", baseline_ms, unit=1e-3),
+            patience=patience,
+        ),
+        priority=priority,
+        least_gain_secs=None if stop_below is None else stop_below / 1e3,
         cost_model=cost_model,
         evaluator={
             "number": number,
@@ -96,7 +168,7 @@ def tune(
         build_timeout_secs=build_timeout,
         seed=seed,
     )
-    with interruptible(), open_context(database, data_dir) as context:
+    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
         result = run_tuning(context, request)
     _report(result, json_output=json_output)
 

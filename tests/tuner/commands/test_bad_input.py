@@ -205,7 +205,7 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("tune",), ("model",)),
+        (("tune",), ("MODEL",)),
         (("build", "zoo:mlp"), ("--out",)),
         (("bench",), ("library",)),
         (("bench", "missing"), ("missing", "no library")),

@@ -16,7 +16,7 @@ import pytest
 from tests.cli import ROOT
 from tests.tuner.executors import helpers
 from tuner.errors import RequestError, WorkerLost, WorkError
-from tuner.executors.local import CallTimeout, Pool, WorkerSettings, result_of
+from tuner.executors.local import CallTimeout, Pool, WorkerSettings
 
 HELPERS = helpers.NAME
 
@@ -80,8 +80,8 @@ def test_timeout_counts_from_when_a_worker_takes_the_call(pool: Pool) -> None:
     slow = [pool.submit(HELPERS, "hang", 0.4, timeout_secs=5.0) for _ in range(3)]
     last = pool.submit(HELPERS, "add", 1, 1, timeout_secs=1.0)
 
-    assert [result_of(each) for each in slow] == [None] * 3
-    assert result_of(last) == 2
+    assert [each.result() for each in slow] == [None] * 3
+    assert last.result() == 2
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_idle_worker_killed_while_calls_are_made(pool: Pool) -> None:
     for _ in range(5):
         worker = psutil.Process(pool.call(HELPERS, "whoami"))
         worker.kill()
-        future = pool.submit(HELPERS, "add", 1, 2, timeout_secs=20.0)
-        assert futures.wait([future], 40).done, "the call is neither served nor lost"
+        call = pool.submit(HELPERS, "add", 1, 2, timeout_secs=20.0)
+        assert futures.wait([call.future], 40).done, "the call is neither served nor lost"
         with contextlib.suppress(WorkerLost):
-            assert result_of(future) == 3
+            assert call.result() == 3
 
 
 def test_one_of_several_workers_is_killed_in_a_batch(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_one_of_several_workers_is_killed_in_a_batch(tmp_path: Path) -> None:
         calls.insert(5, pool.submit(HELPERS, "die_once", str(marker)))
         calls += [pool.submit(HELPERS, "add", i, i) for i in range(20)]
         lost = 0
-        for future in calls:
+        for call in calls:
             try:
-                result_of(future)
+                call.result()
             except WorkerLost:
                 lost += 1
         assert lost == 1
@@ -167,12 +167,18 @@ def test_answer_that_cannot_travel_is_an_error(pool: Pool) -> None:
     assert pool.call(HELPERS, "add", 1, 2) == 3
 
 
-def test_worker_is_replaced_after_its_last_call(tmp_path: Path) -> None:
-    """A limit of calls bounds what a leak can cost."""
-    with Pool(WorkerSettings(1, tmp_path / "worker.log", max_calls=2)) as pool:
-        counts = [pool.call(HELPERS, "count") for _ in range(5)]
+def test_pool_that_lost_its_calls_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that no worker will ever answer is lost in time, and the next one is served."""
+    with Pool(WorkerSettings(1, tmp_path / "worker.log", patience_secs=0.5)) as pool:
+        # What remains of a call whose worker was killed as it took it.
+        monkeypatch.setattr(pool._pool, "schedule", lambda *_, **__: futures.Future())
 
-    assert counts == [1, 2, 1, 2, 1]
+        with pytest.raises(WorkerLost, match="took"):
+            pool.call(HELPERS, "add", 1, 2, timeout_secs=0.5)
+
+        assert pool.call(HELPERS, "add", 1, 2) == 3
 
 
 def test_output_of_workers_goes_to_the_log(

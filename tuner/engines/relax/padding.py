@@ -31,13 +31,19 @@ def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
 
 _ELEMENTWISE = {"relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.nn.silu"}
 _WITH_CONSTANT = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}
+_POOLING = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.nn.adaptive_avg_pool2d"}
+_REDUCTIONS = {"relax.mean", "relax.sum", "relax.max", "relax.min"}
 
 Array = np.ndarray[Any, Any]
 
 
 @mutator
 class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Rewrites conv2d to a wider conv2d and a slice, and moves the slice behind bias and ReLU."""
+    """Rewrites conv2d to a wider conv2d and a slice, and moves the slice as far down as it goes.
+
+    A slice fused into the convolution would be paid for every pixel, and TVM computes some
+    schedules of that kernel wrong; behind a global pooling it is a thousand numbers.
+    """
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
@@ -51,7 +57,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         name = getattr(visited.op, "name", "")
         if name == "relax.nn.conv2d" and _is_plain(visited):
             return self._pad(visited)
-        if name in _ELEMENTWISE | _WITH_CONSTANT:
+        if name in _WITH_CONSTANT or _keeps_channels(visited):
             return self._sink_slice(visited)
         return visited
 
@@ -78,7 +84,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if wide not in self._wide:
             return call  # a slice of the model itself
         n_padding = int(wide.ty.shape[-1]) - n_channels
-        if getattr(call.op, "name", "") in _ELEMENTWISE:
+        if _keeps_channels(call):
             return _slice(self._emit(call, [wide, *call.args[1:]]), n_channels)
         constant = constant_value(self, call.args[1])
         if constant is None or constant.ndim == 0 or constant.shape[-1] != n_channels:
@@ -93,6 +99,15 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         wide: relax.Var = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
         self._wide.add(wide)
         return wide
+
+
+def _keeps_channels(call: relax.Call) -> bool:
+    """Whether each channel of the output depends on that channel of the first input alone."""
+    name = getattr(call.op, "name", "")
+    if name in _REDUCTIONS:
+        axes = [int(axis) for axis in call.attrs.axis or ()]
+        return bool(call.attrs.keepdims) and axes in ([1, 2], [2, 1])
+    return name in _ELEMENTWISE or (name in _POOLING and str(call.attrs.layout) == "NHWC")
 
 
 def _slice(wide: relax.Expr, n_channels: int) -> relax.Expr:

@@ -78,6 +78,37 @@ def test_padded_convolution_computes_the_same(
     assert difference(actual, expected) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes", "size"),
+    [
+        ("GlobalAveragePool", {}, 1),
+        ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}, 2),
+        ("MaxPool", {"kernel_shape": [3, 3]}, 3),
+    ],
+)
+def test_padding_is_dropped_behind_poolings(
+    save: Save,
+    target: TargetInfo,
+    tmp_path: Path,
+    op: str,
+    attributes: dict[str, list[int]],
+    size: int,
+) -> None:
+    """No kernel that convolves slices, and the output is ONNX Runtime's."""
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node(op, ["r"], ["y"], **attributes),
+    ]
+    model = save(nodes, (1, 8, 5, 5), {"w": draw(1000, 8, 1, 1)})
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert actual.shape == expected.shape == (1, 1000, size, size)
+    assert difference(actual, expected) < 1e-5
+    assert not any("conv" in name and "slice" in name for name in names_of(model, target))
+
+
 def test_padding_leaves_the_slices_of_a_model_alone(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:

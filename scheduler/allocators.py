@@ -1,0 +1,43 @@
+"""Allocators by name."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from scheduler.allocator import Allocator, Estimator, GreedyAllocator, GreedySettings
+from scheduler.errors import SchedulerError
+from scheduler.forecast import ForecastEstimator
+from scheduler.gradient import GradientEstimator, TvmEstimator
+from scheduler.objectives import Objective
+from scheduler.round_robin import RoundRobinAllocator
+
+ESTIMATORS: Mapping[str, Estimator] = MappingProxyType(
+    {
+        "gradient": GradientEstimator(),
+        "forecast": ForecastEstimator(),
+        "tvm": TvmEstimator(),
+    }
+)
+ALLOCATORS = (*ESTIMATORS, "round-robin")
+DEFAULT = "gradient"
+
+
+def make_allocator(
+    name: str, objective: Objective, seed: int, settings: GreedySettings | None = None
+) -> Allocator:
+    """Build an allocator for the tasks of an objective.
+
+    ``tvm`` never explores and asks for no cost, whatever the settings say: its rule has
+    neither.
+
+    Raises:
+        SchedulerError: If no allocator has that name.
+    """
+    if name == "round-robin":
+        return RoundRobinAllocator()
+    if name not in ESTIMATORS:
+        raise SchedulerError(f"no allocator is named {name!r}; known: {', '.join(ALLOCATORS)}")
+    settings = settings or GreedySettings()
+    if name == "tvm":
+        settings = replace(settings, epsilon=0.0, cost_aware=False)
+    return GreedyAllocator(settings, ESTIMATORS[name], objective, seed)

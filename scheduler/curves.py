@@ -1,0 +1,108 @@
+"""Hold the latency curves of many tasks in two flat arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from scheduler.arrays import Bools, Floats, Ints, as_counts, as_floats, check_same_shape
+from scheduler.errors import SchedulerError
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """How the best latency of each task fell, one task's rounds after the other's.
+
+    Attributes:
+        best_secs: Best latency after each round, seconds, shape (n_points,); inf while
+            nothing ran, never rising within a task.
+        n_trials: Trials spent on the task up to and with that round, shape (n_points,).
+        offsets: Task i owns the points from offsets[i] to offsets[i + 1], shape (n_tasks + 1,).
+
+    Raises:
+        SchedulerError: If the shapes disagree, or a number is negative or NaN.
+    """
+
+    best_secs: Floats
+    n_trials: Ints
+    offsets: Ints
+
+    def __post_init__(self) -> None:
+        offsets = np.asarray(self.offsets, dtype=np.int64)
+        best_secs = np.asarray(self.best_secs, dtype=np.float64)
+        n_trials = np.asarray(self.n_trials)
+        n_points = len(best_secs)
+        if offsets.ndim != 1 or len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != n_points:
+            raise SchedulerError(f"offsets must lead from 0 to {n_points}, got {offsets}")
+        if (np.diff(offsets) < 0).any():
+            raise SchedulerError(f"offsets must not fall, got {offsets}")
+        check_same_shape(best_secs=best_secs, n_trials=n_trials)
+        if n_points:
+            best_secs = as_floats("best_secs", best_secs)
+            n_trials = as_counts("n_trials", n_trials)
+        object.__setattr__(self, "best_secs", best_secs)
+        object.__setattr__(self, "n_trials", n_trials)
+        object.__setattr__(self, "offsets", offsets)
+
+    @classmethod
+    def of(
+        cls, best_secs: Sequence[Sequence[float]], n_trials: Sequence[Sequence[int]]
+    ) -> "Curves":
+        """Join one list of points per task; ``n_trials`` are those of each round alone.
+
+        Raises:
+            SchedulerError: If a task has more latencies than rounds, or fewer.
+        """
+        lengths = [len(points) for points in best_secs]
+        n_rounds = [len(rounds) for rounds in n_trials]
+        if lengths != n_rounds:
+            raise SchedulerError(f"tasks have {lengths} latencies and {n_rounds} rounds")
+        return cls(
+            np.array([secs for points in best_secs for secs in points], dtype=np.float64),
+            np.array([n for rounds in n_trials for n in np.cumsum(rounds)], dtype=np.int64),
+            np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+        )
+
+    @property
+    def n_tasks(self) -> int:
+        """Curves."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def owners(self) -> Ints:
+        """Task of each point, shape (n_points,)."""
+        return np.repeat(np.arange(self.n_tasks), np.diff(self.offsets))
+
+    @cached_property
+    def follows(self) -> Bools:
+        """Points that came after a valid latency of the same task, shape (n_points,).
+
+        A task's first success is no progress.
+        """
+        known = np.isfinite(self.best_secs)
+        follows = np.zeros(len(known), np.bool_)
+        follows[1:] = known[:-1]
+        follows[self.offsets[:-1][np.diff(self.offsets) > 0]] = False
+        return follows
+
+    def rounds_ago(self) -> Ints:
+        """Count the task's rounds after each point, shape (n_points,)."""
+        lengths = np.diff(self.offsets)
+        ages: Ints = np.repeat(self.offsets[1:], lengths) - np.arange(1, len(self.best_secs) + 1)
+        return ages
+
+    def add_up(self, values: Floats) -> Floats:
+        """Sum values of points over each task, shape (n_tasks,)."""
+        sums = np.zeros(self.n_tasks)
+        filled = np.diff(self.offsets) > 0
+        if filled.any():
+            sums[filled] = np.add.reduceat(values, self.offsets[:-1][filled])
+        return sums
+
+    def last(self, values: Floats, missing: float) -> Floats:
+        """Take the value of each task's last point, shape (n_tasks,)."""
+        last = np.full(self.n_tasks, missing)
+        filled = np.diff(self.offsets) > 0
+        last[filled] = values[self.offsets[1:][filled] - 1]
+        return last

@@ -1,0 +1,73 @@
+"""Share devices between jobs by priority: start-time fair queueing over device seconds.
+
+Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM'96. Each job has a virtual
+time that runs slower the higher its priority is; the job that is furthest behind goes next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.errors import SchedulerError
+
+_MOST_DOUBLINGS = 30
+
+
+@dataclass(frozen=True)
+class JobShare:
+    """What is known of one job when the next round is given away.
+
+    Attributes:
+        job_id: Identifies it.
+        priority: A job gets twice the share of one whose priority is 1 lower.
+        virtual_secs: Its virtual time, see :func:`charge` and :func:`join`.
+        n_in_flight: Rounds it has on devices now.
+    """
+
+    job_id: int
+    priority: int
+    virtual_secs: float
+    n_in_flight: int = 0
+
+
+def choose_job(jobs: Sequence[JobShare], *, typical_secs: float = 0.0) -> int | None:
+    """Return the id of the job that gets the next round; None if there is no job.
+
+    Args:
+        jobs: Jobs that have something to do.
+        typical_secs: What a round usually takes: those in flight are charged in advance.
+
+    Raises:
+        SchedulerError: If a virtual time is negative or not finite.
+    """
+    for job in jobs:
+        if not 0.0 <= job.virtual_secs < float("inf"):
+            raise SchedulerError(
+                f"virtual_secs of job {job.job_id} must be finite and at least 0, "
+                f"got {job.virtual_secs}"
+            )
+    if not jobs:
+        return None
+
+    def behind(job: JobShare) -> tuple[float, int]:
+        flying = job.n_in_flight * typical_secs / share_of(job.priority)
+        return job.virtual_secs + flying, job.job_id
+
+    return min(jobs, key=behind).job_id
+
+
+def share_of(priority: int) -> float:
+    """Return the share that a priority buys, 1 for priority 0."""
+    return float(2.0 ** min(max(priority, -_MOST_DOUBLINGS), _MOST_DOUBLINGS))
+
+
+def charge(job: JobShare, secs: float) -> float:
+    """Return the virtual time of a job after a round that took so many seconds."""
+    return job.virtual_secs + max(secs, 0.0) / share_of(job.priority)
+
+
+def join(virtual_secs: float, others: Sequence[JobShare]) -> float:
+    """Return the virtual time of a job that starts, or comes back from a pause.
+
+    It starts where the job furthest behind is: time that it did not ask for is not owed to it.
+    """
+    return max([virtual_secs, *([min(job.virtual_secs for job in others)] if others else [])])

@@ -1,0 +1,202 @@
+"""Forecast how each task's latency goes on falling, with uncertainty, from all curves at once.
+
+A search finds improvements ever more rarely: per trial the logarithm of the best latency
+falls about as 1 / trials, so the curve is a power law whose exponent differs from task to
+task. A task's exponent has a Gamma prior that all curves share; its own steps, the recent
+ones most, update it in closed form.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scheduler.arrays import Floats, Ints
+from scheduler.curves import Curves
+from scheduler.decision import Reason
+from scheduler.errors import SchedulerError
+from scheduler.state import TaskTable
+
+# Improvement per e-fold of trials that tasks show on average, before any curve is seen; it
+# weighs as much as one e-fold of one task.
+_PRIOR_RATE = 0.3
+_PRIOR_EXPOSURE = 1.0
+
+
+@dataclass(frozen=True)
+class ForecastSettings:
+    """How much a forecast trusts what.
+
+    Attributes:
+        memory: Weight of a step relative to the next one, above 0 to 1; 1 forgets nothing.
+        strength: E-folds of trials that the shared prior weighs against a task's own, above 0.
+        lag_trials: Trials a task starts with, so that the first few do not count as many
+            e-folds, at least 0.
+        optimism: Standard deviations added to the expected saving, at least 0.
+
+    Raises:
+        SchedulerError: If a value lies outside its range.
+    """
+
+    memory: float = 0.7
+    strength: float = 0.5
+    lag_trials: float = 8.0
+    optimism: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.memory <= 1.0:
+            raise SchedulerError(f"memory must lie in (0, 1], got {self.memory}")
+        if not 0.0 < self.strength < float("inf"):
+            raise SchedulerError(f"strength must be finite and above 0, got {self.strength}")
+        for name in ("lag_trials", "optimism"):
+            if not 0.0 <= getattr(self, name) < float("inf"):
+                raise SchedulerError(
+                    f"{name} must be finite and at least 0, got {getattr(self, name)}"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What is known of every task's curve, arrays of shape (n_tasks,).
+
+    Attributes:
+        best_secs: Where the curve is, seconds; inf if nothing ran.
+        n_trials: Trials it took, the lag included.
+        shape: Of the Gamma posterior of the exponent.
+        exposure: Its rate: e-folds of trials behind it.
+        step: Typical size of one improvement, in logarithms.
+    """
+
+    best_secs: Floats
+    n_trials: Floats
+    shape: Floats
+    exposure: Floats
+    step: Floats
+
+    def savings(self, n_trials: Ints | int) -> tuple[Floats, Floats]:
+        """Forecast what so many more trials on each task would save of one call.
+
+        Improvements come as a compound Poisson process: the variance is that of the exponent
+        and that of how many improvements there happen to be.
+
+        Returns:
+            Expected seconds and their standard deviation, shape (n_tasks,); 0 where nothing ran.
+        """
+        ahead = np.log1p(np.maximum(n_trials, 0) / np.maximum(self.n_trials, 1.0))
+        rate = self.shape / self.exposure
+        fall = rate * ahead
+        variance = self.shape / self.exposure**2 * ahead**2 + fall * self.step
+        known = np.where(np.isfinite(self.best_secs), self.best_secs, 0.0)
+        # The spread of exp(-x) around its mean, to first order.
+        spread = known * np.exp(-fall) * np.sqrt(variance)
+        return -known * np.expm1(-fall), spread
+
+
+def forecast(curves: Curves, settings: ForecastSettings, groups: Ints | None = None) -> Forecast:
+    """Fit every curve.
+
+    Args:
+        curves: Of all tasks.
+        settings: Weights of evidence.
+        groups: Group of each task, shape (n_tasks,): its prior is what the group showed,
+            which in turn leans on all tasks; None: one group.
+    """
+    falls = _log_falls(curves)
+    exposures = _log_growth(curves, settings.lag_trials)
+    weights = np.exp(np.log(settings.memory) * curves.rounds_ago())
+    fallen = curves.add_up(weights * falls)
+    exposed = curves.add_up(weights * exposures)
+    prior = _prior_rates(curves.add_up(falls), curves.add_up(exposures), groups)
+    jumps = falls[falls > 0.0]
+    step = float(jumps.mean()) if jumps.size else _PRIOR_RATE
+    return Forecast(
+        best_secs=curves.last(curves.best_secs, np.inf),
+        n_trials=curves.last(curves.n_trials.astype(np.float64), 0.0) + settings.lag_trials,
+        shape=prior * settings.strength + fallen,
+        exposure=settings.strength + exposed,
+        step=np.full(curves.n_tasks, step),
+    )
+
+
+def _log_falls(curves: Curves) -> Floats:
+    """Compute log(before / after) of every step, 0 elsewhere; a latency of zero cannot fall."""
+    best = curves.best_secs
+    fell = np.zeros(len(best), np.bool_)
+    fell[1:] = curves.follows[1:] & (best[1:] > 0.0) & (best[1:] < best[:-1])
+    after = np.flatnonzero(fell)
+    falls = np.zeros(len(best))
+    falls[after] = np.log(best[after - 1] / best[after])
+    return falls
+
+
+def _log_growth(curves: Curves, lag_trials: float) -> Floats:
+    """Compute log(trials after / trials before) of every step, 0 elsewhere."""
+    logs = np.log(np.maximum(curves.n_trials + lag_trials, 1.0))
+    growth = np.zeros(len(logs))
+    growth[1:] = logs[1:] - logs[:-1]
+    return np.where(curves.follows, growth, 0.0)
+
+
+def _prior_rates(fallen: Floats, exposed: Floats, groups: Ints | None) -> Floats:
+    """Pool the rates of all tasks, then of each group with all tasks as its prior."""
+    overall = (_PRIOR_RATE * _PRIOR_EXPOSURE + fallen.sum()) / (_PRIOR_EXPOSURE + exposed.sum())
+    if groups is None:
+        return np.full(len(fallen), overall)
+    in_group = np.bincount(groups, fallen), np.bincount(groups, exposed)
+    rates = (overall * _PRIOR_EXPOSURE + in_group[0]) / (_PRIOR_EXPOSURE + in_group[1])
+    pooled: Floats = rates[groups]
+    return pooled
+
+
+@dataclass(frozen=True, eq=False)
+class ForecastTerms:
+    """What a round is forecast to bring, arrays of shape (n_tasks,).
+
+    Attributes:
+        expected: Saving of one call, seconds.
+        spread: Its standard deviation, seconds.
+        exponent: Expected fall of log latency per e-fold of trials.
+        objective_weight: df/dg, objective units per second.
+        gain: objective_weight * (expected + optimism * spread).
+    """
+
+    expected: Floats
+    spread: Floats
+    exponent: Floats
+    objective_weight: Floats
+    gain: Floats
+
+    def row(self, task: int) -> dict[str, float]:
+        """Return the terms of one task by name."""
+        return {name: float(array[task]) for name, array in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class ForecastEstimator:
+    """Gains by the forecast of every task's curve."""
+
+    settings: ForecastSettings = ForecastSettings()
+    reason: Reason = "forecast"
+
+    def estimate(self, table: TaskTable, objective_weight: Floats, n_trials: int) -> ForecastTerms:
+        """Forecast the next round; rounds in flight are taken as having gone as forecast.
+
+        Raises:
+            SchedulerError: If the table holds no curves.
+        """
+        if table.curves is None:
+            raise SchedulerError("a forecast needs the curves of the tasks")
+        fitted = forecast(table.curves, self.settings, table.similarity_groups)
+        if table.n_in_flight is not None:
+            fitted = replace(fitted, n_trials=fitted.n_trials + table.n_in_flight * n_trials)
+        expected, spread = fitted.savings(n_trials)
+        measured = table.measured
+        weight = np.where(measured, objective_weight, 0.0)
+        expected = np.where(measured, expected, 0.0)
+        spread = np.where(measured, spread, 0.0)
+        return ForecastTerms(
+            expected=expected,
+            spread=spread,
+            exponent=fitted.shape / fitted.exposure,
+            objective_weight=weight,
+            gain=weight * (expected + self.settings.optimism * spread),
+        )

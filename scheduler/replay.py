@@ -1,0 +1,192 @@
+"""Rerun an allocator on recorded curves: what it would have done, without a device."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.allocator import Allocator
+from scheduler.arrays import Floats, Ints
+from scheduler.curves import Curves
+from scheduler.errors import SchedulerError
+from scheduler.estimate import total_latency
+from scheduler.gradient import GradientSettings
+from scheduler.state import TaskTable, window_of
+
+_WINDOW = GradientSettings().backward_window
+
+
+@dataclass(frozen=True)
+class RecordedTask:
+    """Everything that was measured on one task, round by round.
+
+    Attributes:
+        name: For people.
+        weight: Occurrences in the network.
+        flop: Floating-point operations of one execution.
+        group: Similar tasks share it.
+        n_trials: Trials of each round, at least 0.
+        best_secs: Best latency after each round, seconds; inf while nothing ran.
+        secs: Device time of each round, seconds.
+    """
+
+    name: str
+    weight: int
+    flop: float
+    group: str
+    n_trials: tuple[int, ...]
+    best_secs: tuple[float, ...]
+    secs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.n_trials) == len(self.best_secs) == len(self.secs):
+            raise SchedulerError(
+                f"task {self.name} has {len(self.n_trials)} rounds, {len(self.best_secs)} "
+                f"latencies and {len(self.secs)} times"
+            )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The curves of a network's tasks."""
+
+    network: str
+    tasks: tuple[RecordedTask, ...]
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise SchedulerError(f"the recording of {self.network} has no task")
+
+    @property
+    def weights(self) -> Ints:
+        """Occurrences, shape (n_tasks,)."""
+        return np.array([task.weight for task in self.tasks], dtype=np.int64)
+
+    @property
+    def final_secs(self) -> float:
+        """Total latency after every recorded round, seconds."""
+        best = np.array([task.best_secs[-1] if task.best_secs else np.inf for task in self.tasks])
+        return total_latency(self.weights, best)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """How a replayed job went, arrays of shape (n_picks,).
+
+    Attributes:
+        picks: Task of each pick.
+        trials: Trials spent, this pick's included.
+        secs: Device time spent, seconds.
+        total_secs: Total latency after the pick, seconds; inf while a task has none.
+    """
+
+    picks: Ints
+    trials: Ints
+    secs: Floats
+    total_secs: Floats
+
+    def reach(self, goal_secs: float) -> tuple[float, float]:
+        """Return the trials and the device seconds until the total is as low; inf if never."""
+        arrived = np.flatnonzero(self.total_secs <= goal_secs)
+        if not arrived.size:
+            return float("inf"), float("inf")
+        first = int(arrived[0])
+        return float(self.trials[first]), float(self.secs[first])
+
+
+MakeAllocator = Callable[[Ints], Allocator]
+
+
+def replay(
+    recording: Recording, make: MakeAllocator, *, most_trials: int | None = None
+) -> Trajectory:
+    """Let an allocator spend the recorded rounds.
+
+    A pick buys the next round of its task as it was recorded. A task whose rounds are all
+    spent is exhausted, as it would be in a job.
+
+    Args:
+        recording: The curves.
+        make: Builds the allocator from the tasks' weights, shape (n_tasks,).
+        most_trials: Budget; None: until every round is spent. A recorded round cannot be
+            cut, so the last one may exceed it.
+    """
+    state = _State(recording)
+    allocator = make(recording.weights)
+    rows: list[tuple[int, int, float, float]] = []
+    trials, secs = 0, 0.0
+    while most_trials is None or trials < most_trials:
+        table = state.table()
+        wanted = state.next_trials()
+        decision = allocator.choose(table, sequence=len(rows), n_trials=wanted)
+        if decision is None:
+            break
+        spent = state.spend(decision.task)
+        trials, secs = trials + spent[0], secs + spent[1]
+        rows.append((decision.task, trials, secs, total_latency(state.weights, state.best_secs)))
+    picks, trial_counts, times, totals = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return Trajectory(
+        np.array(picks, dtype=np.int64),
+        np.array(trial_counts, dtype=np.int64),
+        np.array(times, dtype=np.float64),
+        np.array(totals, dtype=np.float64),
+    )
+
+
+class _State:
+    """Where a replayed job is."""
+
+    def __init__(self, recording: Recording) -> None:
+        tasks = recording.tasks
+        n_tasks = len(tasks)
+        self._tasks = tasks
+        self._lengths = np.array([len(task.best_secs) for task in tasks])
+        self._typical = max(max((max(t.n_trials, default=1) for t in tasks), default=1), 1)
+        names = sorted({task.group for task in tasks})
+        self._groups = np.array([names.index(task.group) for task in tasks])
+        self._since = np.zeros(n_tasks, np.int64)
+        self._flop = np.array([task.flop for task in tasks])
+        self.weights = recording.weights
+        self.n_rounds = np.zeros(n_tasks, np.int64)
+        self.best_secs = np.full(n_tasks, np.inf)
+
+    def next_trials(self) -> int:
+        """Trials a round may spend: as many as the largest recorded one."""
+        return self._typical
+
+    def table(self) -> TaskTable:
+        """What an allocator would be shown."""
+        histories = [task.best_secs[:n] for task, n in zip(self._tasks, self.n_rounds, strict=True)]
+        rounds = [task.n_trials[:n] for task, n in zip(self._tasks, self.n_rounds, strict=True)]
+        spent = [sum(task.secs[:n]) for task, n in zip(self._tasks, self.n_rounds, strict=True)]
+        window = [window_of(np.array(history), _WINDOW) for history in histories]
+        return TaskTable(
+            weights=self.weights,
+            flop=self._flop,
+            best_secs=self.best_secs.copy(),
+            window_secs=np.array(window),
+            n_rounds=self.n_rounds.copy(),
+            n_trials=np.array([sum(counts) for counts in rounds]),
+            n_failed_rounds=np.array([_failed(history) for history in histories]),
+            rounds_since_pick=self._since.copy(),
+            alive=self.n_rounds < self._lengths,
+            similarity_groups=self._groups,
+            secs_per_trial=np.array(spent) / np.maximum([sum(counts) for counts in rounds], 1),
+            curves=Curves.of(histories, rounds),
+        )
+
+    def spend(self, task: int) -> tuple[int, float]:
+        """Give a task its next recorded round; returns its trials and seconds."""
+        recorded, n = self._tasks[task], int(self.n_rounds[task])
+        if n >= len(recorded.best_secs):
+            raise SchedulerError(f"task {task} was picked after its last round")
+        self.best_secs[task] = recorded.best_secs[n]
+        self.n_rounds[task] += 1
+        self._since += 1
+        self._since[task] = 0
+        return recorded.n_trials[n], recorded.secs[n]
+
+
+def _failed(history: tuple[float, ...]) -> int:
+    """Count the rounds of a task that never ran, which is what inf means; 0 once it did."""
+    return len(history) if history and history[-1] == float("inf") else 0

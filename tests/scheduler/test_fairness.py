@@ -1,0 +1,113 @@
+"""Jobs share devices by priority, whatever their rounds cost and whenever they come."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scheduler.errors import SchedulerError
+from scheduler.fairness import JobShare, charge, choose_job, join, share_of
+
+
+def run(
+    jobs: Mapping[int, JobShare], costs: Mapping[int, float], n_rounds: int, seed: int = 0
+) -> tuple[dict[int, JobShare], dict[int, float]]:
+    """Give away rounds of uneven cost; return the jobs and the seconds each got."""
+    draws = np.random.default_rng(seed)
+    current, secs = dict(jobs), dict.fromkeys(jobs, 0.0)
+    for _ in range(n_rounds):
+        chosen = choose_job(list(current.values()))
+        assert chosen is not None
+        cost = costs[chosen] * draws.uniform(0.5, 1.5)
+        current[chosen] = replace(current[chosen], virtual_secs=charge(current[chosen], cost))
+        secs[chosen] += cost
+    return current, secs
+
+
+def test_shares_double_with_each_priority() -> None:
+    """Over 10,000 rounds of uneven cost, device seconds go 4:2:1 within 1 %."""
+    jobs = {i: JobShare(i, priority, 0.0) for i, priority in enumerate([2, 1, 0])}
+
+    _, secs = run(jobs, {0: 7.0, 1: 1.0, 2: 3.0}, 10_000)
+
+    shares = np.array([secs[i] for i in range(3)]) / sum(secs.values())
+    assert shares == pytest.approx(np.array([4, 2, 1]) / 7, rel=0.01)
+
+
+def test_equal_jobs_take_turns() -> None:
+    """Ties go to the lowest id, so equal rounds alternate in order."""
+    jobs = {i: JobShare(i, 0, 0.0) for i in (3, 1, 2)}
+    order = []
+    for _ in range(6):
+        chosen = choose_job(list(jobs.values()))
+        assert chosen is not None
+        jobs[chosen] = replace(jobs[chosen], virtual_secs=charge(jobs[chosen], 1.0))
+        order.append(chosen)
+
+    assert order == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_job_that_joins_gets_its_share_and_no_more() -> None:
+    """Two old jobs keep a third of the time each from the start of the new one."""
+    costs = {1: 1.0, 2: 1.0, 3: 1.0}
+    old, _ = run({i: JobShare(i, 0, 0.0) for i in (1, 2)}, costs, 1000)
+    joined = JobShare(3, 0, join(0.0, list(old.values())))
+
+    _, secs = run(old | {3: joined}, costs, 60)
+
+    assert secs[3] / sum(secs.values()) == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_a_paused_job_is_not_owed_its_time() -> None:
+    """Coming back it continues beside the others instead of catching up."""
+    costs = {1: 1.0, 2: 1.0}
+    both, _ = run({i: JobShare(i, 0, 0.0) for i in costs}, costs, 20)
+    alone, _ = run({1: both[1]}, costs, 1000)
+    back = replace(both[2], virtual_secs=join(both[2].virtual_secs, list(alone.values())))
+
+    _, secs = run({1: alone[1], 2: back}, costs, 100)
+
+    assert secs[2] / sum(secs.values()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_short_pause_forgives_nothing() -> None:
+    """A job ahead of the others keeps its virtual time, so pausing buys no share."""
+    assert join(50.0, [JobShare(1, 0, 10.0), JobShare(2, 0, 90.0)]) == 50.0
+    assert join(5.0, [JobShare(1, 0, 10.0), JobShare(2, 0, 90.0)]) == 10.0
+    assert join(5.0, []) == 5.0
+
+
+def test_rounds_in_flight_count_in_advance() -> None:
+    """A job that occupies devices lets others go first, less so with priority."""
+    busy, idle = JobShare(1, 0, 0.0, n_in_flight=2), JobShare(2, 0, 15.0)
+
+    assert choose_job([busy, idle], typical_secs=10.0) == 2
+    assert choose_job([busy, idle], typical_secs=1.0) == 1
+    assert choose_job([replace(busy, priority=1), idle], typical_secs=10.0) == 1
+
+
+def test_no_job_no_round() -> None:
+    """Nobody waits, nobody goes."""
+    assert choose_job([]) is None
+
+
+@pytest.mark.parametrize("virtual_secs", [-1.0, float("nan"), float("inf")])
+def test_a_bad_virtual_time_is_refused(virtual_secs: float) -> None:
+    """The message holds the job and the value."""
+    jobs = [JobShare(1, 0, 0.0), JobShare(2, 0, virtual_secs)]
+
+    with pytest.raises(SchedulerError, match=f"virtual_secs of job 2 .* got {virtual_secs}"):
+        choose_job(jobs)
+
+
+def test_absurd_priorities_stay_finite() -> None:
+    """Beyond 30 doublings a priority buys no more, and costs stay numbers."""
+    assert share_of(10**6) == share_of(30) == 2.0**30
+    assert share_of(-(10**6)) == 2.0**-30
+    assert charge(JobShare(1, 10**6, 1.0), 8.0) > 1.0
+
+
+def test_a_clock_that_went_back_charges_nothing() -> None:
+    """Virtual time never falls."""
+    assert charge(JobShare(1, 0, 5.0), -3.0) == 5.0

@@ -1,0 +1,71 @@
+"""What more trials would save, handed out where they save most."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from scheduler.curves import Curves
+from scheduler.errors import SchedulerError
+from scheduler.forecast import ForecastSettings, forecast
+from scheduler.outlook import look_ahead
+from scheduler.state import TaskTable
+
+INF = float("inf")
+MakeTable = Callable[..., TaskTable]
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> TaskTable:
+    """A falling task, a stalled one, one that never ran, and a dead one."""
+    curves = Curves.of(
+        [[8.0, 4.0, 2.0], [2.0, 2.0, 2.0], [INF] * 3, [8.0, 4.0, 2.0]], [[16] * 3] * 4
+    )
+    return make_table(
+        4,
+        best_secs=[2.0, 2.0, INF, 2.0],
+        n_rounds=[3] * 4,
+        alive=[True, True, True, False],
+        curves=curves,
+    )
+
+
+def test_no_trials_save_nothing(table: TaskTable) -> None:
+    """For certain."""
+    outlook = look_ahead(table, np.ones(4), 0)
+
+    assert (outlook.n_trials, outlook.saving, outlook.spread) == (0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("n_trials", [1, 16, 5000])
+def test_handing_out_beats_any_single_task(table: TaskTable, n_trials: int) -> None:
+    """All trials on one task are a plan too, and never a better one."""
+    assert table.curves is not None
+    alone, _ = forecast(table.curves, ForecastSettings()).savings(n_trials)
+
+    outlook = look_ahead(table, np.ones(4), n_trials)
+
+    assert outlook.n_trials == n_trials
+    assert 0.99 * alone[:2].max() <= outlook.saving < 4.0
+    assert outlook.spread > 0.0
+
+
+def test_savings_grow_with_the_trials(table: TaskTable) -> None:
+    """A longer look ahead promises more, and what weighs twice promises twice."""
+    savings = [look_ahead(table, np.ones(4), n).saving for n in (1, 10, 100, 1000, 10_000)]
+
+    assert savings == sorted(savings)
+    assert look_ahead(table, np.full(4, 2.0), 100).saving == pytest.approx(2.0 * savings[2])
+
+
+def test_a_met_objective_promises_nothing(table: TaskTable) -> None:
+    """Without weight there is nothing to save."""
+    assert look_ahead(table, np.zeros(4), 100).saving == 0.0
+
+
+def test_misuse_is_refused(make_table: MakeTable, table: TaskTable) -> None:
+    """Curves are needed, and trials cannot be taken back."""
+    with pytest.raises(SchedulerError, match="an outlook needs the curves"):
+        look_ahead(make_table(), np.ones(3), 10)
+    with pytest.raises(SchedulerError, match="n_trials must be at least 0, got -1"):
+        look_ahead(table, np.ones(4), -1)

@@ -1,0 +1,142 @@
+"""``tuner replay``: what another allocator would have done with the rounds of a job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.commands import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.replay import Recording
+    from tuner.context import Context
+    from tuner.replaying import Replayed
+
+
+def replay(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB|FILE...",
+            help="Number of a job, or a recording that --save wrote.",
+            show_default=False,
+        ),
+    ],
+    allocator: Annotated[
+        list[str],
+        typer.Option(
+            help="Replay this allocator; once per allocator [default: all].", show_default=False
+        ),
+    ] = [],  # noqa: B006
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the curves of the only job, as JSON lines; .gz is compressed.",
+            show_default=False,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="PNG", help="Draw latency over trials.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seeds the allocators.", min=0)] = 0,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Rerun allocators on measured curves, without a device.
+
+    Prints the trials and the seconds that each needs to come near to the latency that all
+    rounds together reached. The curves of a job are as long as its allocator made them: record
+    with tuner tune --allocator round-robin, which favours no task.
+
+    Examples:
+        tuner replay 3
+
+        tuner replay 3 --save resnet.jsonl.gz
+
+        tuner replay benchmarks/curves/*.jsonl.gz --plot curves.png
+    """
+    from scheduler.allocators import ALLOCATORS
+    from tuner import recordings
+    from tuner.context import open_context
+    from tuner.errors import RequestError
+    from tuner.replaying import compare
+    from tuner.replaying import plot as draw
+
+    unknown = sorted(set(allocator) - set(ALLOCATORS))
+    if unknown:
+        raise RequestError(f"unknown allocator {unknown[0]!r}; known are {', '.join(ALLOCATORS)}")
+    with open_context(database, data_dir) as context:
+        curves = [_recording(context, source) for source in sources]
+    if save is not None:
+        if len(curves) > 1:
+            raise RequestError("--save keeps one recording, give one job")
+        recordings.write(curves[0], save)
+    results = compare(curves, allocator or ALLOCATORS, seed=seed)
+    if plot is not None:
+        draw(results, plot)
+    if json_output:
+        options.print_json({"replays": [_as_json(result) for result in results]})
+        return
+    _show(curves, results)
+
+
+def _recording(context: "Context", source: str) -> "Recording":
+    from records import tasks
+    from records.models import Network
+    from tuner import recordings
+    from tuner.commands.table import find_job
+    from tuner.errors import RequestError
+
+    if not source.isdigit():
+        return recordings.read(Path(source))
+    with context.readers() as session:
+        job = find_job(session, int(source))
+        weighted = tasks.weighted_tasks(session, job.network_id, job.target_id)
+        recording = recordings.record(
+            session, session.get_one(Network, job.network_id).name, weighted
+        )
+    if not any(task.n_trials for task in recording.tasks):
+        raise RequestError(f"job {source} has no trials to replay")
+    return recording
+
+
+def _as_json(result: "Replayed") -> dict[str, object]:
+    return {
+        "network": result.network,
+        "allocator": result.allocator,
+        "trials": int(result.trajectory.trials[-1]) if len(result.trajectory.trials) else 0,
+        "reached": [vars(reached) for reached in result.reached],
+    }
+
+
+def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from tuner.progress import clock, milliseconds, stdout_console
+    from tuner.replaying import GOALS
+
+    console = stdout_console()
+    for curve in curves:
+        table = Table(
+            title=Text(f"{curve.network}: to {milliseconds(curve.final_secs)} ms"),
+            title_justify="left",
+        )
+        table.add_column("Allocator")
+        for within in GOALS:
+            table.add_column(f"within {within:.0%}", justify="right")
+        for result in results:
+            if result.network == curve.network:
+                cells = [
+                    f"{reached.trials:.0f} trials, {clock(reached.secs)}"
+                    if reached.trials < float("inf")
+                    else "never"
+                    for reached in result.reached
+                ]
+                table.add_row(result.allocator, *cells)
+        console.print(table)

@@ -1,0 +1,104 @@
+"""What a worker process is: how it starts, where it prints, when it dies, what it calls."""
+
+import ctypes
+import importlib
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing import spawn
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+from tuner.errors import TunerError, WorkError
+
+_WORKER_NAME = "tuner-worker"
+_PR_SET_PDEATHSIG = 1
+
+
+class _WorkerProcess(SpawnProcess):
+    """A spawned process that leaves the caller's main module alone."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "name": _WORKER_NAME})
+
+
+class WorkerContext(SpawnContext):
+    """Makes workers for a pool, and can end them all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        """Make a worker; the name and the case are Python's."""
+        worker = _WorkerProcess(*args, **kwargs)
+        self._workers = [each for each in self._workers if not _has_ended(each)] + [worker]
+        return worker
+
+    def kill_all(self) -> None:
+        """Kill every worker, those that still start among them.
+
+        One that were left to start would find its pool's semaphores gone, and say so at length.
+        """
+        for worker in self._workers:
+            if worker.pid is not None and not _has_ended(worker):
+                worker.kill()
+
+
+def _has_ended(worker: SpawnProcess) -> bool:
+    try:
+        return worker.exitcode is not None
+    except (ValueError, AssertionError):  # closed, or not started yet
+        return False
+
+
+def _prepare(name: str) -> dict[str, Any]:
+    """Tell a spawned process how to start; a worker is not to run the caller's script again.
+
+    Python has a spawned process import the main module of its parent, for functions defined
+    there. Ours never are, and the import would fail in a notebook or a script from stdin and
+    would cost every other worker the start of a command line it has no use for.
+    """
+    data = _prepare_like_python(name)
+    if name == _WORKER_NAME:
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
+    return data
+
+
+_prepare_like_python: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
+spawn.get_preparation_data = _prepare
+
+
+def set_up(log: str, environ: dict[str, str], parent: int) -> None:
+    """Prepare a process that was just started, before it imports anything of an engine."""
+    os.environ.update(environ)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent(parent)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Ask Linux to kill this process when its parent dies; without it, kill -9 leaves orphans."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def invoke(module: str, function: str, args: tuple[Any, ...]) -> Any:
+    """Call a function; what it raises must mean something where its module is not imported."""
+    try:
+        return getattr(importlib.import_module(module), function)(*args)
+    except (TunerError, OSError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        lines = str(error).strip().splitlines() or [""]
+        raise WorkError(f"{function} failed: {type(error).__name__}: {lines[-1]}") from None

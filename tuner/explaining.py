@@ -1,0 +1,69 @@
+"""Say in a sentence why a pick went where it went, from the terms that were stored with it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_REASONS = {
+    "warm_up": "every task gets a first round, the largest weight x operations first",
+    "retry": "all its trials failed so far, and its turn to be tried again has come",
+    "gradient": "a round here is expected to lower the objective most",
+    "forecast": "a round here is forecast to lower the objective most",
+    "tvm": "TVM's rule expects most of a round here",
+    "epsilon": "drawn at random among the tasks with something to gain",
+    "round_robin": "it has had the fewest rounds",
+}
+
+
+def explain(terms: Mapping[str, Any]) -> str:
+    """Return the reason of a pick, and the numbers behind it, as one sentence.
+
+    Args:
+        terms: As stored with the pick; see :class:`scheduler.decision.Decision`. Latencies
+            in seconds; null where a number was not finite.
+    """
+    reason = str(terms.get("reason", ""))
+    sentence = _REASONS.get(reason, "no reason was kept")
+    numbers = _numbers(reason, terms)
+    return sentence + (f": {', '.join(numbers)}" if numbers else "")
+
+
+def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
+    if reason == "retry":
+        return [
+            f"{_count(terms, 'n_failed_rounds')} rounds failed",
+            f"{_count(terms, 'rounds_since_pick')} picks ago, "
+            f"after waiting for {_count(terms, 'backoff')}",
+        ]
+    if reason == "round_robin":
+        return [f"{_count(terms, 'n_rounds')} rounds"]
+    if reason not in ("gradient", "forecast", "tvm", "epsilon"):
+        return []
+    said = [f"gain {_ms(terms, 'gain')} a round"]
+    if terms.get("runner_up_gain") is not None:
+        said.append(f"the next best {_ms(terms, 'runner_up_gain')}")
+    said += _parts(terms)
+    if terms.get("cost") is not None:
+        said.append(f"a trial costs {terms['cost']:.2g} of the average")
+    return said
+
+
+def _parts(terms: Mapping[str, Any]) -> list[str]:
+    weight = [f"weight {terms['objective_weight']:.4g}"] if terms.get("objective_weight") else []
+    if "expected" in terms:
+        return [f"saves {_ms(terms, 'expected')} ± {_ms(terms, 'spread')} a call", *weight]
+    return [
+        f"recent slope {_ms(terms, 'backward')} a round",
+        f"hope {_ms(terms, 'optimistic')}",
+        f"what similar tasks reach {_ms(terms, 'similarity')}",
+        *weight,
+    ]
+
+
+def _ms(terms: Mapping[str, Any], name: str) -> str:
+    value = terms.get(name)
+    return "unknown" if value is None else f"{value * 1e3:.4g} ms"
+
+
+def _count(terms: Mapping[str, Any], name: str) -> str:
+    value = terms.get(name)
+    return "unknown" if value is None else f"{value:.0f}"

@@ -1,0 +1,116 @@
+"""Allocators against each other on recorded curves: what ``tuner replay`` does."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.allocator import GreedySettings
+from scheduler.allocators import make_allocator
+from scheduler.objectives import Networks, make_objective
+from scheduler.replay import Recording, Trajectory, replay
+
+# How near to the final total latency a run is asked to come.
+GOALS = (0.10, 0.05, 0.02, 0.01)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What an allocator needed to come within a fraction of the final total latency.
+
+    ``trials`` and ``secs`` are inf where it never came so near.
+    """
+
+    within: float
+    trials: float
+    secs: float
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One allocator on one recording."""
+
+    network: str
+    allocator: str
+    trajectory: Trajectory
+    reached: tuple[Reached, ...]
+
+
+def compare(
+    recordings: Sequence[Recording],
+    names: Sequence[str],
+    *,
+    settings: GreedySettings | None = None,
+    seed: int = 0,
+) -> list[Replayed]:
+    """Replay every allocator on every recording.
+
+    Raises:
+        SchedulerError: If an allocator is unknown.
+    """
+    return [_replay(recording, name, settings, seed) for recording in recordings for name in names]
+
+
+def geometric_means(results: Sequence[Replayed], base: str, within: float) -> dict[str, float]:
+    """Return how many times fewer trials each allocator needed than ``base``, over all networks.
+
+    A network that either never brought so near counts for neither.
+    """
+    trials = {
+        (result.network, result.allocator): reached.trials
+        for result in results
+        for reached in result.reached
+        if reached.within == within
+    }
+    means = {}
+    for name in {allocator for _, allocator in trials}:
+        ratios = [
+            trials[network, base] / trials[network, name]
+            for network in {network for network, _ in trials}
+            if math.isfinite(trials[network, base]) and math.isfinite(trials[network, name])
+        ]
+        if ratios:
+            means[name] = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return means
+
+
+def plot(results: Sequence[Replayed], path: Path) -> None:
+    """Draw total latency over trials, one panel a network, one line an allocator, as PNG.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    networks = list(dict.fromkeys(result.network for result in results))
+    n_columns = min(len(networks), 2)
+    n_rows = -(-len(networks) // n_columns)
+    figure = Figure(figsize=(6.4 * n_columns, 4.2 * n_rows), layout="constrained")
+    for index, network in enumerate(networks):
+        axes = figure.add_subplot(n_rows, n_columns, index + 1)
+        for result in results:
+            if result.network == network:
+                trajectory = result.trajectory
+                axes.step(
+                    trajectory.trials,
+                    trajectory.total_secs * 1e3,
+                    where="post",
+                    label=result.allocator,
+                )
+        axes.set_title(network)
+        axes.set_xlabel("trials")
+        axes.set_ylabel("estimated latency, ms")
+        axes.set_yscale("log")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
+    figure.savefig(path, format="png", dpi=120)
+
+
+def _replay(
+    recording: Recording, name: str, settings: GreedySettings | None, seed: int
+) -> Replayed:
+    objective = make_objective("weighted_sum", Networks.single(recording.weights))
+    trajectory = replay(recording, lambda _: make_allocator(name, objective, seed, settings))
+    final = recording.final_secs
+    reached = tuple(Reached(within, *trajectory.reach(final * (1.0 + within))) for within in GOALS)
+    return Replayed(recording.network, name, trajectory, reached)
