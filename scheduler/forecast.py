@@ -37,9 +37,9 @@ class ForecastSettings:
         SchedulerError: If a value lies outside its range.
     """
 
-    memory: float = 0.7
+    memory: float = 1.0
     strength: float = 0.5
-    lag_trials: float = 8.0
+    lag_trials: float = 4.0
     optimism: float = 0.5
 
     def __post_init__(self) -> None:
@@ -75,8 +75,8 @@ class Forecast:
     def savings(self, n_trials: Ints | int) -> tuple[Floats, Floats]:
         """Forecast what so many more trials on each task would save of one call.
 
-        Improvements come as a compound Poisson process: the variance is that of the exponent
-        and that of how many improvements there happen to be.
+        Improvements come as a compound Poisson process of steps of a typical size: the variance
+        is that of the exponent and that of how many improvements there happen to be.
 
         Returns:
             Expected seconds and their standard deviation, shape (n_tasks,); 0 where nothing ran.
@@ -84,7 +84,7 @@ class Forecast:
         ahead = np.log1p(np.maximum(n_trials, 0) / np.maximum(self.n_trials, 1.0))
         rate = self.shape / self.exposure
         fall = rate * ahead
-        variance = self.shape / self.exposure**2 * ahead**2 + fall * self.step
+        variance = self.step * (rate / self.exposure * ahead**2 + fall)
         known = np.where(np.isfinite(self.best_secs), self.best_secs, 0.0)
         # The spread of exp(-x) around its mean, to first order.
         spread = known * np.exp(-fall) * np.sqrt(variance)

@@ -1,6 +1,6 @@
 """Rerun an allocator on recorded curves: what it would have done, without a device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,10 +114,10 @@ def replay(
     state = _State(recording)
     allocator = make(recording.weights)
     rows: list[tuple[int, int, float, float]] = []
+    wanted = state.next_trials()
     trials, secs = 0, 0.0
     while most_trials is None or trials < most_trials:
         table = state.table()
-        wanted = state.next_trials()
         decision = allocator.choose(table, sequence=len(rows), n_trials=wanted)
         if decision is None:
             break
@@ -134,59 +134,79 @@ def replay(
 
 
 class _State:
-    """Where a replayed job is."""
+    """Where a replayed job is; every table is a view of the recorded arrays."""
 
     def __init__(self, recording: Recording) -> None:
         tasks = recording.tasks
         n_tasks = len(tasks)
-        self._tasks = tasks
-        self._lengths = np.array([len(task.best_secs) for task in tasks])
-        self._typical = max(max((max(t.n_trials, default=1) for t in tasks), default=1), 1)
         names = sorted({task.group for task in tasks})
+        self._rows = np.arange(n_tasks)
+        self._lengths = np.array([len(task.best_secs) for task in tasks])
+        self._best = _padded([task.best_secs for task in tasks], np.inf)
+        self._trials = np.cumsum(_padded([task.n_trials for task in tasks], 0), axis=1)
+        self._spent = np.cumsum(_padded([task.secs for task in tasks], 0.0), axis=1)
         self._groups = np.array([names.index(task.group) for task in tasks])
-        self._since = np.zeros(n_tasks, np.int64)
+        self._windows = np.array(
+            [
+                [window_of(row[: n + 1], _WINDOW) for n in range(self._best.shape[1])]
+                for row in self._best
+            ]
+        )
         self._flop = np.array([task.flop for task in tasks])
+        self._since = np.zeros(n_tasks, np.int64)
         self.weights = recording.weights
         self.n_rounds = np.zeros(n_tasks, np.int64)
         self.best_secs = np.full(n_tasks, np.inf)
 
     def next_trials(self) -> int:
         """Trials a round may spend: as many as the largest recorded one."""
-        return self._typical
+        return max(int(np.diff(self._trials, axis=1, prepend=0).max(initial=1)), 1)
 
     def table(self) -> TaskTable:
         """What an allocator would be shown."""
-        histories = [task.best_secs[:n] for task, n in zip(self._tasks, self.n_rounds, strict=True)]
-        rounds = [task.n_trials[:n] for task, n in zip(self._tasks, self.n_rounds, strict=True)]
-        spent = [sum(task.secs[:n]) for task, n in zip(self._tasks, self.n_rounds, strict=True)]
-        window = [window_of(np.array(history), _WINDOW) for history in histories]
+        n_trials = self._now(self._trials, 0).astype(np.int64)
+        done = np.arange(self._best.shape[1]) < self.n_rounds[:, np.newaxis]
+        never_ran = np.isinf(self.best_secs)
         return TaskTable(
             weights=self.weights,
             flop=self._flop,
             best_secs=self.best_secs.copy(),
-            window_secs=np.array(window),
+            window_secs=self._now(self._windows, np.inf),
             n_rounds=self.n_rounds.copy(),
-            n_trials=np.array([sum(counts) for counts in rounds]),
-            n_failed_rounds=np.array([_failed(history) for history in histories]),
+            n_trials=n_trials,
+            n_failed_rounds=np.where(never_ran, self.n_rounds, 0),
             rounds_since_pick=self._since.copy(),
             alive=self.n_rounds < self._lengths,
             similarity_groups=self._groups,
-            secs_per_trial=np.array(spent) / np.maximum([sum(counts) for counts in rounds], 1),
-            curves=Curves.of(histories, rounds),
+            secs_per_trial=self._now(self._spent, 0.0) / np.maximum(n_trials, 1),
+            curves=Curves(
+                self._best[done],
+                self._trials[done],
+                np.concatenate(([0], np.cumsum(self.n_rounds))),
+            ),
         )
 
     def spend(self, task: int) -> tuple[int, float]:
         """Give a task its next recorded round; returns its trials and seconds."""
-        recorded, n = self._tasks[task], int(self.n_rounds[task])
-        if n >= len(recorded.best_secs):
+        n = int(self.n_rounds[task])
+        if n >= self._lengths[task]:
             raise SchedulerError(f"task {task} was picked after its last round")
-        self.best_secs[task] = recorded.best_secs[n]
+        self.best_secs[task] = self._best[task, n]
         self.n_rounds[task] += 1
         self._since += 1
         self._since[task] = 0
-        return recorded.n_trials[n], recorded.secs[n]
+        before = (self._trials[task, n - 1], self._spent[task, n - 1]) if n else (0, 0.0)
+        return int(self._trials[task, n] - before[0]), float(self._spent[task, n] - before[1])
+
+    def _now(self, values: Floats | Ints, missing: float) -> Floats:
+        """Look up what holds after each task's rounds so far, shape (n_tasks,)."""
+        latest = values[self._rows, np.maximum(self.n_rounds - 1, 0)]
+        return np.where(self.n_rounds > 0, latest, missing)
 
 
-def _failed(history: tuple[float, ...]) -> int:
-    """Count the rounds of a task that never ran, which is what inf means; 0 once it did."""
-    return len(history) if history and history[-1] == float("inf") else 0
+def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats | Ints:
+    """Stack rows of different lengths, shape (n_rows, longest and at least 1)."""
+    table = np.full((len(rows), max(1, *map(len, rows))), fill)
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return table

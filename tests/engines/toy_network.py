@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database, networks, targets, tasks
-from records.models import Job, MeasureRecord, Pick
+from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.engines import toy
 from tuner.engines.base import ExtractedTask, ModelFile
@@ -102,6 +102,22 @@ def picks_of(sessions: sessionmaker[Session]) -> list[tuple[int, int, int, bool]
     with sessions() as session:
         rows = session.execute(
             select(Pick.sequence, Pick.task_id, Pick.n_trials, Pick.done).order_by(Pick.id)
+        )
+        return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def bests_of(sessions: sessionmaker[Session]) -> list[tuple[int, str, float, bool]]:
+    """Return task, trace, latency and confirmation of every best record of a database."""
+    with sessions() as session:
+        rows = session.execute(
+            select(
+                BestRecord.task_id,
+                MeasureRecord.trace_hash,
+                BestRecord.latency,
+                BestRecord.confirmed,
+            )
+            .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
+            .order_by(BestRecord.task_id)
         )
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 

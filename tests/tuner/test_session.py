@@ -19,7 +19,13 @@ from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.cli import Cli, finish
 from tests.engines import toy
-from tests.engines.toy_network import Workshop, open_sessions, picks_of, trials_of
+from tests.engines.toy_network import (
+    Workshop,
+    bests_of,
+    open_sessions,
+    picks_of,
+    trials_of,
+)
 from tuner.config import Settings
 from tuner.errors import RequestError, WorkError
 from tuner.session import Status, make_budget
@@ -345,18 +351,28 @@ def test_make_budget_refuses_what_buys_nothing() -> None:
             make_budget(trials, secs)
 
 
-@pytest.mark.parametrize("n_kills", [5, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path, n_kills: int) -> None:
+@pytest.mark.parametrize(
+    ("n_kills", "trials", "allocator"),
+    [
+        (3, TRIALS, "gradient"),
+        pytest.param(50, "640", "gradient", marks=pytest.mark.slow),
+        pytest.param(50, "640", "forecast", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_command_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, n_kills: int, trials: str, allocator: str
+) -> None:
     """Many kill -9 at random moments change neither the picks nor the records."""
     settings = {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2", "TOY_RUN_SECS": "0.02"}
     calm, rough = (Cli(tmp_path / name, settings) for name in ("calm", "rough"))
     for each in (calm, rough):
         each.folder.mkdir()
-    assert calm(*tune(), TOY_RUN_SECS="0").status == 0
+    command = (*tune(trials), "--allocator", allocator)
+    assert calm(*command, TOY_RUN_SECS="0").status == 0
     rng = random.Random(2)
     n_killed = 0
     while n_killed < n_kills:
-        process = rough.start(*tune())
+        process = rough.start(*command)
         before = rough.count_records()
         # Up to a round of new records, and then any moment of the next few.
         _wait(lambda: process.poll() is not None or rough.count_records() > before)  # noqa: B023
@@ -366,15 +382,16 @@ def test_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path, n_kills: i
         process.communicate()
         n_killed += 1
         _wait(lambda: not any(worker.is_running() for worker in workers))  # noqa: B023
-        if rough.count_records() >= int(TRIALS):
+        if rough.count_records() >= int(trials):
             break
     n_before_last = rough.count_records()
-    answer = rough(*tune(), "--json")
+    answer = rough(*command, "--json")
 
-    assert n_killed > 2
-    assert answer.json["measured_now"] == int(TRIALS) - n_before_last
+    assert n_killed == n_kills
+    assert answer.json["measured_now"] == int(trials) - n_before_last
     assert trials_of(open_sessions(rough.url)) == trials_of(open_sessions(calm.url))
     assert picks_of(open_sessions(rough.url)) == picks_of(open_sessions(calm.url))
+    assert bests_of(open_sessions(rough.url)) == bests_of(open_sessions(calm.url))
 
 
 @pytest.mark.parametrize(

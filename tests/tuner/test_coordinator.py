@@ -1,0 +1,180 @@
+"""Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from records import database, jobs
+from records.models import MeasureRecord, Pick
+from tests.engines import toy
+from tests.engines.toy_network import Workshop
+from tuner.config import Settings
+from tuner.coordinator import Coordinator
+from tuner.errors import WorkError
+from tuner.session import Status, TuningSession
+from tuner.workers import Workers
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """Two builders and a runner for the toy engine, kept warm."""
+    folder = tmp_path_factory.mktemp("workers")
+    with Workers(Settings("", folder, toy.NAME, 2)) as started:
+        yield started
+
+
+@pytest.fixture
+def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
+    """An empty database beside the workers."""
+    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
+    yield Workshop(database.sessions(engine), tmp_path, workers)
+    engine.dispose()
+
+
+def private(workshop: Workshop, name: str, trials: int, **options: object) -> TuningSession:
+    """A job whose tasks no other network has."""
+    found = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
+    prepared = workshop.prepare(name, found=found)
+    return workshop.session(prepared, trials, trials_per_round=4, **options)
+
+
+def own_trials(workshop: Workshop, job_id: int) -> int:
+    """Trials that a job paid for."""
+    with workshop.sessions() as session:
+        wanted = select(MeasureRecord.id).join(Pick).where(Pick.job_id == job_id)
+        return len(session.scalars(wanted).all())
+
+
+def order_of_jobs(workshop: Workshop) -> list[int]:
+    """Job of every pick, in their order."""
+    with workshop.sessions() as session:
+        return list(session.scalars(select(Pick.job_id).order_by(Pick.id)))
+
+
+def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> None:
+    """Two jobs of one priority alternate; both end with their budgets."""
+    pair = [private(workshop, name, 40) for name in ("a", "b")]
+
+    Coordinator(workshop.sessions).run(pair)
+
+    assert [own_trials(workshop, job.job_id) for job in pair] == [40, 40]
+    assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
+    assert len(set(order_of_jobs(workshop)[:8])) == 2
+
+
+def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first rounds the job whose priority is 2 higher gets about four fifths."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr("tuner.coordinator.time.monotonic", lambda: float(next(clock)))
+    slow, fast = private(workshop, "slow", 200), private(workshop, "fast", 200, priority=2)
+
+    Coordinator(workshop.sessions).run([slow, fast])
+
+    first = order_of_jobs(workshop)[:40]
+    assert first.count(fast.job_id) == pytest.approx(32, abs=2)
+
+
+def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
+    """Two networks of the same tasks spend one budget together, not two."""
+    pair = [workshop.session(workshop.prepare(name), 60, trials_per_round=4) for name in ("a", "b")]
+
+    Coordinator(workshop.sessions).run(pair)
+
+    assert 60 <= len(workshop.trials()) < 100
+    assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
+
+
+@pytest.mark.parametrize("state", ["paused", "cancelled"])
+def test_job_that_others_stop_ends_with_its_round(workshop: Workshop, state: str) -> None:
+    """The other job goes on, and the one that was stopped overdraws by no more than its round."""
+    stopped, other = private(workshop, "a", 80), private(workshop, "b", 40)
+
+    def stop(_: Status) -> None:
+        if own_trials(workshop, stopped.job_id) >= 8:
+            with workshop.sessions.begin() as session:
+                jobs.set_state(session, stopped.job_id, state)  # type: ignore[arg-type]
+
+    other._watcher = stop
+    Coordinator(workshop.sessions).run([stopped, other])
+
+    assert workshop.job(stopped.job_id).state == state
+    assert 8 <= own_trials(workshop, stopped.job_id) <= 12
+    assert own_trials(workshop, other.job_id) == 40
+
+
+def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> None:
+    """More trials are asked for in the middle of the job, and made."""
+    job = private(workshop, "a", 16)
+
+    def extend(_: Status) -> None:
+        with workshop.sessions.begin() as session:
+            jobs.raise_budget(session, job.job_id, trials=40)
+
+    job._watcher = extend
+    Coordinator(workshop.sessions).run([job])
+
+    assert own_trials(workshop, job.job_id) == 40
+
+
+def test_job_that_is_added_while_others_run_gets_its_share(workshop: Workshop) -> None:
+    """A newcomer starts where the others are: it neither waits for them nor locks them out."""
+    first = private(workshop, "a", 80)
+    waiting = [private(workshop, "b", 40)]
+
+    def source() -> list[TuningSession]:
+        return [waiting.pop()] if waiting and own_trials(workshop, first.job_id) >= 40 else []
+
+    Coordinator(workshop.sessions, source).run([first])
+
+    order = order_of_jobs(workshop)
+    joined = order.index(2)
+    assert own_trials(workshop, first.job_id) == 80
+    assert own_trials(workshop, 2) == 40
+    assert 3 <= order[joined : joined + 10].count(1) <= 7
+
+
+def test_job_that_fails_does_not_end_the_others(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is kept, the other job is done."""
+    bad, good = private(workshop, "a", 40), private(workshop, "b", 40)
+
+    def broken() -> bool:
+        raise WorkError("the device is gone")
+
+    monkeypatch.setattr(bad, "step", broken)
+    coordinator = Coordinator(workshop.sessions)
+    coordinator.run([bad, good])
+
+    assert str(coordinator.failures[bad.job_id]) == "the device is gone"
+    assert workshop.job(bad.job_id).state == "failed"
+    assert workshop.job(bad.job_id).message == "the device is gone"
+    assert workshop.job(good.job_id).state == "done"
+
+
+def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
+    """Whatever ends the run, every job can go on later."""
+    pair = [private(workshop, name, 80) for name in ("a", "b")]
+
+    def interrupt(_: Status) -> None:
+        if len(workshop.trials()) >= 8:
+            raise KeyboardInterrupt
+
+    pair[0]._watcher = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        Coordinator(workshop.sessions).run(pair)
+
+    assert [workshop.job(job.job_id).state for job in pair] == ["paused", "paused"]
+
+
+@pytest.mark.parametrize(("least_gain_secs", "spends_all"), [(1e-12, True), (1e3, False)])
+def test_least_gain_stops_a_job(
+    workshop: Workshop, least_gain_secs: float, spends_all: bool
+) -> None:
+    """A threshold nobody can reach ends the job after its warm-up; a tiny one changes nothing."""
+    workshop.tune(workshop.prepare(), 60, trials_per_round=4, least_gain_secs=least_gain_secs)
+
+    assert workshop.job().state == "done"
+    assert (len(workshop.trials()) == 60) is spends_all
