@@ -30,23 +30,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="squeezenet", help="one of the light ONNX models")
     parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--keep", type=Path, help="keep the data directory here, for networks")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(_watch(arguments.model, arguments.trials, Path(folder))), flush=True)
+        data_dir = arguments.keep or Path(folder) / "data"
+        print(json.dumps(_watch(arguments.model, arguments.trials, data_dir)), flush=True)
 
 
-def _watch(model: str, trials: int, folder: Path) -> dict[str, Any]:
+def _watch(model: str, trials: int, data_dir: Path) -> dict[str, Any]:
     started = time.monotonic()
     command = [
         *(str(Path(sys.executable).parent / "tuner"), "tune", light_model(model)),
         *("--random-weights", "0", "--trials", str(trials)),
-        *("--data-dir", str(folder / "data")),
+        *("--data-dir", str(data_dir)),
     ]
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     first_trial_secs: float | None = None
     coordinator = worker = 0
     while process.poll() is None:
-        if first_trial_secs is None and _n_records(folder / "data" / "tuner.db"):
+        if first_trial_secs is None and _n_records(data_dir / "tuner.db"):
             first_trial_secs = time.monotonic() - started
         coordinator = max(coordinator, _resident(process))
         worker = max(worker, *(_resident(child) for child in _children(process)), 0)
@@ -54,7 +56,7 @@ def _watch(model: str, trials: int, folder: Path) -> dict[str, Any]:
     return {
         "benchmark": "footprint",
         "model": model,
-        "trials": _n_records(folder / "data" / "tuner.db"),
+        "trials": _n_records(data_dir / "tuner.db"),
         "exit_code": process.returncode,
         "secs": round(time.monotonic() - started, 1),
         "first_trial_secs": first_trial_secs and round(first_trial_secs, 2),

@@ -30,7 +30,7 @@ from tuner.workers import Workers
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
-QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=2.0)
+QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=5.0)
 
 pytestmark = pytest.mark.tvm
 
@@ -144,7 +144,7 @@ def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
         ("build", "kill", "worker_lost", "SIGKILL"),
         ("run", "raise", "run_error", "InjectedError: injected"),
         ("run", "segfault", "run_error", "SIGSEGV"),
-        ("run", "hang", "run_timeout", "longer than 2 s"),
+        ("run", "hang", "run_timeout", "longer than 5 s"),
         ("run", "kill", "worker_lost", "SIGKILL"),
         ("run", "exit", "worker_lost", "status 7"),
         # One element is off; nothing is written at all.
