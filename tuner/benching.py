@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,6 +20,9 @@ from tuner.networks.loaded import LoadedModel
 from tuner.workers import fresh_worker
 
 _TIMEOUT_SECS = 600.0
+# Threads of ONNX Runtime go on spinning for tens of milliseconds after a run, on the cores that
+# the other runtime wants next.
+_REST_SECS = 0.3
 # Long enough that caches and threads are warm for nearly all of a turn.
 _TURN_SECS = 0.1
 _FEWEST_RUNS, _MOST_RUNS = 5, 50
@@ -172,6 +176,7 @@ def _in_turns(
         pair = [(library, samples[0]), (peer, samples[1])]
         for run, into in pair if turn % 2 == 0 else reversed(pair):
             if run is not None:
+                time.sleep(_REST_SECS)
                 into.extend(run(n_runs))
     return tuple(samples[0]), tuple(samples[1])
 

@@ -38,7 +38,9 @@ def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
         return [f"{_count(terms, 'n_rounds')} rounds"]
     if reason not in ("gradient", "forecast", "tvm", "epsilon"):
         return []
-    said = [f"gain {_ms(terms, 'gain')} a round"]
+    # Tasks are ranked by gain over cost, and so is the runner-up.
+    ranked = {"gain": (terms.get("gain") or 0.0) / (terms.get("cost") or 1.0)}
+    said = [f"gain {_ms(ranked, 'gain')} a round"]
     if terms.get("runner_up_gain") is not None:
         said.append(f"the next best {_ms(terms, 'runner_up_gain')}")
     said += _parts(terms)

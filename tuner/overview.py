@@ -17,6 +17,7 @@ from scheduler import budget as budgets
 from scheduler import estimate
 from scheduler.curves import Curves
 from scheduler.gradient import GradientSettings
+from scheduler.outlook import Outlook, look_ahead
 from scheduler.state import TaskTable, window_of
 
 _WINDOW = GradientSettings().backward_window
@@ -88,6 +89,23 @@ class Overview:
         tuned = np.array(self.depths) * len(self.rows) >= budget
         settled = tuned | (~self.table.alive & (others > 0))
         return budgets.credited_trials(own, others, budget, settled=settled)
+
+
+def look_ahead_on(overview: Overview, n_trials: int | None = None) -> Outlook | None:
+    """Forecast what more trials would save of the latency of a network.
+
+    Args:
+        overview: The network's table.
+        n_trials: Trials; None: as many as it has had.
+
+    Returns:
+        The forecast in seconds; None before every task had its first round.
+    """
+    table = overview.table
+    if table.unseen.any() or not table.measured.any():
+        return None
+    weights = table.weights.astype(np.float64)
+    return look_ahead(table, weights, overview.n_trials if n_trials is None else n_trials)
 
 
 def read_overview(session: Session, tasks: Sequence[WeightedTask], job: Job | None) -> Overview:

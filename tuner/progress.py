@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler import estimate
+from scheduler.outlook import Outlook
 from tuner.overview import Overview, TaskRow
 from tuner.session import Status
 
@@ -124,6 +125,8 @@ def summary(status: Status) -> str:
         f"elapsed {clock(status.spent_secs)}",
         f"ETA {clock(eta)}",
     ]
+    if status.outlook is not None:
+        parts.append(f"next minute saves {saving(status.outlook)}")
     index = _index_of(status.overview.rows, status.current)
     if index is not None:
         parts.append(f"now task {index}")
@@ -133,6 +136,11 @@ def summary(status: Status) -> str:
 def milliseconds(secs: float) -> str:
     """Format a latency; a dash for one not known yet."""
     return f"{secs * 1e3:.4f}" if math.isfinite(secs) else "-"
+
+
+def saving(outlook: Outlook) -> str:
+    """Format what trials are forecast to save, with its standard deviation."""
+    return f"{outlook.saving * 1e3:.2g} ± {outlook.spread * 1e3:.1g} ms"
 
 
 def clock(secs: float) -> str:

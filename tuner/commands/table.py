@@ -234,7 +234,8 @@ def _render(view: JobView, n_picks: int, n_rows: int | None = None) -> "Renderab
 
 
 def _facts(view: JobView) -> list[tuple[str, str]]:
-    from tuner.progress import milliseconds
+    from tuner.overview import look_ahead_on
+    from tuner.progress import milliseconds, saving
 
     job = view.job
     n_open = sum(1 for row in view.overview.rows if not math.isfinite(row.latency))
@@ -250,6 +251,9 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("spent", _spent(view)),
         ("latency", latency),
     ]
+    outlook = look_ahead_on(view.overview)
+    if outlook is not None:
+        facts.append(("forecast", f"{outlook.n_trials} more trials save {saving(outlook)}"))
     if view.last_pick is not None:
         facts.append(("last pick", _pick_line(view, view.last_pick)))
     return facts
@@ -314,10 +318,12 @@ def _short(value: object) -> str:
 
 
 def _as_json(view: JobView, n_picks: int) -> dict[str, Any]:
+    from tuner.overview import look_ahead_on
     from tuner.reports import rows_as_json
 
     job = view.job
     last = view.last_pick
+    outlook = look_ahead_on(view.overview)
     return {
         "job": job.id,
         "network": view.network.name,
@@ -337,6 +343,7 @@ def _as_json(view: JobView, n_picks: int) -> dict[str, Any]:
         "total_latency_secs": view.overview.total_secs,
         "trials": view.overview.n_trials,
         "tasks": rows_as_json(view.overview),
+        "outlook": outlook and vars(outlook),
         "last_pick": None if last is None else _pick_as_json(view, last),
         "picks": [_pick_as_json(view, pick) for pick in view.last_picks(n_picks)],
     }

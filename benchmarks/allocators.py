@@ -1,0 +1,59 @@
+"""Trials that each allocator needs to come near the final latency, on recorded curves.
+
+Replays every allocator on the curves under ``benchmarks/curves`` (of networks measured with
+round-robin, so that no task is favoured) and prints one JSON line: trials by network, and the
+geometric mean over the networks of how many times fewer they are than round-robin's.
+
+    python -m benchmarks.allocators --within 0.02
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from scheduler.allocators import ALLOCATORS
+from tuner import recordings
+from tuner.replaying import GOALS, compare, geometric_means, plot
+
+_CURVES = Path(__file__).parent / "curves"
+
+
+def main() -> None:
+    """Run the comparison that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--within", type=float, default=0.02, choices=GOALS)
+    parser.add_argument("--seeds", type=int, default=5, help="average over so many seeds")
+    parser.add_argument("--plot", type=Path, help="draw latency over trials, as PNG")
+    arguments = parser.parse_args()
+    curves = [recordings.read(path) for path in sorted(_CURVES.glob("*.jsonl.gz"))]
+    started = time.monotonic()
+    runs = [compare(curves, ALLOCATORS, seed=seed) for seed in range(arguments.seeds)]
+    secs = time.monotonic() - started
+    if arguments.plot:
+        plot(runs[0], arguments.plot)
+    means = [geometric_means(run, "round-robin", arguments.within) for run in runs]
+    print(
+        json.dumps(
+            {
+                "benchmark": "allocators",
+                "within": arguments.within,
+                "networks": len(curves),
+                "fewer_trials_than_round_robin": {
+                    name: round(sum(mean[name] for mean in means) / len(means), 3)
+                    for name in ALLOCATORS
+                },
+                "trials": {
+                    f"{result.network} {result.allocator}": reached.trials
+                    for result in runs[0]
+                    for reached in result.reached
+                    if reached.within == arguments.within
+                },
+                "secs_per_replay": round(secs / (len(curves) * len(ALLOCATORS) * len(runs)), 4),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

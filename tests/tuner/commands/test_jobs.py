@@ -1,0 +1,62 @@
+"""What the jobs command tells a job that runs somewhere else."""
+
+import pytest
+
+from tests.tuner.commands.conftest import Shell
+
+
+def test_jobs_are_listed_newest_first(tuned: Shell) -> None:
+    """State, trials with their limit, and time."""
+    listed = tuned("jobs", "ls", "--json").json["jobs"]
+    shown = tuned("jobs", "ls").out
+
+    assert [(job["job"], job["state"], job["trials"]) for job in listed] == [
+        (2, "running", 1),
+        (1, "done", 3),
+    ]
+    assert "1/100" in shown
+    assert "small" in shown
+
+
+@pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
+def test_running_job_is_stopped(tuned: Shell, command: str, state: str) -> None:
+    """The state is in the database, where the process that runs the job looks it up."""
+    answer = tuned("jobs", command, "2", "--json")
+
+    assert answer.status == 0
+    assert answer.json["state"] == state
+    assert tuned("table", "2", "--json").json["state"] == state
+
+
+def test_budget_is_raised_and_never_lowered(tuned: Shell) -> None:
+    """The larger limit stays; what is not given does not change."""
+    assert tuned("jobs", "budget", "2", "--trials", "500", "--json").json["budget_trials"] == 500
+    lowered = tuned("jobs", "budget", "2", "--trials", "5", "--seconds", "60", "--json").json
+
+    assert (lowered["budget_trials"], lowered["budget_secs"]) == (500, 60.0)
+
+
+def test_priority_is_set(tuned: Shell) -> None:
+    """Negative priorities are priorities."""
+    assert tuned("jobs", "priority", "--json", "2", "--", "-3").json["priority"] == -3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("pause", "9"), "no job 9; tuner jobs ls lists them"),
+        (("cancel", "1"), "job 1 is done"),
+        (("budget", "2"), "give --trials, --seconds, or both"),
+        (("budget", "2", "--seconds", "-1"), "--seconds must be above 0"),
+        (("budget", "2", "--trials", "0"), "--trials"),
+        (("priority", "2", "99"), "99"),
+        (("pause", "two"), "two"),
+    ],
+)
+def test_bad_requests_change_nothing(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
+    """One line, status 2."""
+    answer = tuned("jobs", *arguments)
+
+    assert answer.status == 2
+    assert words in answer.err
+    assert tuned("jobs", "ls", "--json").json["jobs"][0]["state"] == "running"
