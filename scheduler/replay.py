@@ -181,7 +181,7 @@ class _State:
             secs_per_trial=self._now(self._spent, 0.0) / np.maximum(n_trials, 1),
             curves=Curves(
                 self._best[done],
-                self._trials[done],
+                self._trials[done].astype(np.int64),
                 np.concatenate(([0], np.cumsum(self.n_rounds))),
             ),
         )
@@ -198,13 +198,13 @@ class _State:
         before = (self._trials[task, n - 1], self._spent[task, n - 1]) if n else (0, 0.0)
         return int(self._trials[task, n] - before[0]), float(self._spent[task, n] - before[1])
 
-    def _now(self, values: Floats | Ints, missing: float) -> Floats:
+    def _now(self, values: Floats, missing: float) -> Floats:
         """Look up what holds after each task's rounds so far, shape (n_tasks,)."""
         latest = values[self._rows, np.maximum(self.n_rounds - 1, 0)]
         return np.where(self.n_rounds > 0, latest, missing)
 
 
-def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats | Ints:
+def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats:
     """Stack rows of different lengths, shape (n_rows, longest and at least 1)."""
     table = np.full((len(rows), max(1, *map(len, rows))), fill)
     for index, row in enumerate(rows):

@@ -5,7 +5,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -90,13 +90,26 @@ class Measurer:
             best_secs = min(best_secs, *(result.run_secs or (best_secs,)))
             yield candidate, result
 
-    def compare(self, subject: Subject, traces: Sequence[str], n_turns: int) -> list[RunResult]:
-        """Time verified traces again, in turns; a trace that no longer builds is its error."""
+    def compare(
+        self, subject: Subject, traces: Sequence[str], n_turns: int, *, flush_bytes: int = 0
+    ) -> list[RunResult]:
+        """Time verified traces again, in turns; a trace that no longer builds is its error.
+
+        Args:
+            subject: Their task.
+            traces: To compare.
+            n_turns: How often each has its turn.
+            flush_bytes: Bytes that are read before each sample, at least the private caches.
+        """
         built = self._build_all(subject, traces)
         ready = [artifact for artifact in built if isinstance(artifact, str)]
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
-        requests = [RunRequest(path, self._target, "", self._evaluator) for path in ready]
+        evaluator = self._evaluator
+        if flush_bytes:
+            # Such a flush takes milliseconds: the samples of the turns have to do.
+            evaluator = replace(evaluator, flush_bytes=flush_bytes, min_repeat_ms=0)
+        requests = [RunRequest(path, self._target, "", evaluator) for path in ready]
         timeout = self._evaluator.timeout_secs * len(ready) * n_turns
         try:
             timed = iter(

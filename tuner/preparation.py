@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
@@ -49,6 +50,14 @@ class Prepared:
     n_kernel_calls: int
     notes: tuple[str, ...]
     members: tuple["Prepared", ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the model's file, nearly all weights; of the largest of several; 0 if gone."""
+        if self.members:
+            return max(member.n_bytes for member in self.members)
+        path = Path(self.model.file.path)
+        return path.stat().st_size if path.is_file() else 0
 
 
 def prepare(

@@ -386,6 +386,7 @@ class TuningSession:
             self._measurer,
             overview,
             lambda row: self._tell("confirming the winners", overview, row.task_id, quiet=True),
+            self._prepared.n_bytes,
         )
 
     def _note_depth(self) -> None:

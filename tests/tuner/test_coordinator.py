@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -33,7 +34,7 @@ def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
     engine.dispose()
 
 
-def private(workshop: Workshop, name: str, trials: int, **options: object) -> TuningSession:
+def private(workshop: Workshop, name: str, trials: int, **options: Any) -> TuningSession:
     """A job whose tasks no other network has."""
     found = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
     prepared = workshop.prepare(name, found=found)

@@ -161,6 +161,7 @@ class EvaluatorSettings:
         cache_flush: Empty the private caches of the CPU before each sample, as the rest
             of a network would.
         cooldown_ms: Rest between samples, milliseconds.
+        flush_bytes: Bytes that a flush reads, where the private caches are not enough.
         timeout_secs: A candidate that takes longer is killed.
     """
 
@@ -169,6 +170,7 @@ class EvaluatorSettings:
     min_repeat_ms: int = 10
     cache_flush: bool = True
     cooldown_ms: int = 0
+    flush_bytes: int = 0
     timeout_secs: float = 20.0
 
     def __post_init__(self) -> None:

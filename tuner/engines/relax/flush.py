@@ -7,6 +7,9 @@ too low. Flushing to memory (TVM's ``cache_flush_cpu_non_first_arg``) errs the
 other way, by a third. Reading a buffer of twice the private caches on every
 core before each sample leaves the arguments in the shared cache, and the sum
 came out within 5 % (see docs/measuring.md).
+
+A network of tens of megabytes leaves nothing in the shared cache either. Where the
+size of the network is known, in the final, the buffer is larger than that.
 """
 
 import os
@@ -20,18 +23,19 @@ import tvm_ffi
 from tvm import te
 from tvm.target import Target
 
-# Name under which the time evaluator finds it.
-FLUSH = "tuner.flush_private_caches"
-
 _CACHE_LINE_BYTES = 64
 _DEFAULT_BYTES = 2 * 2**20
 
 
-@lru_cache(maxsize=1)
-def install() -> str:
-    """Register the flush for this process, and return its name."""
+@lru_cache(maxsize=4)
+def install(n_bytes: int = 0) -> str:
+    """Register a flush for this process, and return the name the time evaluator finds it by.
+
+    Args:
+        n_bytes: How much the cores read together; at least twice their private caches.
+    """
     n_cores = len(os.sched_getaffinity(0))
-    n_lines = 2 * _private_cache_bytes() // _CACHE_LINE_BYTES
+    n_lines = max(2 * _private_cache_bytes(), n_bytes // n_cores) // _CACHE_LINE_BYTES
     kernel = _read_lines(n_cores, n_lines)
     lines = tvm.runtime.tensor(np.zeros((n_cores, n_lines, _CACHE_LINE_BYTES // 4), "float32"))
     result = tvm.runtime.empty((n_cores,), "float32")
@@ -39,8 +43,9 @@ def install() -> str:
     def flush(*_arguments: Any) -> None:
         kernel(lines, result)
 
-    tvm_ffi.register_global_func(FLUSH, flush, override=True)
-    return FLUSH
+    name = f"tuner.flush_{n_bytes}"
+    tvm_ffi.register_global_func(name, flush, override=True)
+    return name
 
 
 def _read_lines(n_cores: int, n_lines: int) -> Any:

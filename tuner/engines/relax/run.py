@@ -43,7 +43,7 @@ class Kernel:
             repeat=repeat,
             min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
             cooldown_interval_ms=settings.cooldown_ms,
-            f_preproc=flush.install() if settings.cache_flush else "",
+            f_preproc=flush.install(settings.flush_bytes) if settings.cache_flush else "",
         )
         return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
 

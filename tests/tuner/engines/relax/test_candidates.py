@@ -250,8 +250,9 @@ def test_flush_reads_every_cache_line() -> None:
     """The flush is callable by the name that the evaluator looks up, and computes a maximum."""
     import tvm_ffi
 
-    assert flush.install() == flush.FLUSH
-    tvm_ffi.get_global_func(flush.FLUSH)()
+    for n_bytes in (0, 64 * 2**20):
+        tvm_ffi.get_global_func(flush.install(n_bytes))()
+    assert flush.install(0) == flush.install(0) != flush.install(64 * 2**20)
     kernel = flush._read_lines(2, 8)
     import tvm
 
