@@ -87,7 +87,7 @@ class Trajectory:
 
     def reach(self, goal_secs: float) -> tuple[float, float]:
         """Return the trials and the device seconds until the total is as low; inf if never."""
-        arrived = np.flatnonzero(self.total_secs <= goal_secs)
+        arrived = np.flatnonzero((self.total_secs <= goal_secs) & np.isfinite(self.total_secs))
         if not arrived.size:
             return float("inf"), float("inf")
         first = int(arrived[0])

@@ -85,10 +85,10 @@ def read(path: Path) -> Recording:
                 f"{path} is a recording of version {header['version']}; upgrade subgraph-tuner"
             )
         return Recording(header["network"], tuple(_task(line) for line in lines))
+    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"{path} is no recording, or a damaged one: {error}") from error
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
-    except (EOFError, zlib.error, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{path} is no recording, or a damaged one: {error}") from error
 
 
 def _task(line: dict[str, object]) -> RecordedTask:

@@ -49,8 +49,8 @@ def test_priority_is_set(tuned: Shell) -> None:
         (("budget", "2"), "give --trials, --seconds, or both"),
         (("budget", "2", "--seconds", "-1"), "--seconds must be above 0"),
         (("budget", "2", "--trials", "0"), "--trials"),
-        (("priority", "2", "99"), "99"),
-        (("pause", "two"), "two"),
+        (("priority", "2", "99"), "PRIORITY"),
+        (("pause", "two"), "JOB"),
     ],
 )
 def test_bad_requests_change_nothing(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
