@@ -14,7 +14,7 @@ from rich.text import Text
 from scheduler import estimate
 from scheduler.outlook import Outlook
 from tuner.overview import Overview, TaskRow
-from tuner.session import Status
+from tuner.tune_options import Status
 
 _LINE_EVERY_SECS = 5.0
 # Lines a terminal needs beside the rows of the table.

@@ -8,8 +8,7 @@ would have proposed, and goes on with the pick it would have made.
 import hashlib
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 from sqlalchemy import func, select
@@ -18,85 +17,21 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import jobs, measures, picks, tasks
 from records.models import Job, JobState, MeasureRecord, Pick
 from scheduler import allocators
-from scheduler import budget as budgets
-from scheduler.allocator import GreedySettings
 from scheduler.budget import Budget
 from scheduler.outlook import Outlook, look_ahead
 from tuner import finals
-from tuner.engines.base import Candidate, EvaluatorSettings, Measured, RunResult
+from tuner.engines.base import Candidate, Measured, RunResult
 from tuner.errors import RequestError, WorkError
-from tuner.goals import Goal, objective_of
+from tuner.goals import objective_of
 from tuner.learning import Learner
 from tuner.measuring import Measurer, Subject
 from tuner.overview import Overview, read_overview
 from tuner.preparation import Prepared
-from tuner.searching import Round, SearchSettings, search
+from tuner.searching import Round, search
+from tuner.tune_options import Status, TuneOptions, Watcher, round_size
 from tuner.workers import Workers
 
 _MOST_FAILED_SEARCHES = 3
-# Trials of a round when only time limits the job.
-_TIMED_ROUND = 8
-
-
-@dataclass(frozen=True)
-class TuneOptions:
-    """What a tuning run may spend and how it works.
-
-    Attributes:
-        budget: Trials, seconds, or both; what was spent before counts.
-        trials_per_round: Trials one pick buys; None chooses by budget and tasks.
-        allocator: Name of the allocator.
-        goal: What to minimise.
-        priority: A job gets twice the device time of one whose priority is 1 lower.
-        seed: Seeds the search and the scheduler.
-        scheduler: How the allocator goes about its picks.
-        evaluator: How candidates are timed.
-        search: How hard a round searches.
-        cost_model: Kind of cost model.
-        build_timeout_secs: A build that takes longer is killed.
-        least_gain_secs: Stop once a minute more is forecast to save less of the objective.
-    """
-
-    budget: Budget
-    trials_per_round: int | None = None
-    allocator: str = allocators.DEFAULT
-    goal: Goal = field(default_factory=Goal)
-    priority: int = 0
-    seed: int = 0
-    scheduler: GreedySettings = field(default_factory=GreedySettings)
-    evaluator: EvaluatorSettings = field(default_factory=EvaluatorSettings)
-    search: SearchSettings = field(default_factory=SearchSettings)
-    cost_model: str = "xgb-ranking"
-    build_timeout_secs: float = 60.0
-    least_gain_secs: float | None = None
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a watcher of a session is told.
-
-    Attributes:
-        phase: What goes on, for people.
-        overview: The table as of the last committed record.
-        budget: Of this run.
-        spent_trials: Trials that count against the budget.
-        spent_secs: Seconds this job has spent, all its runs together.
-        current: Task id of the running round, if any.
-        quiet: Whether a candidate is being timed right now: do nothing that takes a core.
-        outlook: What the next trials are forecast to save, once that can be said.
-    """
-
-    phase: str
-    overview: Overview
-    budget: Budget
-    spent_trials: int
-    spent_secs: float
-    current: int | None = None
-    quiet: bool = False
-    outlook: Outlook | None = None
-
-
-Watcher = Callable[[Status], None]
 
 
 class TuningSession:
@@ -133,7 +68,7 @@ class TuningSession:
         self._budget = options.budget
         self._asked: tuple[int | None, float | None] = (None, None)
         self._outlook: Outlook | None = None
-        self._n_trials = options.trials_per_round or _round_size(options.budget, prepared)
+        self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
         self.job_id = self._open_job()
@@ -450,30 +385,9 @@ class TuningSession:
             jobs.set_state(session, self.job_id, state, message)
 
 
-def _round_size(budget: Budget, prepared: Prepared) -> int:
-    if budget.trials is None:
-        return _TIMED_ROUND
-    n_tasks = len(prepared.tasks)
-    # A budget of few trials a task reaches every task with smaller rounds.
-    most = max(budget.trials // n_tasks, 1)
-    return min(budgets.default_trials_per_round(budget.trials, n_tasks), most)
-
-
 def _last_line(text: str | None) -> str:
     return ((text or "").strip().splitlines() or ["no reason given"])[-1]
 
 
 def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def make_budget(trials: int | None, secs: float | None) -> Budget:
-    """Build a budget from what a user asked for.
-
-    Raises:
-        RequestError: If a limit is zero or negative.
-    """
-    try:
-        return Budget(trials, secs)
-    except ValueError as error:
-        raise RequestError(f"bad budget: {error}") from error

@@ -21,7 +21,8 @@ from tuner.measuring import scratch_of
 from tuner.overview import Overview
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.progress import make_progress, stderr_console
-from tuner.session import TuneOptions, TuningSession, make_budget
+from tuner.session import TuningSession
+from tuner.tune_options import TuneOptions, make_budget
 from tuner.workers import Workers, fresh_worker
 
 _TRIALS_PER_TASK = 64

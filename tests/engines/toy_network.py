@@ -17,7 +17,8 @@ from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.networks.loaded import LoadedModel
 from tuner.overview import Overview
 from tuner.preparation import Prepared
-from tuner.session import Status, TuneOptions, TuningSession
+from tuner.session import TuningSession
+from tuner.tune_options import Status, TuneOptions
 from tuner.workers import Workers
 
 

@@ -25,7 +25,8 @@ from tuner.errors import WorkError
 from tuner.measuring import Measurer, Subject
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.searching import Round, SearchSettings, search
-from tuner.session import Status, TuneOptions, TuningSession
+from tuner.session import TuningSession
+from tuner.tune_options import Status, TuneOptions
 from tuner.workers import Workers
 
 # By name: the module itself imports TVM, which only workers do.

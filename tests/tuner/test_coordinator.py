@@ -14,7 +14,8 @@ from tests.engines.toy_network import Workshop
 from tuner.config import Settings
 from tuner.coordinator import Coordinator
 from tuner.errors import WorkError
-from tuner.session import Status, TuningSession
+from tuner.session import TuningSession
+from tuner.tune_options import Status
 from tuner.workers import Workers
 
 

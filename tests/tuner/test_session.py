@@ -28,7 +28,7 @@ from tests.engines.toy_network import (
 )
 from tuner.config import Settings
 from tuner.errors import RequestError, WorkError
-from tuner.session import Status, make_budget
+from tuner.tune_options import Status, make_budget
 from tuner.workers import Workers
 
 if TYPE_CHECKING:
