@@ -9,6 +9,7 @@ from records import jobs
 from scheduler import fairness
 from scheduler.fairness import JobShare
 from tuner.errors import WorkError
+from tuner.overview import Overview
 from tuner.session import TuningSession
 
 # Asked before every round for jobs that came in meanwhile.
@@ -82,3 +83,16 @@ class Coordinator:
         with self._sessions() as database:
             rows = [jobs.get_job(database, job_id) for job_id in self._running]
             return [JobShare(row.id, row.priority, row.virtual_secs) for row in rows]
+
+
+def run_alone(sessions: sessionmaker[Session], session: TuningSession) -> Overview:
+    """Run one job to its end, and return its table.
+
+    Raises:
+        WorkError: If it failed.
+    """
+    coordinator = Coordinator(sessions)
+    coordinator.run([session])
+    for error in coordinator.failures.values():
+        raise error
+    return session.overview()

@@ -35,7 +35,11 @@ _MOST_FAILED_SEARCHES = 3
 
 
 class TuningSession:
-    """Tunes the tasks of one prepared network with the workers of this machine."""
+    """Tunes the tasks of one prepared network with the workers of this machine.
+
+    A coordinator calls start, then step until it returns False, then finish, and rest at the
+    end whatever happened. Every finished trial is in the database at any time.
+    """
 
     def __init__(
         self,
@@ -73,27 +77,6 @@ class TuningSession:
         self.first_record_at: float | None = None
         self.job_id = self._open_job()
         self._clock = time.monotonic()
-
-    def run(self) -> Overview:
-        """Spend the budget, then confirm the winners; returns the final table.
-
-        Whatever interrupts it, every finished trial is in the database. If another process
-        pauses or cancels the job, it ends with the round that runs.
-
-        Raises:
-            WorkError: If no candidate of any task can be measured, or searches keep failing.
-        """
-        self.start()
-        try:
-            while self.step():
-                pass
-            self.finish()
-        except WorkError as error:
-            self.rest("failed", str(error))
-            raise
-        finally:
-            self.rest("paused")
-        return self.overview()
 
     def start(self) -> None:
         """Mark the job as running; steps may follow."""

@@ -3,16 +3,16 @@
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from records import measures
 from scheduler import allocators
 from scheduler.objectives import OBJECTIVES, known_objectives
 from tuner import cost_models
 from tuner.combining import combine
 from tuner.context import Context
+from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
@@ -65,54 +65,84 @@ class TuneResult:
 
 
 def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
-    """Tune a network.
+    """Tune a network, or several in one job.
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
         WorkError: If nothing could be measured.
     """
+    (result,) = _run(context, request, [(request.model, *request.more_models)])
+    return result
+
+
+def run_separately(context: Context, request: TuneRequest) -> list[TuneResult]:
+    """Tune networks in a job each; the jobs share the device by their priorities.
+
+    Raises:
+        RequestError: If the request is wrong; nothing was measured.
+        WorkError: If a job failed; the others were run to their end.
+    """
+    return _run(context, request, [(model,) for model in (request.model, *request.more_models)])
+
+
+def _run(
+    context: Context, request: TuneRequest, groups: Sequence[tuple[ModelRequest, ...]]
+) -> list[TuneResult]:
+    """Tune each group of networks in a job."""
     started = time.monotonic()
     options = _options(request)
     console = stderr_console()
-    with device_lock(context.settings.data_dir), Workers(context.settings) as workers:
-        shutil.rmtree(scratch_of(context.settings.data_dir), ignore_errors=True)
+    settings = context.settings
+    with device_lock(settings.data_dir), Workers(settings) as workers:
+        shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
         workers.warm_up()
-        prepared = _prepare(context, request)
-        for note in prepared.notes:
+        prepared = [_prepare(context, models) for models in groups]
+        for note in dict.fromkeys(note for each in prepared for note in each.notes):
             console.print(f"note: {note}", style="dim", highlight=False)
-        options = _with_budget(options, request, prepared)
         with make_progress(console) as progress:
-            n_before = _count_trials(context, prepared)
-            session = TuningSession(
-                context.sessions, workers, prepared, options, context.settings.data_dir, progress
-            )
-            overview = session.run()
+            sessions = [
+                TuningSession(
+                    context.sessions,
+                    workers,
+                    each,
+                    _with_budget(options, request, each),
+                    settings.data_dir,
+                    progress,
+                )
+                for each in prepared
+            ]
+            before = [sum(session.overview().own) for session in sessions]
+            coordinator = Coordinator(context.sessions)
+            coordinator.run(sessions)
+    for error in coordinator.failures.values():
+        raise error
+    return [_result(*row, started=started) for row in zip(sessions, prepared, before, strict=True)]
+
+
+def _result(
+    session: TuningSession, prepared: Prepared, n_before: int, *, started: float
+) -> TuneResult:
+    overview = session.overview()
     return TuneResult(
         job_id=session.job_id,
         network=prepared.model.name,
         target=prepared.target.spec,
         overview=overview,
-        n_measured=overview.n_trials - n_before,
+        n_measured=sum(overview.own) - n_before,
         secs=time.monotonic() - started,
         first_trial_secs=session.first_record_at and session.first_record_at - started,
     )
 
 
-def _prepare(context: Context, request: TuneRequest) -> Prepared:
+def _prepare(context: Context, models: Sequence[ModelRequest]) -> Prepared:
     members = []
-    for model in (request.model, *request.more_models):
+    for model in models:
         # One process a network, so that no worker holds the weights of two.
         with fresh_worker(context.settings) as worker:
             members.append(
                 prepare(model, context.settings, context.sessions, worker, must_run=True)
             )
     return combine(context.sessions, members)
-
-
-def _count_trials(context: Context, prepared: Prepared) -> int:
-    with context.readers() as session:
-        counts = measures.count_by_task(session, [task.task_id for task in prepared.tasks])
-    return sum(count.n_trials for count in counts.values())
 
 
 def _options(request: TuneRequest) -> TuneOptions:

@@ -13,6 +13,7 @@ from records import database, networks, targets, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.engines import toy
+from tuner.coordinator import run_alone
 from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.networks.loaded import LoadedModel
 from tuner.overview import Overview
@@ -75,7 +76,7 @@ class Workshop:
 
     def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> Overview:
         """Run a session to its end."""
-        return self.session(prepared, trials, **options).run()
+        return run_alone(self.sessions, self.session(prepared, trials, **options))
 
     def trials(self) -> list[Trial]:
         """Every record, in the order of its storing."""

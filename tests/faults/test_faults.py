@@ -20,6 +20,7 @@ from scheduler.budget import Budget
 from tests.cli import Cli, finish
 from tuner import cost_models
 from tuner.config import Settings
+from tuner.coordinator import run_alone
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.measuring import Measurer, Subject
@@ -368,7 +369,8 @@ def _tune(
     )
     prepared = rig.prepare(sessions)
     prepared = replace(prepared, tasks=prepared.tasks[:n_tasks])
-    TuningSession(sessions, rig.workers, prepared, options, folder, _ignore).run()
+    session = TuningSession(sessions, rig.workers, prepared, options, folder, _ignore)
+    run_alone(sessions, session)
 
 
 def _ignore(_status: Status) -> None:

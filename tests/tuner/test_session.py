@@ -27,6 +27,7 @@ from tests.engines.toy_network import (
     trials_of,
 )
 from tuner.config import Settings
+from tuner.coordinator import run_alone
 from tuner.errors import RequestError, WorkError
 from tuner.tune_options import Status, make_budget
 from tuner.workers import Workers
@@ -154,7 +155,7 @@ def test_records_are_committed_one_by_one(workshop: Workshop) -> None:
         seen.append(len(trials_of(open_sessions(url))))
 
     session._record = spy  # type: ignore[method-assign,assignment]
-    session.run()
+    run_alone(workshop.sessions, session)
 
     assert seen == list(range(1, 17))
 
@@ -279,7 +280,7 @@ def test_nothing_measurable_is_a_failure_that_says_why(workshop: Workshop) -> No
     session._propose = lambda *_: [_candidate(traces[0])]  # type: ignore[method-assign]
 
     with pytest.raises(WorkError, match=r"run_error.*the toy broke"):
-        session.run()
+        run_alone(workshop.sessions, session)
     assert len(workshop.trials()) == 1
 
 
@@ -334,7 +335,7 @@ def test_interrupted_anywhere_goes_on_as_if_it_had_not_been(
         session = disturbed.session(disturbed.prepare(), 64, **options)
         _break_after(session, rng.randrange(1, 24))
         with pytest.raises(_Broken):
-            session.run()
+            run_alone(disturbed.sessions, session)
         assert disturbed.job().state == "paused"
         if len(disturbed.trials()) >= 60:
             disturbed.tune(disturbed.prepare(), 64, **options)

@@ -19,7 +19,7 @@ def replay(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="JOB|FILE...",
+            metavar="JOB|FILE",
             help="Number of a job, or a recording that --save wrote.",
             show_default=False,
         ),

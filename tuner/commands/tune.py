@@ -1,7 +1,7 @@
 """``tuner tune``: spend a budget of trials on a network."""
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ def tune(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
+            metavar="MODEL",
             help="A .onnx or .pt2 file, or zoo:NAME; several are tuned in one job.",
             show_default=False,
         ),
@@ -79,6 +79,10 @@ def tune(
     allocator: Annotated[
         str, typer.Option(help="Who spends the budget: gradient, forecast, tvm or round-robin.")
     ] = "gradient",
+    separate: Annotated[
+        bool,
+        typer.Option("--separate", help="Tune each MODEL in a job of its own, side by side."),
+    ] = False,
     priority: Annotated[
         int,
         typer.Option(help="A job gets twice the device time of one whose priority is 1 lower."),
@@ -136,7 +140,7 @@ def tune(
     from tuner.goals import Goal
     from tuner.interrupts import interruptible
     from tuner.preparation import ModelRequest
-    from tuner.tuning import TuneRequest, run_tuning
+    from tuner.tuning import TuneRequest, run_separately, run_tuning
 
     shapes = options.parse_inputs(inputs)
     first, *more = [ModelRequest(model, target, shapes, random_weights) for model in models]
@@ -169,30 +173,39 @@ def tune(
         seed=seed,
     )
     with interruptible(only_waiting=True), open_context(database, data_dir) as context:
-        result = run_tuning(context, request)
-    _report(result, json_output=json_output)
+        results = run_separately(context, request) if separate else [run_tuning(context, request)]
+    _report(results, separate=separate, json_output=json_output)
 
 
-def _report(result: "TuneResult", *, json_output: bool) -> None:
-    from tuner.progress import milliseconds, stdout_console, task_table
+def _report(results: "list[TuneResult]", *, separate: bool, json_output: bool) -> None:
+    if json_output:
+        rows = [_as_json(result) for result in results]
+        options.print_json({"jobs": rows} if separate else rows[0])
+        return
+    for result in results:
+        _show(result)
+
+
+def _as_json(result: "TuneResult") -> dict[str, Any]:
     from tuner.reports import rows_as_json
 
+    return {
+        "job": result.job_id,
+        "network": result.network,
+        "target": result.target,
+        "total_latency_secs": result.overview.total_secs,
+        "trials": result.overview.n_trials,
+        "measured_now": result.n_measured,
+        "secs": result.secs,
+        "first_trial_secs": result.first_trial_secs,
+        "tasks": rows_as_json(result.overview),
+    }
+
+
+def _show(result: "TuneResult") -> None:
+    from tuner.progress import milliseconds, stdout_console, task_table
+
     overview = result.overview
-    if json_output:
-        options.print_json(
-            {
-                "job": result.job_id,
-                "network": result.network,
-                "target": result.target,
-                "total_latency_secs": overview.total_secs,
-                "trials": overview.n_trials,
-                "measured_now": result.n_measured,
-                "secs": result.secs,
-                "first_trial_secs": result.first_trial_secs,
-                "tasks": rows_as_json(overview),
-            }
-        )
-        return
     console = stdout_console()
     console.print(task_table(overview))
     untuned = sum(1 for row in overview.rows if not math.isfinite(row.latency))
