@@ -27,6 +27,8 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw latency over trials, as PNG")
     arguments = parser.parse_args()
     curves = [recordings.read(path) for path in sorted(_CURVES.glob("*.jsonl.gz"))]
+    if not curves:
+        parser.error(f"no recordings under {_CURVES}")
     started = time.monotonic()
     runs = [compare(curves, ALLOCATORS, seed=seed) for seed in range(arguments.seeds)]
     secs = time.monotonic() - started
@@ -40,7 +42,7 @@ def main() -> None:
                 "within": arguments.within,
                 "networks": len(curves),
                 "fewer_trials_than_round_robin": {
-                    name: round(sum(mean[name] for mean in means) / len(means), 3)
+                    name: round(sum(mean.get(name, 0.0) for mean in means) / len(means), 3)
                     for name in ALLOCATORS
                 },
                 "trials": {

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, case, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
@@ -15,14 +15,24 @@ from records.statements import insert
 def offer(
     session: Session, task_id: int, record_id: int, latency: float, *, confirmed: bool = False
 ) -> None:
-    """Make a verified record the best of its task if it is strictly faster; ties stay."""
+    """Make a verified record the best of its task if it is strictly faster; ties stay.
+
+    A best record that was confirmed is compared by the latency it was first measured with:
+    a final times more strictly, and what it says would lose to any new record.
+    """
     row = _row(session, task_id, record_id, latency, confirmed)
+    first = (
+        select(MeasureRecord.latency)
+        .where(MeasureRecord.id == BestRecord.record_id)
+        .scalar_subquery()
+    )
+    compared = case((BestRecord.confirmed, first), else_=BestRecord.latency)
     # One statement, so that of two writers at once the faster stays.
     session.execute(
         row.on_conflict_do_update(
             index_elements=[BestRecord.task_id],
             set_=_replaced(row),
-            where=row.excluded.latency < BestRecord.latency,
+            where=row.excluded.latency < (BestRecord.latency if confirmed else compared),
         )
     )
 

@@ -1,10 +1,10 @@
 """Jobs: what was asked for, how far it may go, and how far it came."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Double, and_, cast, func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
@@ -45,23 +45,43 @@ def open_job(session: Session, new: NewJob) -> Job:
         "priority": new.priority,
         "settings": new.settings,
     }
-    job_id = find_or_insert(session, Job, key, values).id
-    job = raise_budget(session, job_id, trials=new.budget_trials, secs=new.budget_secs)
+    job = _locked(session, find_or_insert(session, Job, key, values).id)
+    if new.budget_trials is not None:
+        job.budget_trials = max(job.budget_trials or 0, new.budget_trials)
+    if new.budget_secs is not None:
+        job.budget_secs = max(job.budget_secs or 0.0, new.budget_secs)
     job.settings = {**job.settings, **new.settings}
     session.flush()
     return job
 
 
-def set_state(session: Session, job_id: int, state: JobState, message: str | None = None) -> Job:
-    """Set the state of a job, and replace its message.
+def set_state(
+    session: Session,
+    job_id: int,
+    state: JobState,
+    message: str | None = None,
+    *,
+    only_from: Container[JobState] | None = None,
+) -> bool:
+    """Set the state of a job, and replace its message; returns whether it was set.
+
+    Args:
+        session: The transaction.
+        job_id: The job.
+        state: Its new state.
+        message: For people.
+        only_from: Do nothing if the job is in another state than these, because somebody
+            was quicker; None: whatever state it is in.
 
     Raises:
         NoSuchRow: If there is no such job.
     """
     job = _locked(session, job_id)
+    if only_from is not None and job.state not in only_from:
+        return False
     job.state, job.message = state, message
     session.flush()
-    return job
+    return True
 
 
 def add_spent_secs(session: Session, job_id: int, secs: float) -> Job:
@@ -115,16 +135,16 @@ def set_priority(session: Session, job_id: int, priority: int) -> Job:
 def raise_budget(
     session: Session, job_id: int, *, trials: int | None = None, secs: float | None = None
 ) -> Job:
-    """Give a job a larger budget; a limit that is not given, or smaller, changes nothing.
+    """Raise the limits that a job has; one that it does not have, or a smaller one, stays.
 
     Raises:
         NoSuchRow: If there is no such job.
     """
     job = _locked(session, job_id)
-    if trials is not None:
-        job.budget_trials = max(job.budget_trials or 0, trials)
-    if secs is not None:
-        job.budget_secs = max(job.budget_secs or 0.0, secs)
+    if trials is not None and job.budget_trials is not None:
+        job.budget_trials = max(job.budget_trials, trials)
+    if secs is not None and job.budget_secs is not None:
+        job.budget_secs = max(job.budget_secs, secs)
     session.flush()
     return job
 
@@ -141,33 +161,46 @@ def record_reached_trials(session: Session, job_id: int, n_trials: int) -> Job:
     return job
 
 
-def tuned_depths(session: Session, task_ids: Sequence[int]) -> dict[int, float]:
-    """Return how deep jobs that are done have tuned each task: trials a task of their network.
+def reached_by_others(session: Session, job: Job, task_ids: Sequence[int]) -> int:
+    """Return the most trials with which a job on exactly these tasks, for the same goal, ended.
 
-    The largest over the jobs whose network contains the task; a task of none is left out.
+    A job on more tasks tells nothing: it spent where that helped its own network.
+
+    Args:
+        session: The transaction.
+        job: Whose objective and goal count.
+        task_ids: All tasks of its network.
     """
-    sizes = (
-        select(NetworkTask.network_id, Task.target_id, func.count().label("n_tasks"))
-        .join(Task, Task.id == NetworkTask.task_id)
-        .group_by(NetworkTask.network_id, Task.target_id)
-        .subquery()
-    )
-    depth = func.max(cast(Job.reached_trials, Double) / sizes.c.n_tasks)
-    found = (
-        select(NetworkTask.task_id, depth)
-        .join(Task, Task.id == NetworkTask.task_id)
-        .join(
-            Job,
-            and_(Job.network_id == NetworkTask.network_id, Job.target_id == Task.target_id),
+    ended = session.scalars(
+        select(Job).where(
+            Job.id != job.id,
+            Job.target_id == job.target_id,
+            Job.objective == job.objective,
+            Job.reached_trials.is_not(None),
+            Job.network_id.in_(
+                select(NetworkTask.network_id).where(NetworkTask.task_id.in_(task_ids))
+            ),
         )
-        .join(
-            sizes,
-            and_(sizes.c.network_id == Job.network_id, sizes.c.target_id == Job.target_id),
-        )
-        .where(NetworkTask.task_id.in_(task_ids), Job.reached_trials.is_not(None))
-        .group_by(NetworkTask.task_id)
     )
-    return {task_id: float(trials) for task_id, trials in session.execute(found)}
+    wanted, goal = sorted(task_ids), job.settings.get("goal")
+    return max(
+        (
+            other.reached_trials or 0
+            for other in ended
+            if other.settings.get("goal") == goal and _task_ids(session, other) == wanted
+        ),
+        default=0,
+    )
+
+
+def _task_ids(session: Session, job: Job) -> list[int]:
+    wanted = (
+        select(NetworkTask.task_id)
+        .join(Task, Task.id == NetworkTask.task_id)
+        .where(NetworkTask.network_id == job.network_id, Task.target_id == job.target_id)
+        .order_by(NetworkTask.task_id)
+    )
+    return list(session.scalars(wanted))
 
 
 def latest_job(session: Session) -> Job | None:

@@ -60,7 +60,8 @@ class TvmEstimator:
     """The rule of TVM's MetaSchedule, to compare with.
 
     weight * (0.2 * backward + 0.8 * best / n), window 3: no similarity, no objective but the
-    sum. Source: apache/tvm, src/s_tir/meta_schedule/task_scheduler/gradient_based.cc.
+    sum, and no recent slope before the window is full. Source: apache/tvm,
+    src/s_tir/meta_schedule/task_scheduler/gradient_based.cc.
     """
 
     reason: Reason = "tvm"
@@ -72,10 +73,13 @@ class TvmEstimator:
         n_trials: int,  # noqa: ARG002
     ) -> "GradientTerms":
         """Compute the rule on the weights; the objective is not asked."""
-        terms = estimate_gradient(table, objective_weight, GradientSettings())
-        slope = 0.2 * terms.backward + 0.8 * terms.optimistic
+        settings = GradientSettings()
+        terms = estimate_gradient(table, objective_weight, settings)
+        backward = np.where(table.n_rounds > settings.backward_window, terms.backward, 0.0)
+        slope = 0.2 * backward + 0.8 * terms.optimistic
         gain = np.maximum(-table.weights * slope, 0.0)
-        return replace(terms, similarity=np.zeros(table.n_tasks), gain=gain)
+        unused = np.zeros(table.n_tasks)
+        return replace(terms, backward=backward, similarity=unused, gain=gain)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """Define what a job minimises, as functions of the tasks' latencies, by name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,13 +117,23 @@ def make_objective(name: str, networks: Networks, **options: Any) -> Objective:
     if name not in OBJECTIVES:
         known = ", ".join(sorted(OBJECTIVES))
         raise UnknownObjectiveError(f"no objective is named {name!r}; known: {known}")
-    try:
-        return OBJECTIVES[name](networks, **options)
-    except TypeError as error:
-        given = ", ".join(sorted(options)) or "none"
+    check_options(name, options)
+    return OBJECTIVES[name](networks, **options)
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Check that a registered objective takes options of these names.
+
+    Raises:
+        SchedulerError: If it does not; the message says what it takes.
+    """
+    taken = list(signature(OBJECTIVES[name]).parameters)[1:]
+    unknown = sorted(set(options) - set(taken))
+    if unknown:
         raise SchedulerError(
-            f"objective {name!r} does not take the options {given}: {error}"
-        ) from error
+            f"objective {name!r} does not take {unknown[0]}; "
+            f"it takes {', '.join(taken) or 'nothing'}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +286,7 @@ def weighted_sum(networks: Networks, importance: Mapping[str, float] | None = No
 
 
 @register("requirements")
-def requirements(networks: Networks, required_secs: Mapping[str, float]) -> Objective:
+def requirements(networks: Networks, required_secs: Mapping[str, float] | None = None) -> Objective:
     """Build f2; a network without a requirement is only ever too slow."""
     if not required_secs:
         raise SchedulerError("the objective requirements needs required_secs of a network")

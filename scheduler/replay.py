@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,6 +45,16 @@ class RecordedTask:
                 f"task {self.name} has {len(self.n_trials)} rounds, {len(self.best_secs)} "
                 f"latencies and {len(self.secs)} times"
             )
+        if self.weight < 0 or not 0.0 <= self.flop < float("inf"):
+            raise SchedulerError(
+                f"task {self.name} has weight {self.weight} and {self.flop} operations"
+            )
+        if not all(secs >= 0.0 for secs in (*self.best_secs, *self.secs)):
+            raise SchedulerError(f"task {self.name} has times that are negative or no numbers")
+        if any(after > before for before, after in pairwise(self.best_secs)):
+            raise SchedulerError(f"the best latency of task {self.name} rises")
+        if any(n < 0 for n in self.n_trials):
+            raise SchedulerError(f"task {self.name} has a round of {min(self.n_trials)} trials")
 
 
 @dataclass(frozen=True)

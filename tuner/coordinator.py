@@ -49,11 +49,11 @@ class Coordinator:
 
     def _admit(self, new: Sequence[TuningSession]) -> None:
         """Start sessions; a job joins where the one furthest behind is."""
+        others = self._shares()
         for session in new:
-            others = self._shares()
             with self._sessions.begin() as database:
-                job = jobs.get_job(database, session.job_id)
-                jobs.set_virtual_secs(database, job.id, fairness.join(job.virtual_secs, others))
+                # Virtual times count from when the first of these jobs began, not for ever.
+                jobs.set_virtual_secs(database, session.job_id, fairness.join(0.0, others))
             session.start()
             self._running[session.job_id] = session
 
@@ -65,8 +65,7 @@ class Coordinator:
         session = self._running[job_id]
         started = time.monotonic()
         try:
-            if not session.step():
-                session.finish()
+            if not session.step() and session.finish():
                 self._end(job_id)
         except WorkError as error:
             session.rest("failed", str(error))

@@ -56,7 +56,7 @@ def _parts(terms: Mapping[str, Any]) -> list[str]:
     return [
         f"recent slope {_ms(terms, 'backward')} a round",
         f"hope {_ms(terms, 'optimistic')}",
-        f"what similar tasks reach {_ms(terms, 'similarity')}",
+        f"step to what similar tasks reach {_ms(terms, 'similarity')}",
         *weight,
     ]
 

@@ -41,7 +41,7 @@ class Goal:
             "baseline_secs": dict(self.baseline_secs),
             "patience": self.patience,
         }
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in given.items() if value not in ({}, None)}
 
 
 def objective_of(goal: Goal, prepared: Prepared) -> Objective:

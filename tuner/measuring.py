@@ -106,7 +106,7 @@ class Measurer:
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
         evaluator = self._evaluator
-        if flush_bytes:
+        if flush_bytes and evaluator.cache_flush:
             # Such a flush takes milliseconds: the samples of the turns have to do.
             evaluator = replace(evaluator, flush_bytes=flush_bytes, min_repeat_ms=0)
         requests = [RunRequest(path, self._target, "", evaluator) for path in ready]

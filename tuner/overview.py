@@ -58,14 +58,14 @@ class Overview:
         table: The same for the scheduler.
         own: Trials this job paid for, per task.
         others: Trials on the same tasks that it did not pay for.
-        depths: Trials a task within which jobs that are done tuned each task; 0 if none did.
+        reached: Most trials with which another job on the same tasks, for the same goal, ended.
     """
 
     rows: tuple[TaskRow, ...]
     table: TaskTable
     own: tuple[int, ...]
     others: tuple[int, ...]
-    depths: tuple[float, ...]
+    reached: int = 0
 
     @property
     def total_secs(self) -> float:
@@ -80,15 +80,16 @@ class Overview:
     def spent_trials(self, budget: int | None) -> int:
         """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`.
 
-        A task is settled if a job that is done tuned it within as many trials a task, or
-        exhausted it. One that this job alone exhausted is not: what it left goes to the others.
+        Where another job spent as much on just these tasks, this one has nothing left to spend.
+        A task that others exhausted is settled. One that this job alone exhausted is not: what
+        it left goes to the others.
         """
         if budget is None:
             return sum(self.own)
         own, others = np.array(self.own), np.array(self.others)
-        tuned = np.array(self.depths) * len(self.rows) >= budget
-        settled = tuned | (~self.table.alive & (others > 0))
-        return budgets.credited_trials(own, others, budget, settled=settled)
+        settled = ~self.table.alive & (others > 0)
+        credited = budgets.credited_trials(own, others, budget, settled=settled)
+        return max(credited, budget) if self.reached >= budget else credited
 
 
 def look_ahead_on(overview: Overview, n_trials: int | None = None) -> Outlook | None:
@@ -145,10 +146,8 @@ def read_overview(session: Session, tasks: Sequence[WeightedTask], job: Job | No
     )
     mine = tuple(own.get(task_id, 0) for task_id in task_ids)
     others = tuple(row.n_trials - n for row, n in zip(rows, mine, strict=True))
-    depths = jobs.tuned_depths(session, task_ids)
-    return Overview(
-        rows, table, mine, others, tuple(depths.get(task_id, 0.0) for task_id in task_ids)
-    )
+    reached = jobs.reached_by_others(session, job, task_ids) if job else 0
+    return Overview(rows, table, mine, others, reached)
 
 
 def _table(
@@ -188,8 +187,8 @@ def similarity_group(name: str) -> str:
 
 def _similarity_groups(names: Sequence[str]) -> NDArray[np.int64]:
     groups = [similarity_group(name) for name in names]
-    known = sorted(set(groups))
-    return np.array([known.index(group) for group in groups], dtype=np.int64)
+    numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
+    return np.array([numbers[group] for group in groups], dtype=np.int64)
 
 
 def _secs_per_trial(history: Sequence[RoundResult]) -> float:

@@ -16,6 +16,17 @@ from tuner.errors import RequestError
 from tuner.overview import similarity_group
 
 _VERSION = 1
+# What reading a file that is something else, or half of one, can raise.
+_DAMAGE = (
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+)
 
 
 def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Recording:
@@ -85,7 +96,7 @@ def read(path: Path) -> Recording:
                 f"{path} is a recording of version {header['version']}; upgrade subgraph-tuner"
             )
         return Recording(header["network"], tuple(_task(line) for line in lines))
-    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, TypeError) as error:
+    except _DAMAGE as error:
         raise RequestError(f"{path} is no recording, or a damaged one: {error}") from error
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error

@@ -8,6 +8,8 @@ would have proposed, and goes on with the pick it would have made.
 import hashlib
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -76,19 +78,18 @@ class TuningSession:
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
         self.job_id = self._open_job()
-        self._clock = time.monotonic()
+        self._clock: float | None = None
 
     def start(self) -> None:
         """Mark the job as running; steps may follow."""
-        self._clock = time.monotonic()
-        self._set_state("running")
+        with self._sessions.begin() as session:
+            jobs.set_state(session, self.job_id, "running")
 
     def rest(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
         self._measurer.close()
-        if self._is_running():
-            self._spend_time()
-            self._set_state(state, message)
+        with self._sessions.begin() as session:
+            jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
     def step(self) -> bool:
         """Run one round; False if there is nothing more to do, or somebody stopped the job.
@@ -96,39 +97,59 @@ class TuningSession:
         Raises:
             WorkError: If searches keep failing.
         """
-        if not self._may_go_on():
-            return False
-        pick = self._next_pick()
-        if pick is None:
-            return False
-        self._run_round(pick)
+        with self._clocked():
+            if not self._may_go_on():
+                return False
+            pick = self._next_pick()
+            if pick is None:
+                return False
+            self._run_round(pick)
         return True
 
-    def finish(self) -> None:
-        """Confirm the winners and mark the job as done, unless somebody stopped it.
+    def finish(self) -> bool:
+        """Confirm the winners and mark the job as done; False if its budget grew meanwhile.
+
+        A job that somebody stopped stays stopped.
 
         Raises:
             WorkError: If no candidate of any task could be measured.
         """
-        if not self._may_go_on():
-            return
-        self._confirm_winners()
-        self._note_depth()
-        self._spend_time()
-        self._set_state("done")
+        with self._clocked():
+            if not self._may_go_on():
+                return True
+            self._confirm_winners()
+            before = self._budget
+            if self._may_go_on() and self._budget != before:
+                return False
+        spent = self.overview().spent_trials(self._budget.trials)
+        with self._sessions.begin() as session:
+            if jobs.set_state(session, self.job_id, "done", only_from=("running",)):
+                jobs.record_reached_trials(session, self.job_id, spent)
+        return True
+
+    @contextmanager
+    def _clocked(self) -> Iterator[None]:
+        """Charge the job for the time inside, and for no time that others had the device."""
+        self._clock = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spend_time()
+            self._clock = None
 
     def _may_go_on(self) -> bool:
-        """Look up what others want of the job: its state, and a budget that was raised."""
+        """Look up what others want of the job: its state, and limits that were raised."""
         with self._sessions() as session:
             job = session.get_one(Job, self.job_id)
             asked = (job.budget_trials, job.budget_secs)
-            if asked != self._asked and any(asked):
-                self._asked, self._budget = asked, Budget(*asked)
+            if asked != self._asked:
+                mine, (old_trials, old_secs) = self._budget, self._asked
+                self._asked = asked
+                self._budget = Budget(
+                    mine.trials if asked[0] == old_trials else asked[0],
+                    mine.secs if asked[1] == old_secs else asked[1],
+                )
             return job.state == "running"
-
-    def _is_running(self) -> bool:
-        with self._sessions() as session:
-            return session.get_one(Job, self.job_id).state == "running"
 
     def _open_job(self) -> int:
         budget = self._options.budget
@@ -307,12 +328,6 @@ class TuningSession:
             self._prepared.n_bytes,
         )
 
-    def _note_depth(self) -> None:
-        """Tell later jobs on the same tasks how far this one went."""
-        spent = self.overview().spent_trials(self._budget.trials)
-        with self._sessions.begin() as session:
-            jobs.record_reached_trials(session, self.job_id, spent)
-
     def _explain_failure(self, overview: Overview) -> None:
         """A task that was tried and never ran is a failure; one the budget did not reach is not."""
         tried = [row for row in overview.rows if row.n_trials and not math.isfinite(row.latency)]
@@ -354,18 +369,17 @@ class TuningSession:
 
     def _spent_secs(self) -> float:
         with self._sessions() as session:
-            job = session.get_one(Job, self.job_id)
-            return job.spent_secs + time.monotonic() - self._clock
+            spent = session.get_one(Job, self.job_id).spent_secs
+        return spent if self._clock is None else spent + time.monotonic() - self._clock
 
     def _spend_time(self) -> None:
+        """Store what passed since the clock was last read."""
+        if self._clock is None:
+            return
         now = time.monotonic()
         with self._sessions.begin() as session:
             jobs.add_spent_secs(session, self.job_id, now - self._clock)
         self._clock = now
-
-    def _set_state(self, state: JobState, message: str | None = None) -> None:
-        with self._sessions.begin() as session:
-            jobs.set_state(session, self.job_id, state, message)
 
 
 def _last_line(text: str | None) -> str:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduler import allocators
-from scheduler.objectives import OBJECTIVES, known_objectives
+from scheduler.errors import SchedulerError
+from scheduler.objectives import OBJECTIVES, check_options, known_objectives
 from tuner import cost_models
 from tuner.combining import combine
 from tuner.context import Context
 from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.engines.base import EvaluatorSettings
-from tuner.errors import RequestError
+from tuner.errors import RequestError, WorkError
 from tuner.goals import Goal
 from tuner.measuring import scratch_of
 from tuner.overview import Overview
@@ -53,7 +54,10 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tuning run came to; ``first_trial_secs`` is None if it measured nothing."""
+    """What a tuning run came to; ``first_trial_secs`` is None if it measured nothing.
+
+    ``error`` says why the job failed, if it did.
+    """
 
     job_id: int
     network: str
@@ -62,6 +66,7 @@ class TuneResult:
     n_measured: int
     secs: float
     first_trial_secs: float | None
+    error: WorkError | None = None
 
 
 def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
@@ -72,6 +77,8 @@ def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
         WorkError: If nothing could be measured.
     """
     (result,) = _run(context, request, [(request.model, *request.more_models)])
+    if result.error is not None:
+        raise result.error
     return result
 
 
@@ -80,7 +87,6 @@ def run_separately(context: Context, request: TuneRequest) -> list[TuneResult]:
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
-        WorkError: If a job failed; the others were run to their end.
     """
     return _run(context, request, [(model,) for model in (request.model, *request.more_models)])
 
@@ -97,6 +103,8 @@ def _run(
         shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
         workers.warm_up()
         prepared = [_prepare(context, models) for models in groups]
+        if len({each.network_id for each in prepared}) < len(prepared):
+            raise RequestError("the same network is given twice")
         for note in dict.fromkeys(note for each in prepared for note in each.notes):
             console.print(f"note: {note}", style="dim", highlight=False)
         with make_progress(console) as progress:
@@ -164,8 +172,15 @@ def _options(request: TuneRequest) -> TuneOptions:
         raise RequestError(
             f"unknown allocator {request.allocator!r}; known are {', '.join(allocators.ALLOCATORS)}"
         )
-    if request.least_gain_secs is not None and not 0 < request.least_gain_secs < math.inf:
-        raise RequestError("--stop-below must be above 0")
+    try:
+        check_options(request.goal.objective, request.goal.options())
+    except SchedulerError as error:
+        raise RequestError(str(error)) from error
+    if request.least_gain_secs is not None:
+        if not 0 < request.least_gain_secs < math.inf:
+            raise RequestError("--stop-below must be above 0")
+        if request.goal.objective == "geometric_mean":
+            raise RequestError("--stop-below is in milliseconds, and geometric_mean in speedups")
     if request.cost_model not in cost_models.KINDS:
         raise RequestError(
             f"unknown cost model {request.cost_model!r}; known are {', '.join(cost_models.KINDS)}"

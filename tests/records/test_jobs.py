@@ -71,24 +71,44 @@ def test_an_unknown_job_raises(session: Session) -> None:
         jobs.set_state(session, 7, "done")
 
 
-def test_depth_is_the_most_trials_a_task_of_the_jobs_that_are_done(session: Session) -> None:
-    """A task of two networks has the depth of the one tuned deeper; open jobs tell nothing."""
-    split(session, "n0", "w0", "w1")
-    split(session, "n1", "w1")
-    tasks = {hashed: make.task(session, hashed) for hashed in ("w0", "w1", "w2")}
-    make.job(session)
-    assert jobs.tuned_depths(session, list(tasks.values())) == {}
+def test_only_jobs_on_the_same_tasks_for_the_same_goal_tell_how_far_they_came(
+    session: Session,
+) -> None:
+    """A larger network, another goal and a job that has not ended say nothing."""
+    for sha256, hashes in (("n0", ["w0", "w1"]), ("n1", ["w1", "w0"]), ("n2", ["w0", "w1", "w2"])):
+        split(session, sha256, *hashes)
+    tasks = [make.task(session, hashed) for hashed in ("w0", "w1")]
+    mine = session.get_one(Job, make.job(session))
+    same = make.job(session, network_id=make.network(session, "n1"))
+    larger = make.job(session, network_id=make.network(session, "n2"))
+    other = make.job(session, seed=5, settings={"goal": {"patience": 3}})
+    for job_id, reached in ((mine.id, 90), (larger, 80), (other, 70)):
+        jobs.record_reached_trials(session, job_id, reached)
+    assert jobs.reached_by_others(session, mine, tasks) == 0
 
-    jobs.record_reached_trials(session, make.job(session), 50)
-    jobs.record_reached_trials(session, make.job(session), 40)
-    jobs.record_reached_trials(
-        session, make.job(session, network_id=make.network(session, "n1")), 30
-    )
+    jobs.record_reached_trials(session, same, 50)
+    jobs.record_reached_trials(session, same, 40)
 
-    assert jobs.tuned_depths(session, list(tasks.values())) == {
-        tasks["w0"]: 25.0,
-        tasks["w1"]: 30.0,
-    }
+    assert jobs.reached_by_others(session, mine, tasks) == 50
+
+
+def test_budgets_are_raised_and_no_limit_is_added(session: Session) -> None:
+    """What is not limited stays so, and a smaller limit changes nothing."""
+    job_id = make.job(session, budget_trials=100)
+
+    jobs.raise_budget(session, job_id, trials=50, secs=1.0)
+    raised = jobs.raise_budget(session, job_id, trials=300)
+
+    assert (raised.budget_trials, raised.budget_secs) == (300, None)
+
+
+def test_a_state_is_set_only_from_the_states_that_were_named(session: Session) -> None:
+    """Whoever comes second leaves what the first has ordered."""
+    job_id = make.job(session)
+
+    assert jobs.set_state(session, job_id, "cancelled", only_from=("queued", "running"))
+    assert not jobs.set_state(session, job_id, "done", only_from=("running",))
+    assert session.get_one(Job, job_id).state == "cancelled"
 
 
 def split(session: Session, sha256: str, *hashes: str) -> None:

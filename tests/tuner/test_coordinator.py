@@ -1,6 +1,7 @@
 """Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,37 @@ def test_least_gain_stops_a_job(
 
     assert workshop.job().state == "done"
     assert (len(workshop.trials()) == 60) is spends_all
+
+
+@pytest.mark.parametrize("order", ["cancelled", "raised"])
+def test_orders_that_arrive_in_the_final_are_obeyed(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """A job that is cancelled while its winners are confirmed is not done; a raised one goes on."""
+    job = private(workshop, "a", 16)
+    confirm: Callable[[], None] = job._confirm_winners
+
+    def ordered() -> None:
+        with workshop.sessions.begin() as session:
+            if order == "cancelled":
+                jobs.set_state(session, job.job_id, "cancelled")
+            else:
+                jobs.raise_budget(session, job.job_id, trials=32)
+        confirm()
+
+    monkeypatch.setattr(job, "_confirm_winners", ordered)
+    Coordinator(workshop.sessions).run([job])
+
+    expected = ("cancelled", 16) if order == "cancelled" else ("done", 32)
+    assert (workshop.job(job.job_id).state, own_trials(workshop, job.job_id)) == expected
+
+
+def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
+    """Seconds that the other job had the device do not count."""
+    pair = [private(workshop, name, 40) for name in ("a", "b")]
+
+    started = time.monotonic()
+    Coordinator(workshop.sessions).run(pair)
+
+    charged = sum(workshop.job(job.job_id).spent_secs for job in pair)
+    assert charged <= time.monotonic() - started

@@ -26,7 +26,7 @@ from tuner.explaining import explain
                 "cost": 1.5,
             },
             "gain 0.008333 ms a round, the next best 0.005 ms, recent slope -0.001 ms a round, "
-            "hope -0.02 ms, what similar tasks reach unknown, weight 2, "
+            "hope -0.02 ms, step to what similar tasks reach unknown, weight 2, "
             "a trial costs 1.5 of the average",
         ),
         (

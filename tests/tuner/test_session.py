@@ -233,6 +233,17 @@ def test_network_of_the_same_tasks_and_budget_measures_nothing(workshop: Worksho
     assert len(workshop.trials()) == 60
 
 
+def test_tasks_that_a_larger_network_starved_are_tuned(workshop: Workshop) -> None:
+    """A job spends where that helps its own network; a part of it still gets its budget."""
+    tiny = [toy.make_task(f"tiny_{i}", weight=1, base_secs=1e-6) for i in range(3)]
+    huge = [toy.make_task(f"huge_{i}", weight=9, base_secs=1e-2) for i in range(3)]
+    workshop.tune(workshop.prepare("large", found=[*tiny, *huge]), 120, trials_per_round=4)
+
+    workshop.tune(workshop.prepare("small", found=tiny), 60, trials_per_round=4)
+
+    assert len(workshop.trials()) > 130
+
+
 def test_larger_budget_pays_for_the_difference(workshop: Workshop) -> None:
     """What a job ended with does not count for a deeper one, its trials do."""
     workshop.tune(workshop.prepare("first"), 60)

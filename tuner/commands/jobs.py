@@ -20,7 +20,9 @@ app = typer.Typer(
     help="List jobs; pause, cancel or extend one while it runs.", no_args_is_help=True
 )
 
-JobArgument = Annotated[int, typer.Argument(metavar="JOB", help="Its number.", min=1)]
+JobArgument = Annotated[
+    int, typer.Argument(metavar="JOB", help="Its number.", min=1, max=2**31 - 1)
+]
 
 
 @app.command("ls")
@@ -68,7 +70,7 @@ def cancel(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Stop a job for good after the round that runs; what it measured stays.
+    """Stop a job after the round that runs, and mark it as cancelled; what it measured stays.
 
     Example:
         tuner jobs cancel 3
@@ -81,7 +83,8 @@ def cancel(
 def budget(
     job: JobArgument,
     trials: Annotated[
-        int | None, typer.Option(help="Trials in all, from now on.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Trials in all, from now on.", min=1, max=10**9, show_default=False),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Seconds in all, from now on.", show_default=False)
@@ -90,7 +93,9 @@ def budget(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Raise the budget of a job; one that runs goes on until it is spent.
+    """Raise a limit of a job; one that runs goes on until it is reached.
+
+    A limit that the job does not have, or a smaller one, changes nothing.
 
     Example:
         tuner jobs budget 3 --trials 2000
@@ -157,10 +162,8 @@ def _stop(session: "Session", job_id: int, state: "JobState") -> None:
     from records import jobs
     from tuner.errors import RequestError
 
-    now = jobs.get_job(session, job_id).state
-    if now in ("done", "cancelled"):
-        raise RequestError(f"job {job_id} is {now}")
-    jobs.set_state(session, job_id, state)
+    if not jobs.set_state(session, job_id, state, only_from=("queued", "running", "paused")):
+        raise RequestError(f"job {job_id} is {jobs.get_job(session, job_id).state}")
 
 
 def _described(session: "Session", job: "Job") -> dict[str, Any]:

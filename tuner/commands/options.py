@@ -98,6 +98,11 @@ def parse_numbers(option: str, texts: Sequence[str], unit: float = 1.0) -> dict[
     return numbers
 
 
+def complain(text: str) -> None:
+    """Print one line on stderr, as an error that ends a command does."""
+    print(f"tuner: {text}", file=sys.stderr)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout; infinities become null."""
     json.dump(_finite(value), sys.stdout, indent=1)

@@ -92,7 +92,7 @@ def _recording(context: "Context", source: str) -> "Recording":
     from tuner.commands.table import find_job
     from tuner.errors import RequestError
 
-    if not source.isdigit():
+    if not (source.isascii() and source.isdigit()):
         return recordings.read(Path(source))
     with context.readers() as session:
         job = find_job(session, int(source))

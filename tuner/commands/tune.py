@@ -85,7 +85,11 @@ def tune(
     ] = False,
     priority: Annotated[
         int,
-        typer.Option(help="A job gets twice the device time of one whose priority is 1 lower."),
+        typer.Option(
+            help="A job gets twice the device time of one whose priority is 1 lower.",
+            min=-30,
+            max=30,
+        ),
     ] = 0,
     stop_below: Annotated[
         float | None,
@@ -175,6 +179,8 @@ def tune(
     with interruptible(only_waiting=True), open_context(database, data_dir) as context:
         results = run_separately(context, request) if separate else [run_tuning(context, request)]
     _report(results, separate=separate, json_output=json_output)
+    if any(result.error for result in results):
+        raise typer.Exit(1)
 
 
 def _report(results: "list[TuneResult]", *, separate: bool, json_output: bool) -> None:
@@ -184,6 +190,8 @@ def _report(results: "list[TuneResult]", *, separate: bool, json_output: bool) -
         return
     for result in results:
         _show(result)
+        if result.error is not None:
+            options.complain(f"job {result.job_id} failed: {result.error}")
 
 
 def _as_json(result: "TuneResult") -> dict[str, Any]:
@@ -198,6 +206,7 @@ def _as_json(result: "TuneResult") -> dict[str, Any]:
         "measured_now": result.n_measured,
         "secs": result.secs,
         "first_trial_secs": result.first_trial_secs,
+        "error": None if result.error is None else str(result.error),
         "tasks": rows_as_json(result.overview),
     }
 

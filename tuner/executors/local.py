@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from concurrent import futures
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as CallTimeout
 from concurrent.futures.process import BrokenProcessPool
@@ -87,6 +88,8 @@ class Pool:
         Returns:
             Seconds after which to ask again.
         """
+        if not self._timeouts:
+            return self._settings.patience_secs
         longest = max(list(self._timeouts.values()), default=0.0)
         left = self._last_event + longest + self._settings.patience_secs - time.monotonic()
         if left > 0.0:
@@ -170,15 +173,12 @@ class Call:
             raise WorkerLost(_obituary(error.exitcode), crashed=crashed) from error
 
     def _wait(self) -> Any:
-        with interrupts.waiting():
-            while True:
-                patience = self.pool.replace_if_stalled()
-                try:
-                    # Threads cannot wait for ever: inf is what a call without time-out gets.
-                    return self.future.result(min(patience, 3600.0))
-                except CallTimeout:
-                    if self.future.done():
-                        raise
+        while not self.future.done():
+            patience = self.pool.replace_if_stalled()
+            # Threads cannot wait for ever: inf is what a call without time-out gets.
+            with interrupts.waiting():
+                futures.wait([self.future], min(patience, 3600.0))
+        return self.future.result()
 
 
 def _obituary(exit_code: int | None) -> str:

@@ -27,9 +27,13 @@ _CACHE_LINE_BYTES = 64
 _DEFAULT_BYTES = 2 * 2**20
 
 
-@lru_cache(maxsize=4)
+# Name under which the time evaluator finds it.
+FLUSH = "tuner.flush"
+
+
+@lru_cache(maxsize=1)
 def install(n_bytes: int = 0) -> str:
-    """Register a flush for this process, and return the name the time evaluator finds it by.
+    """Register the flush of this process in place of the one before, and return its name.
 
     Args:
         n_bytes: How much the cores read together; at least twice their private caches.
@@ -43,9 +47,8 @@ def install(n_bytes: int = 0) -> str:
     def flush(*_arguments: Any) -> None:
         kernel(lines, result)
 
-    name = f"tuner.flush_{n_bytes}"
-    tvm_ffi.register_global_func(name, flush, override=True)
-    return name
+    tvm_ffi.register_global_func(FLUSH, flush, override=True)
+    return FLUSH
 
 
 def _read_lines(n_cores: int, n_lines: int) -> Any:

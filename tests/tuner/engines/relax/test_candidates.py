@@ -252,7 +252,6 @@ def test_flush_reads_every_cache_line() -> None:
 
     for n_bytes in (0, 64 * 2**20):
         tvm_ffi.get_global_func(flush.install(n_bytes))()
-    assert flush.install(0) == flush.install(0) != flush.install(64 * 2**20)
     kernel = flush._read_lines(2, 8)
     import tvm
 
