@@ -30,7 +30,9 @@ def main() -> None:
     if not curves:
         parser.error(f"no recordings under {_CURVES}")
     started = time.monotonic()
-    runs = [compare(curves, ALLOCATORS, seed=seed) for seed in range(arguments.seeds)]
+    runs = [
+        compare(curves, ALLOCATORS, cost_aware=False, seed=seed) for seed in range(arguments.seeds)
+    ]
     secs = time.monotonic() - started
     if arguments.plot:
         plot(runs[0], arguments.plot)

@@ -22,6 +22,17 @@ ALLOCATORS = (*ESTIMATORS, "round-robin")
 DEFAULT = "gradient"
 
 
+def default_settings(name: str) -> GreedySettings:
+    """Return how an allocator goes about its picks unless told otherwise.
+
+    A forecast needs no random picks: what it expects of a task that waits does not fall,
+    and what it expects of those that are picked does. TVM's rule knows neither them nor cost.
+    """
+    if name == "tvm":
+        return GreedySettings(epsilon=0.0, cost_aware=False)
+    return GreedySettings(epsilon=0.0) if name == "forecast" else GreedySettings()
+
+
 def make_allocator(
     name: str, objective: Objective, seed: int, settings: GreedySettings | None = None
 ) -> Allocator:
@@ -37,7 +48,7 @@ def make_allocator(
         return RoundRobinAllocator()
     if name not in ESTIMATORS:
         raise SchedulerError(f"no allocator is named {name!r}; known: {', '.join(ALLOCATORS)}")
-    settings = settings or GreedySettings()
+    settings = settings or default_settings(name)
     if name == "tvm":
         settings = replace(settings, epsilon=0.0, cost_aware=False)
     return GreedyAllocator(settings, ESTIMATORS[name], objective, seed)

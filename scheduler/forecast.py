@@ -38,8 +38,8 @@ class ForecastSettings:
     """
 
     memory: float = 1.0
-    strength: float = 0.5
-    lag_trials: float = 4.0
+    strength: float = 2.0
+    lag_trials: float = 0.0
     optimism: float = 0.5
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,7 +81,7 @@ class Networks:
                 f"{', '.join(self.names)}"
             )
         for network, value in values.items():
-            if not 0.0 < value < float("inf"):
+            if not isinstance(value, Real) or not 0.0 < value < float("inf"):
                 raise SchedulerError(
                     f"{name} of {network!r} must be finite and above 0, got {value}"
                 )
@@ -311,7 +312,7 @@ def geometric_mean(
 @register("early_stop")
 def early_stop(networks: Networks, patience: int = 5) -> Objective:
     """Build f4, with no task stalled yet."""
-    if not patience >= 1:
+    if not isinstance(patience, Real) or not patience >= 1:
         raise SchedulerError(f"patience must be at least 1, got {patience}")
     n_tasks = networks.calls.shape[1]
     return EarlyStop(networks, patience, as_floats("floors", np.zeros(n_tasks)))

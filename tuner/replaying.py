@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scheduler.allocator import GreedySettings
-from scheduler.allocators import make_allocator
+from scheduler.allocators import default_settings, make_allocator
 from scheduler.objectives import Networks, make_objective
 from scheduler.replay import Recording, Trajectory, replay
 
@@ -40,15 +39,23 @@ def compare(
     recordings: Sequence[Recording],
     names: Sequence[str],
     *,
-    settings: GreedySettings | None = None,
+    cost_aware: bool = True,
     seed: int = 0,
 ) -> list[Replayed]:
     """Replay every allocator on every recording.
 
+    Args:
+        recordings: The curves.
+        names: Allocators.
+        cost_aware: Whether those that can weigh seconds do; False to compare trials.
+        seed: Seeds the allocators.
+
     Raises:
         SchedulerError: If an allocator is unknown.
     """
-    return [_replay(recording, name, settings, seed) for recording in recordings for name in names]
+    return [
+        _replay(recording, name, cost_aware, seed) for recording in recordings for name in names
+    ]
 
 
 def geometric_means(results: Sequence[Replayed], base: str, within: float) -> dict[str, float]:
@@ -106,9 +113,8 @@ def plot(results: Sequence[Replayed], path: Path) -> None:
     figure.savefig(path, format="png", dpi=120)
 
 
-def _replay(
-    recording: Recording, name: str, settings: GreedySettings | None, seed: int
-) -> Replayed:
+def _replay(recording: Recording, name: str, cost_aware: bool, seed: int) -> Replayed:
+    settings = replace(default_settings(name), cost_aware=cost_aware)
     objective = make_objective("weighted_sum", Networks.single(recording.weights))
     trajectory = replay(recording, lambda _: make_allocator(name, objective, seed, settings))
     final = recording.final_secs

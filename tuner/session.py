@@ -68,8 +68,9 @@ class TuningSession:
             options.build_timeout_secs,
         )
         self._objective = objective_of(options.goal, prepared)
+        self._greedy = options.scheduler or allocators.default_settings(options.allocator)
         self._allocator = allocators.make_allocator(
-            options.allocator, self._objective, options.seed, options.scheduler
+            options.allocator, self._objective, options.seed, self._greedy
         )
         self._budget = options.budget
         self._asked: tuple[int | None, float | None] = (None, None)
@@ -169,10 +170,9 @@ class TuningSession:
                     settings={
                         "allocator": self._options.allocator,
                         "goal": goal.options(),
-                        **{
-                            name: asdict(getattr(self._options, name))
-                            for name in ("evaluator", "search", "scheduler")
-                        },
+                        "evaluator": asdict(self._options.evaluator),
+                        "search": asdict(self._options.search),
+                        "scheduler": asdict(self._greedy),
                     },
                 ),
             )

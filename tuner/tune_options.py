@@ -30,7 +30,7 @@ class TuneOptions:
         goal: What to minimise.
         priority: A job gets twice the device time of one whose priority is 1 lower.
         seed: Seeds the search and the scheduler.
-        scheduler: How the allocator goes about its picks.
+        scheduler: How the allocator goes about its picks; None: as it does by default.
         evaluator: How candidates are timed.
         search: How hard a round searches.
         cost_model: Kind of cost model.
@@ -44,7 +44,7 @@ class TuneOptions:
     goal: Goal = field(default_factory=Goal)
     priority: int = 0
     seed: int = 0
-    scheduler: GreedySettings = field(default_factory=GreedySettings)
+    scheduler: GreedySettings | None = None
     evaluator: EvaluatorSettings = field(default_factory=EvaluatorSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     cost_model: str = "xgb-ranking"

@@ -68,7 +68,7 @@ def test_best_record_scans_no_table(sqlite_url: str) -> None:
 
 
 def test_the_confirmed_record_replaces_the_luckiest(session: Session) -> None:
-    """Re-measurement decides; a later record that is strictly faster takes over again."""
+    """Re-measurement decides; a record faster than the winner first was takes over again."""
     task_id = make.task(session)
     lucky, steady = (
         add(session, make.timed(task_id, name, secs)) for name, secs in (("lucky", 1.0), ("s", 1.2))
@@ -81,7 +81,10 @@ def test_the_confirmed_record_replaces_the_luckiest(session: Session) -> None:
     assert (row.record_id, row.latency, row.confirmed) == (steady.id, 1.3, True)
     assert best(session).confirmed_secs == [1.3, 9.0, 1.2]
 
-    faster = add(session, make.timed(task_id, "faster", 1.25))
+    add(session, make.timed(task_id, "faster than its final", 1.25))
+    session.refresh(row)
+    assert row.record_id == steady.id
+    faster = add(session, make.timed(task_id, "faster", 1.15))
     session.refresh(row)
     assert (row.record_id, row.confirmed) == (faster.id, False)
 

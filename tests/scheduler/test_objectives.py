@@ -150,8 +150,12 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("weighted_sum", {"patience": 3}, "'weighted_sum' does not take the options patience"),
-        ("requirements", {}, "missing 1 required positional argument: 'required_secs'"),
+        (
+            "weighted_sum",
+            {"patience": 3},
+            "'weighted_sum' does not take patience; it takes importance",
+        ),
+        ("requirements", {}, "needs required_secs of a network"),
         ("requirements", {"required_secs": {}}, "needs required_secs of a network"),
         ("requirements", {"required_secs": {"cows": 1.0}}, "required_secs of 'cows', which is no"),
         ("weighted_sum", {"importance": {"cows": 1.0}}, "of this job: cats, dogs, birds"),
@@ -159,7 +163,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         ("early_stop", {"patience": 0}, "patience must be at least 1, got 0"),
         ("early_stop", {"patience": -2}, "patience must be at least 1, got -2"),
         ("early_stop", {"patience": float("nan")}, "patience must be at least 1, got nan"),
-        ("early_stop", {"patience": "many"}, "does not take the options patience"),
+        ("early_stop", {"patience": "many"}, "patience must be at least 1, got many"),
     ],
 )
 def test_options_that_make_no_sense(name: str, options: dict[str, Any], message: str) -> None:

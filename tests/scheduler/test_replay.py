@@ -33,7 +33,7 @@ def test_round_robin_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("goal", "expected"),
-    [(14.0, (28.0, 12.0)), (10.0, (30.0, 12.5)), (9.9, (INF, INF)), (INF, (4.0, 1.0))],
+    [(14.0, (28.0, 12.0)), (10.0, (30.0, 12.5)), (9.9, (INF, INF)), (INF, (28.0, 12.0))],
 )
 def test_reaching_a_goal(goal: float, expected: tuple[float, float]) -> None:
     """The first pick at or under the goal counts; never is inf."""
