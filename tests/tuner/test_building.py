@@ -194,7 +194,7 @@ def test_bench_agrees(tuned: Cli) -> None:
 
     assert found["agrees"] is True
     assert found["relative_error"] < 1e-4
-    assert len(found["library_samples"]) == len(found["peer_samples"]) == 10
+    assert len(found["library_samples"]) == len(found["peer_samples"]) >= 2 * 5
     assert min(found["library_samples"]) > 0
     assert found["ratio"] == pytest.approx(found["library_secs"] / found["peer_secs"])
     assert found["degenerate"] is False
