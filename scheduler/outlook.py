@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.arrays import Floats
+from scheduler.arrays import Floats, Ints
 from scheduler.errors import SchedulerError
-from scheduler.forecast import ForecastSettings, forecast
+from scheduler.forecast import Forecast, ForecastSettings, forecast
 from scheduler.state import TaskTable
 
 # Rounds the trials are handed out in, at most: the answer changes little beyond.
 _MOST_ROUNDS = 200
+_ROUNDS_PER_STEP = 8
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,63 @@ def look_ahead(
     Raises:
         SchedulerError: If the table holds no curves, or ``n_trials`` is negative.
     """
-    if table.curves is None:
-        raise SchedulerError("an outlook needs the curves of the tasks")
     if n_trials < 0:
         raise SchedulerError(f"n_trials must be at least 0, got {n_trials}")
-    fitted = forecast(table.curves, settings or ForecastSettings(), table.similarity_groups)
-    weight = np.where(table.measured, objective_weight, 0.0)
+    fitted, weight = _fit(table, objective_weight, settings)
     given = np.zeros(table.n_tasks, np.int64)
-    n_rounds = min(n_trials, _MOST_ROUNDS)
+    _hand_out(fitted, weight, given, n_trials, min(n_trials, _MOST_ROUNDS))
+    saving, spread = fitted.savings(given)
+    return Outlook(n_trials, float(weight @ saving), float(np.sqrt(((weight * spread) ** 2).sum())))
+
+
+def trials_until(
+    table: TaskTable,
+    objective_weight: Floats,
+    n_trials: int,
+    least_saving: float,
+    settings: ForecastSettings | None = None,
+) -> int | None:
+    """Forecast after how many trials the next ``n_trials`` will save less than ``least_saving``.
+
+    Args:
+        table: The tasks, with their curves.
+        objective_weight: df/dg, shape (n_tasks,).
+        n_trials: Trials of one step, at least 1.
+        least_saving: In units of the objective.
+        settings: Of the forecast.
+
+    Returns:
+        A multiple of ``n_trials``; None if that lies beyond 200 steps.
+
+    Raises:
+        SchedulerError: If the table holds no curves, or ``n_trials`` is below 1.
+    """
+    if n_trials < 1:
+        raise SchedulerError(f"n_trials must be at least 1, got {n_trials}")
+    fitted, weight = _fit(table, objective_weight, settings)
+    given = np.zeros(table.n_tasks, np.int64)
+    saved = 0.0
+    for step in range(_MOST_ROUNDS):
+        _hand_out(fitted, weight, given, n_trials, min(n_trials, _ROUNDS_PER_STEP))
+        saving = float(weight @ fitted.savings(given)[0])
+        if saving - saved < least_saving:
+            return step * n_trials
+        saved = saving
+    return None
+
+
+def _fit(
+    table: TaskTable, objective_weight: Floats, settings: ForecastSettings | None
+) -> tuple[Forecast, Floats]:
+    if table.curves is None:
+        raise SchedulerError("an outlook needs the curves of the tasks")
+    fitted = forecast(table.curves, settings or ForecastSettings(), table.similarity_groups)
+    return fitted, np.where(table.measured, objective_weight, 0.0)
+
+
+def _hand_out(fitted: Forecast, weight: Floats, given: Ints, n_trials: int, n_rounds: int) -> None:
+    """Add trials to ``given``, in so many rounds, each where it saves most."""
     for trials in np.diff(np.linspace(0, n_trials, n_rounds + 1).round().astype(np.int64)):
         now, _ = fitted.savings(given)
         then, _ = fitted.savings(given + trials)
         given[int(np.argmax(weight * (then - now)))] += trials
-    saving, spread = fitted.savings(given)
-    return Outlook(n_trials, float(weight @ saving), float(np.sqrt(((weight * spread) ** 2).sum())))

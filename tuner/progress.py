@@ -119,6 +119,9 @@ def summary(status: Status) -> str:
     budget = status.budget
     trials = f"{status.spent_trials}" + (f"/{budget.trials}" if budget.trials else "")
     eta = estimate.eta_secs(budget, spent_trials=status.spent_trials, spent_secs=status.spent_secs)
+    if status.trials_to_stop is not None and status.spent_trials:
+        pace = status.spent_secs / status.spent_trials
+        eta = min(eta, status.trials_to_stop * pace)
     parts = [
         f"Total latency {milliseconds(status.overview.total_secs)} ms",
         f"trials {trials}",

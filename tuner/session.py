@@ -20,7 +20,7 @@ from records import jobs, measures, picks, tasks
 from records.models import Job, JobState, MeasureRecord, Pick
 from scheduler import allocators
 from scheduler.budget import Budget
-from scheduler.outlook import Outlook, look_ahead
+from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner import finals
 from tuner.engines.base import Candidate, Measured, RunResult
 from tuner.errors import RequestError, WorkError
@@ -75,6 +75,7 @@ class TuningSession:
         self._budget = options.budget
         self._asked: tuple[int | None, float | None] = (None, None)
         self._outlook: Outlook | None = None
+        self._trials_to_stop: int | None = None
         self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
@@ -221,7 +222,11 @@ class TuningSession:
         secs, n_trials = self._spent_secs(), sum(overview.own)
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
-        return look_ahead(table, weight, max(a_minute, self._n_trials))
+        step = max(a_minute, self._n_trials)
+        least = self._options.least_gain_secs
+        if least is not None:
+            self._trials_to_stop = trials_until(table, weight, step, least)
+        return look_ahead(table, weight, step)
 
     def _saves_too_little(self) -> bool:
         least = self._options.least_gain_secs
@@ -364,6 +369,7 @@ class TuningSession:
                 current,
                 quiet,
                 self._outlook,
+                self._trials_to_stop,
             )
         )
 

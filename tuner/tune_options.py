@@ -65,6 +65,7 @@ class Status:
         current: Task id of the running round, if any.
         quiet: Whether a candidate is being timed right now: do nothing that takes a core.
         outlook: What the next trials are forecast to save, once that can be said.
+        trials_to_stop: Trials until the forecast is that the job will stop; None: not in sight.
     """
 
     phase: str
@@ -75,6 +76,7 @@ class Status:
     current: int | None = None
     quiet: bool = False
     outlook: Outlook | None = None
+    trials_to_stop: int | None = None
 
 
 Watcher = Callable[[Status], None]

@@ -8,7 +8,7 @@ import pytest
 from scheduler.curves import Curves
 from scheduler.errors import SchedulerError
 from scheduler.forecast import ForecastSettings, forecast
-from scheduler.outlook import look_ahead
+from scheduler.outlook import look_ahead, trials_until
 from scheduler.state import TaskTable
 
 INF = float("inf")
@@ -69,3 +69,23 @@ def test_misuse_is_refused(make_table: MakeTable, table: TaskTable) -> None:
         look_ahead(make_table(), np.ones(3), 10)
     with pytest.raises(SchedulerError, match="n_trials must be at least 0, got -1"):
         look_ahead(table, np.ones(4), -1)
+
+
+def test_a_job_stops_where_a_step_saves_too_little(table: TaskTable) -> None:
+    """The step after that many trials saves less than asked for, the one before as much."""
+    saving = look_ahead(table, np.ones(4), 16).saving
+    least = saving / 3
+
+    n_trials = trials_until(table, np.ones(4), 16, least)
+
+    assert n_trials is not None
+    assert n_trials % 16 == 0
+    totals = [
+        look_ahead(table, np.ones(4), n).saving for n in (n_trials - 16, n_trials, n_trials + 16)
+    ]
+    assert totals[2] - totals[1] < 1.2 * least
+    assert totals[1] - totals[0] > 0.8 * least
+    assert trials_until(table, np.ones(4), 16, 2 * saving) == 0
+    assert trials_until(table, np.ones(4), 16, 0.0) is None
+    with pytest.raises(SchedulerError, match="n_trials must be at least 1"):
+        trials_until(table, np.ones(4), 0, 1.0)
