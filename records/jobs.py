@@ -161,36 +161,32 @@ def record_reached_trials(session: Session, job_id: int, n_trials: int) -> Job:
     return job
 
 
-def reached_by_others(session: Session, job: Job, task_ids: Sequence[int]) -> int:
-    """Return the most trials with which a job on exactly these tasks, for the same goal, ended.
+def twins(session: Session, job: Job, task_ids: Sequence[int]) -> list[Job]:
+    """Return the other jobs on exactly these tasks, for the same goal: what they did is as good.
 
-    A job on more tasks tells nothing: it spent where that helped its own network.
+    A job on more tasks is none: it spends where that helps its own network.
 
     Args:
         session: The transaction.
         job: Whose objective and goal count.
         task_ids: All tasks of its network.
     """
-    ended = session.scalars(
+    others = session.scalars(
         select(Job).where(
             Job.id != job.id,
             Job.target_id == job.target_id,
             Job.objective == job.objective,
-            Job.reached_trials.is_not(None),
             Job.network_id.in_(
                 select(NetworkTask.network_id).where(NetworkTask.task_id.in_(task_ids))
             ),
         )
     )
     wanted, goal = sorted(task_ids), job.settings.get("goal")
-    return max(
-        (
-            other.reached_trials or 0
-            for other in ended
-            if other.settings.get("goal") == goal and _task_ids(session, other) == wanted
-        ),
-        default=0,
-    )
+    return [
+        other
+        for other in others
+        if other.settings.get("goal") == goal and _task_ids(session, other) == wanted
+    ]
 
 
 def _task_ids(session: Session, job: Job) -> list[int]:

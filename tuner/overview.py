@@ -59,6 +59,7 @@ class Overview:
         own: Trials this job paid for, per task.
         others: Trials on the same tasks that it did not pay for.
         reached: Most trials with which another job on the same tasks, for the same goal, ended.
+        shared: Trials that such jobs have made so far.
     """
 
     rows: tuple[TaskRow, ...]
@@ -66,6 +67,7 @@ class Overview:
     own: tuple[int, ...]
     others: tuple[int, ...]
     reached: int = 0
+    shared: int = 0
 
     @property
     def total_secs(self) -> float:
@@ -89,7 +91,7 @@ class Overview:
         own, others = np.array(self.own), np.array(self.others)
         settled = ~self.table.alive & (others > 0)
         credited = budgets.credited_trials(own, others, budget, settled=settled)
-        return max(credited, budget) if self.reached >= budget else credited
+        return max(credited, sum(self.own) + self.shared, budget if self.reached >= budget else 0)
 
 
 def look_ahead_on(overview: Overview, n_trials: int | None = None) -> Outlook | None:
@@ -146,8 +148,10 @@ def read_overview(session: Session, tasks: Sequence[WeightedTask], job: Job | No
     )
     mine = tuple(own.get(task_id, 0) for task_id in task_ids)
     others = tuple(row.n_trials - n for row, n in zip(rows, mine, strict=True))
-    reached = jobs.reached_by_others(session, job, task_ids) if job else 0
-    return Overview(rows, table, mine, others, reached)
+    twins = jobs.twins(session, job, task_ids) if job else []
+    reached = max((twin.reached_trials or 0 for twin in twins), default=0)
+    shared = sum(sum(measures.own_trials(session, twin.id).values()) for twin in twins)
+    return Overview(rows, table, mine, others, reached, shared)
 
 
 def _table(

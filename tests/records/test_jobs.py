@@ -71,25 +71,17 @@ def test_an_unknown_job_raises(session: Session) -> None:
         jobs.set_state(session, 7, "done")
 
 
-def test_only_jobs_on_the_same_tasks_for_the_same_goal_tell_how_far_they_came(
-    session: Session,
-) -> None:
-    """A larger network, another goal and a job that has not ended say nothing."""
+def test_only_jobs_on_the_same_tasks_for_the_same_goal_are_twins(session: Session) -> None:
+    """A larger network and another goal are none; the order of the tasks does not matter."""
     for sha256, hashes in (("n0", ["w0", "w1"]), ("n1", ["w1", "w0"]), ("n2", ["w0", "w1", "w2"])):
         split(session, sha256, *hashes)
     tasks = [make.task(session, hashed) for hashed in ("w0", "w1")]
     mine = session.get_one(Job, make.job(session))
     same = make.job(session, network_id=make.network(session, "n1"))
-    larger = make.job(session, network_id=make.network(session, "n2"))
-    other = make.job(session, seed=5, settings={"goal": {"patience": 3}})
-    for job_id, reached in ((mine.id, 90), (larger, 80), (other, 70)):
-        jobs.record_reached_trials(session, job_id, reached)
-    assert jobs.reached_by_others(session, mine, tasks) == 0
+    make.job(session, network_id=make.network(session, "n2"))
+    make.job(session, seed=5, settings={"goal": {"patience": 3}})
 
-    jobs.record_reached_trials(session, same, 50)
-    jobs.record_reached_trials(session, same, 40)
-
-    assert jobs.reached_by_others(session, mine, tasks) == 50
+    assert [twin.id for twin in jobs.twins(session, mine, tasks)] == [same]
 
 
 def test_budgets_are_raised_and_no_limit_is_added(session: Session) -> None:

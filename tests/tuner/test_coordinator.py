@@ -85,7 +85,7 @@ def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
 
     Coordinator(workshop.sessions).run(pair)
 
-    assert 60 <= len(workshop.trials()) < 100
+    assert 60 <= len(workshop.trials()) <= 64
     assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
 
 
