@@ -122,9 +122,10 @@ def _run(
             before = [sum(session.overview().own) for session in sessions]
             coordinator = Coordinator(context.sessions)
             coordinator.run(sessions)
-    for error in coordinator.failures.values():
-        raise error
-    return [_result(*row, started=started) for row in zip(sessions, prepared, before, strict=True)]
+    return [
+        replace(_result(*row, started=started), error=coordinator.failures.get(row[0].job_id))
+        for row in zip(sessions, prepared, before, strict=True)
+    ]
 
 
 def _result(

@@ -1,39 +1,22 @@
 """Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select
 
-from records import database, jobs
+from records import jobs
 from records.models import MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tuner.config import Settings
 from tuner.coordinator import Coordinator
 from tuner.errors import WorkError
 from tuner.session import TuningSession
 from tuner.tune_options import Status
-from tuner.workers import Workers
 
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    """Two builders and a runner for the toy engine, kept warm."""
-    folder = tmp_path_factory.mktemp("workers")
-    with Workers(Settings("", folder, toy.NAME, 2)) as started:
-        yield started
-
-
-@pytest.fixture
-def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
-    """An empty database beside the workers."""
-    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    yield Workshop(database.sessions(engine), tmp_path, workers)
-    engine.dispose()
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def private(workshop: Workshop, name: str, trials: int, **options: Any) -> TuningSession:

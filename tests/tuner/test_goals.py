@@ -1,36 +1,13 @@
 """Objectives of jobs, over one network and over several."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from records import database
-from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner.combining import combine
-from tuner.config import Settings
 from tuner.errors import RequestError
 from tuner.goals import ONLY, Goal, networks_of, objective_of
 from tuner.preparation import Prepared
-from tuner.workers import Workers
-
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    """Two builders and a runner for the toy engine, kept warm."""
-    folder = tmp_path_factory.mktemp("workers")
-    with Workers(Settings("", folder, toy.NAME, 2)) as started:
-        yield started
-
-
-@pytest.fixture
-def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
-    """An empty database beside the workers."""
-    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    yield Workshop(database.sessions(engine), tmp_path, workers)
-    engine.dispose()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from tests.engines.toy_network import (
     picks_of,
     trials_of,
 )
-from tuner.config import Settings
 from tuner.coordinator import run_alone
 from tuner.errors import RequestError, WorkError
 from tuner.tune_options import Status, make_budget
@@ -36,22 +35,6 @@ if TYPE_CHECKING:
     import subprocess
 
 TRIALS = "64"
-
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    """Two builders and a runner for the toy engine, kept warm."""
-    folder = tmp_path_factory.mktemp("workers")
-    with Workers(Settings("", folder, toy.NAME, 2)) as started:
-        yield started
-
-
-@pytest.fixture
-def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
-    """An empty database beside the workers."""
-    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    yield Workshop(database.sessions(engine), tmp_path, workers)
-    engine.dispose()
 
 
 @pytest.fixture

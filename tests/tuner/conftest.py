@@ -1,0 +1,28 @@
+"""The tuning loop's fixtures: warm toy workers and an empty database."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from records import database
+from tests.engines import toy
+from tests.engines.toy_network import Workshop
+from tuner.config import Settings
+from tuner.workers import Workers
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """Two builders and a runner for the toy engine, kept warm."""
+    folder = tmp_path_factory.mktemp("workers")
+    with Workers(Settings("", folder, toy.NAME, 2)) as started:
+        yield started
+
+
+@pytest.fixture
+def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
+    """An empty database beside the workers."""
+    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
+    yield Workshop(database.sessions(engine), tmp_path, workers)
+    engine.dispose()

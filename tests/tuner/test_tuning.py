@@ -1,0 +1,34 @@
+"""Tuning from request to result."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.engines import toy
+from tuner.context import open_context
+from tuner.errors import WorkError
+from tuner.preparation import ModelRequest
+from tuner.session import TuningSession
+from tuner.tuning import TuneRequest, run_separately
+
+
+def test_separate_job_that_fails_is_reported_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result of the failed job holds its error, the other one its latency."""
+    step = TuningSession.step
+
+    def break_second(session: TuningSession) -> bool:
+        if session.job_id == 2:
+            raise WorkError("the device is gone")
+        return step(session)
+
+    monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
+    monkeypatch.setattr(TuningSession, "step", break_second)
+    first, second = (ModelRequest(f"zoo:mlp?batch={batch}") for batch in (1, 2))
+    with open_context(None, tmp_path) as context:
+        good, bad = run_separately(context, TuneRequest(first, (second,), trials=20))
+
+    assert good.error is None
+    assert good.n_measured == 20
+    assert str(bad.error) == "the device is gone"
