@@ -160,8 +160,7 @@ def optimistic_slope(table: TaskTable) -> Floats:
     Rounds in flight count as done: they have had their hope.
     """
     best = np.where(np.isfinite(table.best_secs), table.best_secs, 0.0)
-    n_rounds = table.n_rounds if table.n_in_flight is None else table.n_rounds + table.n_in_flight
-    return 0.0 - best / np.maximum(n_rounds, 1)
+    return 0.0 - best / np.maximum(table.rounds_given, 1)
 
 
 def similarity_step(table: TaskTable, beta: float) -> Floats:

@@ -15,7 +15,6 @@ class RoundRobinAllocator:
         check_pick(sequence, n_trials)
         if not table.alive.any():
             return None
-        given = table.n_rounds if table.n_in_flight is None else table.n_rounds + table.n_in_flight
-        turns = np.where(table.alive, given, np.iinfo(np.int64).max)
+        turns = np.where(table.alive, table.rounds_given, np.iinfo(np.int64).max)
         task = int(np.argmin(turns))
         return Decision(task, n_trials, "round_robin", {"n_rounds": float(turns[task])})

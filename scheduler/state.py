@@ -86,6 +86,11 @@ class TaskTable:
         return flying
 
     @property
+    def rounds_given(self) -> Ints:
+        """Completed rounds and those in flight, shape (n_tasks,)."""
+        return self.n_rounds if self.n_in_flight is None else self.n_rounds + self.n_in_flight
+
+    @property
     def measured(self) -> Bools:
         """Alive tasks with rounds and a valid latency, so with a gradient, shape (n_tasks,)."""
         return self.alive & (self.n_rounds > 0) & np.isfinite(self.best_secs)
