@@ -5,6 +5,8 @@ RecordsError
 ├── SchemaTooNew       written by a newer subgraph-tuner
 ├── BadLog             a line of an exported log cannot be read
 ├── NoSuchRow          an id names nothing
+├── KeyReused          an idempotency key stands for another request
+├── LeaseLost          another process has taken the role over
 └── NoValidRecord      a task has no verified record
 """
 
@@ -37,3 +39,11 @@ class NoSuchRow(RecordsError):
 
 class NoValidRecord(RecordsError):
     """A task is unknown here, or none of its trials gave a verified result."""
+
+
+class KeyReused(RecordsError):
+    """A client used one idempotency key for two different requests."""
+
+
+class LeaseLost(RecordsError):
+    """Another process has the role now: whatever this transaction did is undone."""

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from records import events
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
 from records.statements import find_or_insert
@@ -24,10 +25,13 @@ class NewJob:
     budget_secs: float | None = None
     priority: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
+    submission: str = ""
 
 
 def open_job(session: Session, new: NewJob) -> Job:
     """Return the job of a network, target, objective and seed, creating it if it is new.
+
+    The service tells jobs apart by ``submission`` as well, see :mod:`records.submissions`.
 
     A job that exists keeps its priority, and settings that are not given anew. A budget
     that is given is raised to the larger of the two, or set where there was no limit; a
@@ -38,6 +42,7 @@ def open_job(session: Session, new: NewJob) -> Job:
         "target_id": new.target_id,
         "objective": new.objective,
         "seed": new.seed,
+        "submission": new.submission,
     }
     values = {
         "budget_trials": new.budget_trials,
@@ -45,7 +50,7 @@ def open_job(session: Session, new: NewJob) -> Job:
         "priority": new.priority,
         "settings": new.settings,
     }
-    job = _locked(session, find_or_insert(session, Job, key, values).id)
+    job = locked(session, find_or_insert(session, Job, key, values).id)
     if new.budget_trials is not None:
         job.budget_trials = max(job.budget_trials or 0, new.budget_trials)
     if new.budget_secs is not None:
@@ -76,11 +81,13 @@ def set_state(
     Raises:
         NoSuchRow: If there is no such job.
     """
-    job = _locked(session, job_id)
+    job = locked(session, job_id)
     if only_from is not None and job.state not in only_from:
         return False
-    job.state, job.message = state, message
-    session.flush()
+    if (job.state, job.message) != (state, message):
+        job.state, job.message = state, message
+        session.flush()
+        events.add_event(session, job_id, "state", {"state": state, "message": message})
     return True
 
 
@@ -90,7 +97,7 @@ def add_spent_secs(session: Session, job_id: int, secs: float) -> Job:
     Raises:
         NoSuchRow: If there is no such job.
     """
-    job = _locked(session, job_id)
+    job = locked(session, job_id)
     job.spent_secs += secs
     session.flush()
     return job
@@ -103,7 +110,7 @@ def get_job(session: Session, job_id: int) -> Job:
         NoSuchRow: If there is no such job.
     """
     job = session.get(Job, job_id)
-    if job is None:
+    if job is None or job.hidden:
         raise NoSuchRow(f"no job {job_id}")
     return job
 
@@ -114,7 +121,7 @@ def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
     Raises:
         NoSuchRow: If there is no such job.
     """
-    job = _locked(session, job_id)
+    job = locked(session, job_id)
     job.virtual_secs = secs
     session.flush()
     return job
@@ -126,9 +133,10 @@ def set_priority(session: Session, job_id: int, priority: int) -> Job:
     Raises:
         NoSuchRow: If there is no such job.
     """
-    job = _locked(session, job_id)
+    job = locked(session, job_id)
     job.priority = priority
     session.flush()
+    events.add_event(session, job_id, "priority", {"priority": priority})
     return job
 
 
@@ -140,12 +148,14 @@ def raise_budget(
     Raises:
         NoSuchRow: If there is no such job.
     """
-    job = _locked(session, job_id)
+    job = locked(session, job_id)
     if trials is not None and job.budget_trials is not None:
         job.budget_trials = max(job.budget_trials, trials)
     if secs is not None and job.budget_secs is not None:
         job.budget_secs = max(job.budget_secs, secs)
     session.flush()
+    limits = {"trials": job.budget_trials, "seconds": job.budget_secs}
+    events.add_event(session, job_id, "budget", limits)
     return job
 
 
@@ -155,7 +165,7 @@ def record_reached_trials(session: Session, job_id: int, n_trials: int) -> Job:
     Raises:
         NoSuchRow: If there is no such job.
     """
-    job = _locked(session, job_id)
+    job = locked(session, job_id)
     job.reached_trials = max(job.reached_trials or 0, n_trials)
     session.flush()
     return job
@@ -201,18 +211,25 @@ def _task_ids(session: Session, job: Job) -> list[int]:
 
 def latest_job(session: Session) -> Job | None:
     """Return the job that changed last, or None if there is none."""
-    return session.scalars(select(Job).order_by(Job.updated.desc(), Job.id.desc()).limit(1)).first()
+    return session.scalars(
+        select(Job).where(~Job.hidden).order_by(Job.updated.desc(), Job.id.desc()).limit(1)
+    ).first()
 
 
 def list_jobs(session: Session, state: JobState | None = None) -> list[Job]:
     """Return all jobs, or those in one state, the newest first."""
-    wanted = select(Job).order_by(Job.id.desc())
+    wanted = select(Job).where(~Job.hidden).order_by(Job.id.desc())
     if state is not None:
         wanted = wanted.where(Job.state == state)
     return list(session.scalars(wanted))
 
 
-def _locked(session: Session, job_id: int) -> Job:
+def locked(session: Session, job_id: int) -> Job:
+    """Return a job that nobody else changes until the transaction ends.
+
+    Raises:
+        NoSuchRow: If there is no such job.
+    """
     # FOR NO KEY UPDATE: rows that refer to the job may still be inserted meanwhile.
     job = session.get(Job, job_id, with_for_update={"key_share": True})
     if job is None:

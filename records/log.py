@@ -118,6 +118,7 @@ def import_(session: Session, stream: Iterable[str]) -> ImportReport:
         raise BadLog(number, " ".join(str(error.orig).split())) from error
     if number == 0:
         raise BadLog(1, "empty: a log starts with its format and version")
+    into.add_sums()
     into.choose_bests()
     return ImportReport(into.n_added, into.n_known, n_bad)
 

@@ -6,9 +6,10 @@ from typing import Any
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from records import bests, log_lines, targets
+from records import bests, log_lines, sums, targets
 from records.models import MeasureFeature, MeasureRecord
 from records.statements import insert, insert_new
+from records.sums import Sums
 from records.tasks import NewWorkload, ensure_task, ensure_workload
 
 
@@ -24,6 +25,7 @@ class Importer:
     task_ids: dict[tuple[int, int], int] = field(default_factory=dict)
     flagged: dict[int, tuple[float, int, bool] | None] = field(default_factory=dict)
     fastest: dict[int, tuple[float, int, bool]] = field(default_factory=dict)
+    sums: dict[int, Sums] = field(default_factory=dict)
 
     def add(self, line: str) -> None:
         """Store one line after the header.
@@ -40,6 +42,11 @@ class Importer:
             self.workload_ids[workload.hash, workload.engine] = workload.id
         else:
             self._add_record(fields)
+
+    def add_sums(self) -> None:
+        """Count what was added, task by task."""
+        for task_id in sorted(self.sums):
+            sums.add_to_imported(self.session, task_id, self.sums[task_id])
 
     def choose_bests(self) -> None:
         """Offer the flagged record of each task, or where the log flags none, the fastest."""
@@ -64,6 +71,7 @@ class Importer:
             record_id = self._confirm_known(task_id, columns)
         else:
             self.n_added += 1
+            self.sums.setdefault(task_id, Sums()).add(columns)
             self._add_features(record_id, fields["features"])
             if columns["verified"]:
                 timed = (columns["latency"], record_id, False)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from records import bests
-from records.models import MeasureFeature, MeasureRecord, Pick
+from records import bests, events, sums
+from records.models import BestRecord, ImportedRound, MeasureFeature, MeasureRecord, Pick
 from records.statements import insert, insert_new
 
 
@@ -75,15 +75,19 @@ def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:
         sqlalchemy.exc.IntegrityError: If it has both samples and an error, or neither,
             or an unknown error kind, task or pick.
     """
-    record_id = insert_new(session, MeasureRecord, _columns(new))
+    columns = _columns(new)
+    record_id = insert_new(session, MeasureRecord, columns)
     if record_id is None:
         return None
+    _count(session, record_id, columns)
     if new.features is not None:
         row = {"record_id": record_id, "features": new.features}
         session.execute(insert(session, MeasureFeature).values(**row))
     record = session.get_one(MeasureRecord, record_id)
     if record.verified and record.latency is not None:
         bests.offer(session, record.task_id, record_id, record.latency)
+    if record.pick_id is not None:
+        _tell(session, record)
     return record
 
 
@@ -117,24 +121,55 @@ def measured(session: Session, task_id: int, before_pick_id: int | None) -> list
 
 def count_by_task(session: Session, task_ids: Iterable[int]) -> dict[int, Counts]:
     """Count the trials of each task; zeros for a task without any."""
-    counts = {task_id: Counts(0, 0) for task_id in task_ids}
-    rows = session.execute(
-        select(MeasureRecord.task_id, func.count(), func.count(MeasureRecord.error_kind))
-        .where(MeasureRecord.task_id.in_(counts))
-        .group_by(MeasureRecord.task_id)
-    )
-    return counts | {task_id: Counts(n, failed) for task_id, n, failed in rows}
+    wanted = list(task_ids)
+    counts = dict.fromkeys(wanted, Counts(0, 0))
+    for model in (Pick, ImportedRound):
+        rows = session.execute(
+            select(model.task_id, func.sum(model.n_measured), func.sum(model.n_failed))
+            .where(model.task_id.in_(wanted))
+            .group_by(model.task_id)
+        )
+        for task_id, n_trials, n_failed in rows:
+            before = counts[task_id]
+            counts[task_id] = Counts(before.n_trials + n_trials, before.n_failed + n_failed)
+    return counts
 
 
 def own_trials(session: Session, job_id: int) -> dict[int, int]:
     """Count the trials that the picks of a job paid for, by task id."""
     rows = session.execute(
-        select(MeasureRecord.task_id, func.count())
-        .join(Pick, Pick.id == MeasureRecord.pick_id)
-        .where(Pick.job_id == job_id)
-        .group_by(MeasureRecord.task_id)
+        select(Pick.task_id, func.sum(Pick.n_measured))
+        .where(Pick.job_id == job_id, Pick.n_measured > 0)
+        .group_by(Pick.task_id)
     )
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def _tell(session: Session, record: MeasureRecord) -> None:
+    """Tell those who watch the job of a record."""
+    pick = session.get_one(Pick, record.pick_id)
+    best = select(BestRecord.record_id).where(BestRecord.task_id == record.task_id)
+    told = {
+        "pick": pick.sequence,
+        "task_id": record.task_id,
+        "record": record.id,
+        "latency_secs": record.latency,
+        "error_kind": record.error_kind,
+        "best": session.scalar(best) == record.id,
+    }
+    events.add_event(session, pick.job_id, "trial", told)
+
+
+def _count(session: Session, record_id: int, columns: dict[str, object]) -> None:
+    total = sums.Sums()
+    total.add(columns)
+    pick_id, kind = columns["pick_id"], columns["error_kind"]
+    if not isinstance(pick_id, int):
+        sums.add_to_imported(session, int(str(columns["task_id"])), total)
+        return
+    job_id = sums.add_to_pick(session, pick_id, total)
+    if isinstance(kind, str):
+        sums.add_failure(session, job_id, kind, record_id)
 
 
 def _columns(new: NewRecord) -> dict[str, object]:

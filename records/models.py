@@ -17,6 +17,8 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -157,11 +159,23 @@ class Job(Base):
 
     ``reached_trials`` is the most trials that counted as spent when it was done;
     ``virtual_secs`` is the time by which devices are shared between jobs.
+
+    A job of the service has a ``request``, named by its hash, ``submission``; until the model
+    was loaded it has no network and no target. ``n_events`` counts its events, see
+    :mod:`records.events`. A deleted job is ``hidden``: what it measured explains records.
     """
 
     __tablename__ = "job"
     __table_args__ = (
-        UniqueConstraint("network_id", "target_id", "objective", "seed"),
+        UniqueConstraint("network_id", "target_id", "objective", "seed", "submission"),
+        Index(
+            "uq_job_submission",
+            "submission",
+            unique=True,
+            sqlite_where=text("submission <> ''"),
+            postgresql_where=text("submission <> ''"),
+        ),
+        Index(None, "state"),
         CheckConstraint(
             "state IN ('queued', 'running', 'paused', 'done', 'failed', 'cancelled')",
             "state_known",
@@ -169,8 +183,13 @@ class Job(Base):
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    network_id: Mapped[int] = mapped_column(ForeignKey("network.id"))
-    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
+    network_id: Mapped[int | None] = mapped_column(ForeignKey("network.id"))
+    target_id: Mapped[int | None] = mapped_column(ForeignKey("target.id"))
+    name: Mapped[str | None]
+    request: Mapped[dict[str, Any] | None]
+    submission: Mapped[str] = mapped_column(default="", server_default=text("''"))
+    hidden: Mapped[bool] = mapped_column(default=False, server_default=false())
+    n_events: Mapped[int] = mapped_column(default=0, server_default="0")
     objective: Mapped[str]
     seed: Mapped[int] = mapped_column(BigInteger)
     budget_trials: Mapped[int | None]
@@ -190,6 +209,9 @@ class Pick(Base):
     """A decision to spend a round on a task, with its reasons; ``done`` once it was spent.
 
     ``secs`` is how long the round took, search and builds included, in the run that ended it.
+    What its trials came to is summed up here, so that nobody counts a million records to draw
+    a table; see :class:`records.rounds.RoundResult`. ``total_secs`` and ``job_trials`` are the
+    latency of the network and the trials of the job after the round.
     """
 
     __tablename__ = "pick"
@@ -203,6 +225,67 @@ class Pick(Base):
     terms: Mapped[dict[str, Any]]
     done: Mapped[bool] = mapped_column(default=False)
     secs: Mapped[float | None]
+    n_measured: Mapped[int] = mapped_column(default=0, server_default="0")
+    n_failed: Mapped[int] = mapped_column(default=0, server_default="0")
+    n_timeouts: Mapped[int] = mapped_column(default=0, server_default="0")
+    best_secs: Mapped[float | None]
+    run_secs: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    total_secs: Mapped[float | None]
+    job_trials: Mapped[int | None]
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class ImportedRound(Base):
+    """What the records of a task that no pick paid for come to, as one round."""
+
+    __tablename__ = "imported_round"
+
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), primary_key=True)
+    n_measured: Mapped[int]
+    n_failed: Mapped[int]
+    n_timeouts: Mapped[int]
+    best_secs: Mapped[float | None]
+    run_secs: Mapped[float]
+
+
+class JobFailure(Base):
+    """How many trials of a job failed in one way, and the last of them."""
+
+    __tablename__ = "job_failure"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
+    error_kind: Mapped[str] = mapped_column(primary_key=True)
+    n_trials: Mapped[int]
+    record_id: Mapped[int] = mapped_column(ForeignKey("measure_record.id"))
+
+
+class JobStatus(Base):
+    """What goes on in a job, as its coordinator last said.
+
+    ``gains`` has, by task id, what a round on it is expected to take off the objective.
+    """
+
+    __tablename__ = "job_status"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
+    phase: Mapped[str]
+    task_id: Mapped[int | None] = mapped_column(ForeignKey("task.id"))
+    gains: Mapped[dict[str, Any]]
+    total_secs: Mapped[float | None]
+    spent_trials: Mapped[int]
+    outlook: Mapped[dict[str, Any] | None]
+    updated: Mapped[datetime] = mapped_column(default=now, onupdate=now)
+
+
+class Event(Base):
+    """Something that happened to a job; ``sequence`` counts from 1 without a gap."""
+
+    __tablename__ = "event"
+
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    data: Mapped[dict[str, Any]]
     created: Mapped[datetime] = mapped_column(default=now)
 
 

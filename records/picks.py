@@ -1,12 +1,12 @@
 """Picks: which task got each round of a job, and why."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from records import events
 from records.errors import NoSuchRow
 from records.models import Job, Pick
 
@@ -36,15 +36,24 @@ def add_pick(
         sequence=(last or 0) + 1,
         task_id=task_id,
         n_trials=n_trials,
-        terms=_finite(terms),
+        terms=events.finite(terms),
     )
     session.add(pick)
     session.flush()
+    told = {
+        "pick": pick.sequence,
+        "task_id": task_id,
+        "n_trials": n_trials,
+        "reason": terms.get("reason"),
+    }
+    events.add_event(session, job_id, "pick", told)
     return pick
 
 
 def finish_pick(session: Session, pick_id: int, secs: float | None = None) -> Pick:
     """Mark the round of a pick as completed, after so many seconds.
+
+    See :func:`set_outcome` for what it came to.
 
     Raises:
         NoSuchRow: If there is no such pick.
@@ -55,6 +64,43 @@ def finish_pick(session: Session, pick_id: int, secs: float | None = None) -> Pi
     pick.done = True
     pick.secs = secs
     session.flush()
+    return pick
+
+
+def set_outcome(
+    session: Session, pick_id: int, *, total_secs: float, spent_trials: int, job_trials: int
+) -> Pick:
+    """Note what a job had come to after the round of a pick, and tell those who watch it.
+
+    Args:
+        session: The transaction.
+        pick_id: The pick.
+        total_secs: Latency of the network; infinity is stored as null.
+        spent_trials: Trials that count against the budget of the job.
+        job_trials: Trials that the job has paid for.
+
+    Raises:
+        NoSuchRow: If there is no such pick.
+    """
+    pick = session.get(Pick, pick_id, populate_existing=True)
+    if pick is None:
+        raise NoSuchRow(f"no pick {pick_id}")
+    pick.total_secs = events.finite(total_secs)
+    pick.job_trials = job_trials
+    session.flush()
+    events.add_event(
+        session,
+        pick.job_id,
+        "round",
+        {
+            "pick": pick.sequence,
+            "task_id": pick.task_id,
+            "n_measured": pick.n_measured,
+            "n_failed": pick.n_failed,
+            "total_secs": total_secs,
+            "spent_trials": spent_trials,
+        },
+    )
     return pick
 
 
@@ -91,11 +137,3 @@ def open_pick(session: Session, job_id: int) -> Pick | None:
     """Return the last pick of a job whose round was not completed, to be resumed."""
     unfinished = select(Pick).where(Pick.job_id == job_id, Pick.done.is_(False))
     return session.scalars(unfinished.order_by(Pick.sequence.desc()).limit(1)).first()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy import null, or_, select
 from sqlalchemy.orm import Session
 
-from records.models import MeasureRecord, Pick
-
-_TIMEOUTS = ("build_timeout", "run_timeout")
+from records.models import ImportedRound, Pick
 
 
 @dataclass(frozen=True)
@@ -43,45 +42,41 @@ def history(session: Session, task_ids: Sequence[int]) -> dict[int, list[RoundRe
     open one appears once it has a record. A task without rounds has an empty list.
     """
     rounds: dict[int, list[RoundResult]] = {task_id: [] for task_id in task_ids}
-    numbers = (
-        func.count(MeasureRecord.id),
-        func.count(MeasureRecord.error_kind),
-        func.min(case((MeasureRecord.verified, MeasureRecord.latency))),
-        func.sum(MeasureRecord.latency),
-        func.count(case((MeasureRecord.error_kind.in_(_TIMEOUTS), 1))),
+    free = select(ImportedRound.task_id, null(), null(), *_sums(ImportedRound)).where(
+        ImportedRound.task_id.in_(task_ids)
     )
-    free = (
-        select(MeasureRecord.task_id, *numbers)
-        .where(MeasureRecord.task_id.in_(task_ids), MeasureRecord.pick_id.is_(None))
-        .group_by(MeasureRecord.task_id)
-    )
-    for task_id, *row in session.execute(free):
-        _append(rounds[task_id], _result(None, None, *row))
-    same_task = and_(MeasureRecord.pick_id == Pick.id, MeasureRecord.task_id == Pick.task_id)
     paid = (
-        select(Pick.task_id, Pick.id, Pick.secs, *numbers)
-        .outerjoin(MeasureRecord, same_task)
-        .where(Pick.task_id.in_(task_ids))
-        .group_by(Pick.task_id, Pick.id, Pick.done, Pick.secs)
-        .having(or_(Pick.done, func.count(MeasureRecord.id) > 0))
+        select(Pick.task_id, Pick.id, Pick.secs, *_sums(Pick))
+        .where(Pick.task_id.in_(task_ids), or_(Pick.done, Pick.n_measured > 0))
         .order_by(Pick.id)
     )
-    for task_id, pick_id, took, *row in session.execute(paid):
-        _append(rounds[task_id], _result(pick_id, took, *row))
+    for query in (free, paid):
+        for (
+            task_id,
+            pick_id,
+            secs,
+            n_trials,
+            n_failed,
+            best,
+            run_secs,
+            n_timeouts,
+        ) in session.execute(query):
+            best_secs = math.inf if best is None else best
+            _append(
+                rounds[task_id],
+                RoundResult(pick_id, n_trials, n_failed, best_secs, secs, run_secs, n_timeouts),
+            )
     return rounds
 
 
-def _result(  # noqa: PLR0913, PLR0917  a row of the query, column by column
-    pick_id: int | None,
-    secs: float | None,
-    n_trials: int,
-    n_failed: int,
-    best_secs: float | None,
-    run_secs: float | None,
-    n_timeouts: int,
-) -> RoundResult:
-    best = math.inf if best_secs is None else best_secs
-    return RoundResult(pick_id, n_trials, n_failed, best, secs, run_secs or 0.0, n_timeouts)
+def _sums(model: type[Pick | ImportedRound]) -> tuple[Any, ...]:
+    return (
+        model.n_measured,
+        model.n_failed,
+        model.best_secs,
+        model.run_secs,
+        model.n_timeouts,
+    )
 
 
 def _append(rounds: list[RoundResult], result: RoundResult) -> None:

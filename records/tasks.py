@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
-from records.models import NetworkTask, Task, Workload
+from records.models import Job, NetworkTask, Task, Workload
 from records.statements import find_or_insert
 
 
@@ -80,6 +80,13 @@ def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[We
         )
         for task_id, hashed, name, weight, flop, engine in rows
     ]
+
+
+def tasks_of_job(session: Session, job: Job) -> list[WeightedTask]:
+    """Return the tasks of a job's network; none before its model was loaded."""
+    if job.network_id is None or job.target_id is None:
+        return []
+    return weighted_tasks(session, job.network_id, job.target_id)
 
 
 def workload_ir(session: Session, task_id: int) -> bytes:

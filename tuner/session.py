@@ -16,9 +16,10 @@ from pathlib import Path
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import jobs, measures, picks, tasks
+from records import events, jobs, measures, picks, tasks
 from records.models import Job, JobState, MeasureRecord, Pick
 from scheduler import allocators
+from scheduler.allocator import GreedyAllocator
 from scheduler.budget import Budget
 from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner import finals
@@ -175,6 +176,7 @@ class TuningSession:
                         "search": asdict(self._options.search),
                         "scheduler": asdict(self._greedy),
                     },
+                    submission=self._options.submission,
                 ),
             )
             self._asked = (job.budget_trials, job.budget_secs)
@@ -271,6 +273,18 @@ class TuningSession:
         with self._sessions.begin() as session:
             picks.finish_pick(session, pick.id, time.monotonic() - started)
         self._spend_time()
+        self._tell_outcome(pick)
+
+    def _tell_outcome(self, pick: Pick) -> None:
+        overview = self.overview()
+        with self._sessions.begin() as session:
+            picks.set_outcome(
+                session,
+                pick.id,
+                total_secs=overview.total_secs,
+                spent_trials=overview.spent_trials(self._budget.trials),
+                job_trials=sum(overview.own),
+            )
 
     def _give_up_round(self, pick: Pick, error: WorkError) -> None:
         """End a round whose search failed; the task is tried again later.
@@ -359,6 +373,7 @@ class TuningSession:
         self, phase: str, overview: Overview, current: int | None = None, *, quiet: bool = False
     ) -> None:
         spent = overview.spent_trials(self._budget.trials)
+        self._store_status(phase, overview, current, spent)
         self._watcher(
             Status(
                 phase,
@@ -372,6 +387,26 @@ class TuningSession:
                 self._trials_to_stop,
             )
         )
+
+    def _store_status(
+        self, phase: str, overview: Overview, current: int | None, spent_trials: int
+    ) -> None:
+        gains = None
+        if isinstance(self._allocator, GreedyAllocator) and current is None:
+            values = self._allocator.gains(overview.table, self._n_trials)
+            pairs = zip(overview.rows, values.tolist(), strict=True)
+            gains = {str(row.task_id): gain for row, gain in pairs}
+        with self._sessions.begin() as session:
+            events.set_status(
+                session,
+                self.job_id,
+                phase=phase,
+                task_id=current,
+                gains=gains,
+                total_secs=overview.total_secs,
+                spent_trials=spent_trials,
+                outlook=None if self._outlook is None else asdict(self._outlook),
+            )
 
     def _spent_secs(self) -> float:
         with self._sessions() as session:

@@ -36,6 +36,7 @@ class TuneOptions:
         cost_model: Kind of cost model.
         build_timeout_secs: A build that takes longer is killed.
         least_gain_secs: Stop once a minute more is forecast to save less of the objective.
+        submission: Of the service's job that this is; empty for one of the command line.
     """
 
     budget: Budget
@@ -50,6 +51,7 @@ class TuneOptions:
     cost_model: str = "xgb-ranking"
     build_timeout_secs: float = 60.0
     least_gain_secs: float | None = None
+    submission: str = ""
 
 
 @dataclass(frozen=True)

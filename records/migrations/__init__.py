@@ -1,6 +1,9 @@
 """Brings the schema of an opened database to the newest revision."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -34,17 +37,43 @@ def migrate(engine: Engine, shown: str) -> None:
     Raises:
         SchemaTooNew: As ``is_current`` does, if another process was faster.
     """
-    config = _config()
-    with engine.begin() as connection:
+    with _transaction(engine) as connection:
+        if not _is_current(connection, ScriptDirectory.from_config(_config()), shown):
+            command.upgrade(_config(connection), "head")
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Take a schema back to an older revision; what only newer ones can hold is lost."""
+    with _transaction(engine) as connection:
+        command.downgrade(_config(connection), revision)
+
+
+@contextmanager
+def _transaction(engine: Engine) -> Iterator[Connection]:
+    """Open a transaction that has the schema for itself."""
+    with engine.connect() as connection:
         if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
-        if not _is_current(connection, ScriptDirectory.from_config(config), shown):
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            with connection.begin():
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+                yield connection
+            return
+        # A table that SQLite cannot alter is copied and dropped, and others refer to it. The
+        # switch does nothing inside a transaction.
+        driver: Any = connection.connection.driver_connection
+        driver.execute("PRAGMA foreign_keys=OFF")
+        try:
+            with connection.begin():
+                yield connection
+                broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+                if broken:
+                    raise DatabaseUnusable(f"a migration left dangling references: {broken[0]}")
+        finally:
+            driver.execute("PRAGMA foreign_keys=ON")
 
 
-def _config() -> Config:
+def _config(connection: Connection | None = None) -> Config:
     config = Config()
+    config.attributes["connection"] = connection
     # A percent sign in the path would be an interpolation to ConfigParser.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     return config

@@ -43,7 +43,7 @@ def read_bests(session: "Session", workload: str | None, job: int | None) -> lis
         wanted = wanted.where(Workload.hash == workload)
     if job is not None:
         asked = find_job(session, job)
-        ours = tasks.weighted_tasks(session, asked.network_id, asked.target_id)
+        ours = tasks.tasks_of_job(session, asked)
         wanted = wanted.where(Task.id.in_([task.task_id for task in ours]))
     rows = [dict(row) for row in session.execute(wanted).mappings()]
     for row in rows:

@@ -96,7 +96,7 @@ def _recording(context: "Context", source: str) -> "Recording":
         return recordings.read(Path(source))
     with context.readers() as session:
         job = find_job(session, int(source))
-        weighted = tasks.weighted_tasks(session, job.network_id, job.target_id)
+        weighted = tasks.tasks_of_job(session, job)
         recording = recordings.record(
             session, session.get_one(Network, job.network_id).name, weighted
         )

@@ -167,7 +167,7 @@ def _read(sessions: "sessionmaker[Session]", job_id: int) -> JobView:
 
     with sessions() as session:
         job = session.get_one(Job, job_id)
-        weighted = tasks.weighted_tasks(session, job.network_id, job.target_id)
+        weighted = tasks.tasks_of_job(session, job)
         if not weighted:
             raise RequestError(f"job {job_id} has no tasks: its network was not split yet")
         return JobView(

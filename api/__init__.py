@@ -1,0 +1,1 @@
+"""The service over HTTP: REST, events, and the dashboard; knows no TVM."""

@@ -1,0 +1,96 @@
+"""Leases: a role that one process at a time has, such as that of the coordinator.
+
+A lease that is not renewed ends by itself; whoever takes it over gets the next epoch. Every
+write of its holder is fenced: the transaction checks, before it commits, that the epoch is
+still its own, so that a holder that slept through its lease changes nothing any more.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Engine, event, func, select, update
+from sqlalchemy.orm import Session, sessionmaker
+
+from records.errors import LeaseLost
+from records.models import now
+from records.service_models import Lease
+from records.statements import insert
+
+
+@dataclass(frozen=True)
+class Held:
+    """A lease that its holder has until somebody else has a later epoch."""
+
+    name: str
+    holder: str
+    epoch: int
+
+
+def acquire(session: Session, name: str, holder: str, secs: float) -> Held | None:
+    """Take a lease that is free or has ended; None if somebody else has it.
+
+    Args:
+        session: The transaction.
+        name: The role.
+        holder: Who asks; the same holder may ask again and gets a new epoch.
+        secs: How long it lasts unless it is renewed.
+    """
+    at = _database_now(session)
+    free = insert(session, Lease).values(name=name, holder="", epoch=0, expires=at)
+    session.execute(free.on_conflict_do_nothing())
+    epoch = session.scalar(
+        update(Lease)
+        .where(Lease.name == name, (Lease.expires <= at) | (Lease.holder == holder))
+        .values(holder=holder, epoch=Lease.epoch + 1, expires=at + timedelta(seconds=secs))
+        .returning(Lease.epoch)
+    )
+    return None if epoch is None else Held(name, holder, epoch)
+
+
+def renew(session: Session, held: Held, secs: float) -> bool:
+    """Put off the end of a lease; False if it is somebody else's now."""
+    expires = _database_now(session) + timedelta(seconds=secs)
+    renewed = session.scalar(
+        update(Lease)
+        .where(Lease.name == held.name, Lease.epoch == held.epoch)
+        .values(expires=expires)
+        .returning(Lease.epoch)
+    )
+    return renewed is not None
+
+
+def release(session: Session, held: Held) -> None:
+    """End a lease now, if it is still one's own."""
+    session.execute(
+        update(Lease)
+        .where(Lease.name == held.name, Lease.epoch == held.epoch)
+        .values(expires=_database_now(session), holder="")
+    )
+
+
+def lease_of(session: Session, name: str) -> Lease | None:
+    """Return a lease, whoever has it."""
+    return session.get(Lease, name)
+
+
+def fenced(engine: Engine, held: Held) -> sessionmaker[Session]:
+    """Return sessions that commit only while a lease is one's own; they raise LeaseLost."""
+    maker = sessionmaker(engine, expire_on_commit=False)
+
+    def check(session: Session) -> None:
+        # Shared: nobody takes the lease over between this check and the commit.
+        wanted = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
+        if session.scalar(wanted) != held.epoch:
+            raise LeaseLost(f"another process is {held.name} now")
+
+    event.listen(maker, "before_commit", check)
+    return maker
+
+
+def _database_now(session: Session) -> datetime:
+    """Return the time of the database: machines that share one need not agree on theirs."""
+    if session.get_bind().dialect.name == "sqlite":
+        return now()
+    at = session.execute(select(func.clock_timestamp())).scalar_one()
+    value: datetime = at.astimezone(UTC)
+    return value

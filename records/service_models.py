@@ -1,0 +1,104 @@
+"""The tables of the service: who may do what, who did what, and which processes are at work."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from records.models import Base, now
+
+
+class ApiToken(Base):
+    """A token of the REST API; only its SHA-256, ``digest``, is kept."""
+
+    __tablename__ = "api_token"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    digest: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]]
+    created: Mapped[datetime] = mapped_column(default=now)
+    expires: Mapped[datetime | None]
+    revoked: Mapped[datetime | None]
+    last_used: Mapped[datetime | None]
+
+
+class AuditEvent(Base):
+    """Who asked the service for what; ``subject`` is the name of a token, or ``anonymous``."""
+
+    __tablename__ = "audit_event"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    created: Mapped[datetime] = mapped_column(default=now, index=True)
+    subject: Mapped[str]
+    address: Mapped[str]
+    action: Mapped[str]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"), index=True)
+    detail: Mapped[dict[str, Any]]
+
+
+class IdempotencyKey(Base):
+    """What a client's key stood for: ``fingerprint`` is the hash of its request."""
+
+    __tablename__ = "idempotency_key"
+
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[str]
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Lease(Base):
+    """A role that one process has at a time; ``epoch`` grows with every change of hands."""
+
+    __tablename__ = "lease"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str]
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    expires: Mapped[datetime]
+
+
+class Worker(Base):
+    """A process that measures, or stands by to; ``busy_share`` is that of the last minute."""
+
+    __tablename__ = "worker"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    host: Mapped[str]
+    pid: Mapped[int]
+    role: Mapped[str]
+    device: Mapped[dict[str, Any]]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
+    activity: Mapped[str]
+    busy_secs: Mapped[float] = mapped_column(default=0.0)
+    busy_share: Mapped[float] = mapped_column(default=0.0)
+    started: Mapped[datetime] = mapped_column(default=now)
+    heartbeat: Mapped[datetime] = mapped_column(default=now)
+    stopped: Mapped[datetime | None]
+
+
+class Build(Base):
+    """A library that a job's network was asked to be built into."""
+
+    __tablename__ = "build"
+    __table_args__ = (
+        CheckConstraint("state IN ('queued', 'running', 'done', 'failed')", "state_known"),
+        Index(None, "job_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
+    model_index: Mapped[int] = mapped_column(default=0)
+    strict: Mapped[bool] = mapped_column(default=False)
+    state: Mapped[str] = mapped_column(default="queued", index=True)
+    message: Mapped[str | None]
+    library_key: Mapped[str | None]
+    archive: Mapped[str | None]  # file name below the archives of the data directory
+    sha256: Mapped[str | None]
+    n_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    created: Mapped[datetime] = mapped_column(default=now)
+    updated: Mapped[datetime] = mapped_column(default=now, onupdate=now)

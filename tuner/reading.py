@@ -1,0 +1,335 @@
+"""Read what people are shown of jobs.
+
+Everything comes from sums and keys, so that a job of a million records is read as fast as one
+of a hundred.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from records import bests, events, jobs, measures, tasks
+from records.models import Job, JobFailure, JobStatus, MeasureRecord, Network, Pick, Target
+from records.tasks import WeightedTask
+from scheduler import estimate
+from tuner.explaining import explain
+from tuner.overview import look_ahead_on, read_overview
+from tuner.views import (
+    FailureView,
+    HistoryPoint,
+    HistoryView,
+    JobSummary,
+    JobView,
+    OutlookView,
+    PickView,
+    TaskTrials,
+    TaskView,
+)
+
+
+def read_job(session: Session, job_id: int) -> JobView:
+    """Return the table of a job.
+
+    Raises:
+        NoSuchRow: If there is no such job.
+    """
+    job = jobs.get_job(session, job_id)
+    status = events.status_of(session, job_id)
+    weighted = tasks.tasks_of_job(session, job)
+    lines = _lines(session, job, status, weighted)
+    last = session.scalars(
+        select(Pick).where(Pick.job_id == job_id).order_by(Pick.sequence.desc()).limit(1)
+    ).first()
+    outlook: OutlookView | None = None
+    if status is not None:
+        outlook = None if status.outlook is None else OutlookView(**status.outlook)
+        spent = status.spent_trials
+    else:
+        # Nobody has said: it was run by an older tuner, or not yet.
+        spent = 0
+        if weighted:
+            overview = read_overview(session, weighted, job)
+            spent = overview.spent_trials(job.budget_trials)
+            if (ahead := look_ahead_on(overview)) is not None:
+                outlook = OutlookView(ahead.n_trials, ahead.saving, ahead.spread)
+    own = sum(measures.own_trials(session, job_id).values())
+    totals = [line.weight * (line.latency_secs or math.inf) for line in lines]
+    total = sum(totals) if totals else math.inf
+    return JobView(
+        job=_summary(session, job, status, own, max(spent, own), _known(total)),
+        tasks=lines,
+        outlook=outlook,
+        last_pick=None if last is None else view_pick(last, weighted),
+    )
+
+
+def list_jobs(
+    session: Session,
+    *,
+    states: Sequence[str] = (),
+    text: str = "",
+    newest_first: bool = True,
+    after: int | None = None,
+    limit: int = 50,
+) -> list[JobSummary]:
+    """Return jobs by their numbers, a page at a time.
+
+    Args:
+        session: The transaction.
+        states: Only jobs in these; empty for all.
+        text: Only jobs whose name, or whose network's, holds this, in any case.
+        newest_first: Which way.
+        after: The number of the last job of the page before.
+        limit: Jobs on the page, at most.
+    """
+    wanted = select(Job).where(~Job.hidden).limit(limit)
+    if states:
+        wanted = wanted.where(Job.state.in_(states))
+    if text:
+        wanted = wanted.outerjoin(Network, Network.id == Job.network_id).where(
+            Job.name.icontains(text, autoescape=True)
+            | Network.name.icontains(text, autoescape=True)
+        )
+    if after is not None:
+        wanted = wanted.where(Job.id < after if newest_first else Job.id > after)
+    found = list(session.scalars(wanted.order_by(Job.id.desc() if newest_first else Job.id)))
+    return summaries(session, found)
+
+
+def summaries(session: Session, found: Sequence[Job]) -> list[JobSummary]:
+    """Describe jobs as a list shows them."""
+    ids = [job.id for job in found]
+    wanted = select(JobStatus).where(JobStatus.job_id.in_(ids))
+    statuses = {status.job_id: status for status in session.scalars(wanted)}
+    counted = (
+        select(Pick.job_id, func.sum(Pick.n_measured))
+        .where(Pick.job_id.in_(ids))
+        .group_by(Pick.job_id)
+    )
+    own = {job_id: n for job_id, n in session.execute(counted)}  # noqa: C416
+    rows = []
+    for job in found:
+        status, n_own = statuses.get(job.id), own.get(job.id, 0)
+        spent = max(n_own, 0 if status is None else status.spent_trials)
+        total = None if status is None else status.total_secs
+        rows.append(_summary(session, job, status, n_own, spent, total))
+    return rows
+
+
+def read_picks(
+    session: Session, job_id: int, *, before: int | None = None, limit: int = 50
+) -> list[PickView]:
+    """Return picks of a job, the newest first: those before a number, at most ``limit``.
+
+    Raises:
+        NoSuchRow: If there is no such job.
+    """
+    weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
+    wanted = select(Pick).where(Pick.job_id == job_id).order_by(Pick.sequence.desc())
+    if before is not None:
+        wanted = wanted.where(Pick.sequence < before)
+    return [view_pick(pick, weighted) for pick in session.scalars(wanted.limit(limit))]
+
+
+def view_pick(pick: Pick, weighted: Sequence[WeightedTask]) -> PickView:
+    """Describe a pick of a job whose tasks these are."""
+    rows = {task.task_id: index for index, task in enumerate(weighted)}
+    index = rows.get(pick.task_id)
+    return PickView(
+        sequence=pick.sequence,
+        task=index,
+        task_id=pick.task_id,
+        task_name="" if index is None else weighted[index].name,
+        n_trials=pick.n_trials,
+        reason=str(pick.terms.get("reason", "")),
+        why=explain(pick.terms),
+        terms=pick.terms,
+        done=pick.done,
+        n_measured=pick.n_measured,
+        n_failed=pick.n_failed,
+        secs=pick.secs,
+        total_latency_secs=pick.total_secs,
+        created=pick.created,
+    )
+
+
+def read_failures(session: Session, job_id: int) -> list[FailureView]:
+    """Return how the trials of a job failed, the most frequent way first."""
+    rows = session.execute(
+        select(JobFailure, MeasureRecord.error_text, MeasureRecord.worker)
+        .join(MeasureRecord, MeasureRecord.id == JobFailure.record_id)
+        .where(JobFailure.job_id == job_id)
+        .order_by(JobFailure.n_trials.desc(), JobFailure.error_kind)
+    )
+    return [
+        FailureView(row.error_kind, row.n_trials, row.record_id, text or "", worker)
+        for row, text, worker in rows
+    ]
+
+
+def read_history(
+    session: Session, job_id: int, *, n_points: int = 300, n_tasks: int = 12
+) -> HistoryView:
+    """Return the latency of a job's network over its trials and seconds, and who got them.
+
+    Args:
+        session: The transaction.
+        job_id: The job.
+        n_points: Points, at most about so many; the last round is always one.
+        n_tasks: Tasks that are told apart, those with most trials; the others are added up.
+
+    Raises:
+        NoSuchRow: If there is no such job.
+    """
+    weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
+    mine = (Pick.job_id == job_id, Pick.done)
+    last = session.scalar(select(func.max(Pick.sequence)).where(*mine)) or 0
+    step = max(-(-last // n_points), 1)
+    # Rounds 1 to step are the first point, and so on: the bucket of a round is the point after it.
+    bucket = (Pick.sequence + (step - 1)) // step
+    sums = session.execute(
+        select(bucket, Pick.task_id, func.sum(Pick.n_measured), func.sum(Pick.secs))
+        .where(*mine)
+        .group_by(bucket, Pick.task_id)
+    ).all()
+    ends = {
+        (sequence + step - 1) // step: (sequence, total)
+        for sequence, total in session.execute(
+            select(Pick.sequence, Pick.total_secs)
+            .where(*mine, (Pick.sequence % step == 0) | (Pick.sequence == last))
+            .order_by(Pick.sequence)
+        )
+    }
+    return _history(job_id, weighted, sums, ends, n_tasks)
+
+
+def _history(
+    job_id: int,
+    weighted: Sequence[WeightedTask],
+    sums: Sequence[Any],
+    ends: dict[int, tuple[int, float | None]],
+    n_tasks: int,
+) -> HistoryView:
+    buckets = sorted({bucket for bucket, *_ in sums})
+    column = {bucket: i for i, bucket in enumerate(buckets)}
+    row = {task.task_id: i for i, task in enumerate(weighted)}
+    given = np.zeros((len(weighted) + 1, len(buckets)), np.int64)
+    secs = np.zeros(len(buckets))
+    for bucket, task_id, n_measured, took in sums:
+        given[row.get(task_id, len(weighted)), column[bucket]] += n_measured
+        secs[column[bucket]] += took or 0.0
+    given, secs = given.cumsum(axis=1), secs.cumsum()
+    points = [
+        HistoryPoint(
+            pick=ends.get(bucket, (0, None))[0],
+            trials=int(given[:, i].sum()),
+            secs=float(secs[i]),
+            total_latency_secs=ends.get(bucket, (0, None))[1],
+        )
+        for i, bucket in enumerate(buckets)
+    ]
+    return HistoryView(job_id, points, _busiest(weighted, given, n_tasks) if buckets else [])
+
+
+def _busiest(
+    weighted: Sequence[WeightedTask], given: np.ndarray[Any, Any], n_tasks: int
+) -> list[TaskTrials]:
+    order = np.argsort(-given[: len(weighted), -1], kind="stable")[:n_tasks]
+    shown = [TaskTrials(int(i), weighted[i].name, given[i].tolist()) for i in order if given[i, -1]]
+    rest = given.sum(axis=0) - sum((given[line.task] for line in shown), np.zeros_like(given[0]))
+    if rest[-1]:
+        shown.append(TaskTrials(None, "other tasks", rest.tolist()))
+    return shown
+
+
+def _summary(
+    session: Session,
+    job: Job,
+    status: JobStatus | None,
+    own: int,
+    spent: int,
+    total_secs: float | None,
+) -> JobSummary:
+    network = None if job.network_id is None else session.get_one(Network, job.network_id)
+    target = None if job.target_id is None else session.get_one(Target, job.target_id)
+    return JobSummary(
+        id=job.id,
+        name=job.name or (network.name if network else f"job {job.id}"),
+        state=job.state,
+        message=job.message,
+        phase=status.phase if status is not None and job.state == "running" else None,
+        network_id=job.network_id,
+        network=network.name if network else None,
+        target_id=job.target_id,
+        target=target.spec if target else None,
+        device=str(target.device.get("name", "")) if target else None,
+        objective=job.objective,
+        seed=job.seed,
+        priority=job.priority,
+        budget_trials=job.budget_trials,
+        budget_secs=job.budget_secs,
+        trials=own,
+        spent_trials=spent,
+        spent_secs=job.spent_secs,
+        total_latency_secs=total_secs,
+        n_events=job.n_events,
+        from_service=job.submission != "",
+        created=job.created,
+        updated=job.updated,
+    )
+
+
+def _lines(
+    session: Session, job: Job, status: JobStatus | None, weighted: Sequence[WeightedTask]
+) -> list[TaskView]:
+    task_ids = [task.task_id for task in weighted]
+    counts = measures.count_by_task(session, task_ids)
+    best = bests.best_latencies(session, task_ids)
+    latencies = np.array([best.get(task_id, math.inf) for task_id in task_ids], dtype=float)
+    shares = estimate.shares(
+        np.array([task.weight for task in weighted], dtype=np.int64), latencies
+    )
+    last = _last_picks(session, Pick.task_id.in_(task_ids), Pick.done)
+    mine = _last_picks(session, Pick.job_id == job.id)
+    gains = {} if status is None else status.gains
+    lines = []
+    for i, task in enumerate(weighted):
+        latency = best.get(task.task_id)
+        newest, own = last.get(task.task_id), mine.get(task.task_id)
+        n_trials, n_failed = counts[task.task_id]
+        lines.append(
+            TaskView(
+                id=i,
+                task_id=task.task_id,
+                workload=task.workload_hash,
+                name=task.name,
+                weight=task.weight,
+                flop=task.flop,
+                latency_secs=latency,
+                gflops=task.flop / latency / 1e9 if latency else 0.0,
+                share=float(shares[i]),
+                trials=n_trials,
+                failed=n_failed,
+                exhausted=newest is not None
+                and newest.n_measured == 0
+                and "failed" not in newest.terms,
+                gradient=gains.get(str(task.task_id)),
+                running=own is not None and not own.done and job.state == "running",
+                last_pick=None if own is None else view_pick(own, weighted),
+            )
+        )
+    return lines
+
+
+def _last_picks(session: Session, *conditions: Any) -> dict[int, Pick]:
+    """Return the last pick of each task among those that meet the conditions."""
+    newest = select(func.max(Pick.id)).where(*conditions).group_by(Pick.task_id)
+    return {pick.task_id: pick for pick in session.scalars(select(Pick).where(Pick.id.in_(newest)))}
+
+
+def _known(secs: float) -> float | None:
+    return secs if math.isfinite(secs) else None
