@@ -77,14 +77,19 @@ def fenced(engine: Engine, held: Held) -> sessionmaker[Session]:
     """Return sessions that commit only while a lease is one's own; they raise LeaseLost."""
     maker = sessionmaker(engine, expire_on_commit=False)
 
-    def check(session: Session) -> None:
-        # Shared: nobody takes the lease over between this check and the commit.
-        wanted = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
-        if session.scalar(wanted) != held.epoch:
-            raise LeaseLost(f"another process is {held.name} now")
-
-    event.listen(maker, "before_commit", check)
+    event.listen(maker, "before_commit", lambda session: check(session, held))
     return maker
+
+
+def check(session: Session, held: Held) -> None:
+    """Make sure that a lease is one's own, and stays so until the transaction ends.
+
+    Raises:
+        LeaseLost: If it is somebody else's.
+    """
+    wanted = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
+    if session.scalar(wanted) != held.epoch:
+        raise LeaseLost(f"another process is {held.name} now")
 
 
 def _database_now(session: Session) -> datetime:

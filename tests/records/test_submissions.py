@@ -1,0 +1,132 @@
+"""A submission is one job, however often it is asked for."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from records import events, jobs, submissions
+from records.errors import KeyReused, NoSuchRow
+from records.models import JobState
+from records.submissions import Submission
+from tests.records import make
+
+DAY = timedelta(days=1)
+
+
+def wanted(submission: str = "s0", **changes: Any) -> Submission:
+    """Ask for ten trials on a network."""
+    fields: dict[str, Any] = {
+        "request": {"models": ["zoo:mlp"]},
+        "objective": "weighted_sum",
+        "seed": 0,
+        "budget_trials": 10,
+        "budget_secs": None,
+        "priority": 0,
+        "name": "mlp",
+    }
+    return Submission(submission=submission, **fields | changes)
+
+
+def test_a_submission_is_queued_once(session: Session) -> None:
+    """The same again is the same job; another is another."""
+    first, is_new = submissions.submit(session, wanted())
+    again, is_again = submissions.submit(session, wanted())
+    other, _ = submissions.submit(session, wanted("s1"))
+
+    assert (is_new, is_again) == (True, False)
+    assert first.id == again.id != other.id
+    assert [job.id for job in submissions.waiting(session)] == [first.id, other.id]
+    assert [e.kind for e in events.events_after(session, first.id, 0)] == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("state", "trials", "becomes"),
+    [
+        ("running", 20, "running"),
+        ("done", 10, "done"),  # what is known already is the answer
+        ("done", 5, "done"),
+        ("done", 20, "queued"),
+        ("failed", 10, "queued"),
+        ("cancelled", 10, "queued"),
+        ("paused", 10, "queued"),
+    ],
+)
+def test_asking_again(session: Session, state: JobState, trials: int, becomes: str) -> None:
+    """More to spend restarts a job that is done, and anything one that was stopped."""
+    job, _ = submissions.submit(session, wanted())
+    jobs.set_state(session, job.id, state)
+
+    again, _ = submissions.submit(session, wanted(budget_trials=trials, priority=3, name="m"))
+
+    assert again.state == becomes
+    assert again.budget_trials == max(10, trials)
+    assert (again.priority, again.name) == (3, "m")
+
+
+def test_a_job_gets_its_network_later(session: Session) -> None:
+    """It is found by the key of its network from then on."""
+    job, _ = submissions.submit(session, wanted())
+    network_id, target_id = make.network(session), make.target(session)
+    submissions.assign(session, job.id, network_id, target_id, {"goal": {}})
+
+    opened = jobs.open_job(
+        session,
+        jobs.NewJob(
+            network_id=network_id,
+            target_id=target_id,
+            objective="weighted_sum",
+            seed=0,
+            submission="s0",
+        ),
+    )
+
+    assert opened.id == job.id
+    assert opened.budget_trials == 10
+
+
+def test_a_deleted_job_is_gone_until_it_is_asked_for(session: Session) -> None:
+    """One that is at work is not deleted."""
+    job, _ = submissions.submit(session, wanted())
+    assert not submissions.hide(session, job.id)
+    jobs.set_state(session, job.id, "cancelled")
+    assert submissions.hide(session, job.id)
+
+    with pytest.raises(NoSuchRow):
+        jobs.get_job(session, job.id)
+    assert jobs.list_jobs(session) == []
+    again, _ = submissions.submit(session, wanted())
+    assert (again.id, again.state) == (job.id, "queued")
+    assert jobs.get_job(session, job.id) is again
+
+
+@pytest.mark.parametrize(("state", "resumed"), [("paused", True), ("done", False)])
+def test_only_what_was_stopped_resumes(session: Session, state: JobState, resumed: bool) -> None:
+    """A job that is done has nothing to go on with."""
+    job, _ = submissions.submit(session, wanted())
+    jobs.set_state(session, job.id, state)
+
+    assert submissions.resume(session, job.id) is resumed
+
+
+def test_a_key_stands_for_one_request(session: Session) -> None:
+    """A retry finds its job; the same key with another request is an error."""
+    job, _ = submissions.submit(session, wanted())
+    assert submissions.job_of_key(session, "ci", "k", "f", DAY) is None
+    assert submissions.keep_key(session, "ci", "k", "f", job.id) == job.id
+
+    assert submissions.job_of_key(session, "ci", "k", "f", DAY) == job.id
+    assert submissions.job_of_key(session, "somebody else", "k", "other", DAY) is None
+    with pytest.raises(KeyReused, match="another request"):
+        submissions.job_of_key(session, "ci", "k", "other", DAY)
+    with pytest.raises(KeyReused, match="another request"):
+        submissions.keep_key(session, "ci", "k", "other", job.id)
+
+
+def test_keys_are_forgotten(session: Session) -> None:
+    """One that is too old stands for nothing."""
+    job, _ = submissions.submit(session, wanted())
+    submissions.keep_key(session, "ci", "k", "f", job.id)
+
+    assert submissions.job_of_key(session, "ci", "k", "other", timedelta(seconds=-1)) is None
