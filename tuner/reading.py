@@ -12,7 +12,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from records import bests, events, jobs, measures, tasks
+from records import bests, events, jobs, measures, networks, tasks
 from records.models import Job, JobFailure, JobStatus, MeasureRecord, Network, Pick, Target
 from records.tasks import WeightedTask
 from scheduler import estimate
@@ -26,6 +26,7 @@ from tuner.views import (
     JobView,
     OutlookView,
     PickView,
+    SplitView,
     TaskTrials,
     TaskView,
 )
@@ -64,6 +65,7 @@ def read_job(session: Session, job_id: int) -> JobView:
         tasks=lines,
         outlook=outlook,
         last_pick=None if last is None else view_pick(last, weighted),
+        split=_split(session, job),
     )
 
 
@@ -280,6 +282,18 @@ def _summary(
         from_service=job.submission != "",
         created=job.created,
         updated=job.updated,
+    )
+
+
+def _split(session: Session, job: Job) -> SplitView | None:
+    if job.network_id is None or job.target_id is None:
+        return None
+    extraction = networks.extraction_of(session, job.network_id, job.target_id)
+    return SplitView(
+        sha256=session.get_one(Network, job.network_id).sha256,
+        kernel_calls=extraction and extraction.n_kernel_calls,
+        notes=extraction.notes if extraction else [],
+        device=session.get_one(Target, job.target_id).device,
     )
 
 

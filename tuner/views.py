@@ -150,13 +150,34 @@ class OutlookView:
 
 
 @dataclass(frozen=True)
+class SplitView:
+    """The network of a job as it was split into tasks.
+
+    Attributes:
+        sha256: Identifies the network.
+        kernel_calls: In one inference, tuned or not; None for several networks in one.
+        notes: What a person should know, such as operators left untuned.
+        device: What its target was described from: names, versions, number of cores.
+    """
+
+    sha256: str
+    kernel_calls: int | None
+    notes: list[str]
+    device: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class JobView:
-    """The task scheduler table of a job, and what belongs beside it."""
+    """The task scheduler table of a job, and what belongs beside it.
+
+    ``split`` is None until the model was loaded.
+    """
 
     job: JobSummary
     tasks: list[TaskView]
     outlook: OutlookView | None
     last_pick: PickView | None
+    split: SplitView | None = None
 
 
 @dataclass(frozen=True)
@@ -196,3 +217,77 @@ class HistoryView:
     job: int
     points: list[HistoryPoint]
     tasks: list[TaskTrials]
+
+
+@dataclass(frozen=True)
+class BestView:
+    """The best record of a task.
+
+    Attributes:
+        record: Number of the measure record.
+        task: Number of the task.
+        workload: Its hash.
+        name: For people.
+        target_id: What it was measured on.
+        latency_secs: Of one call.
+        confirmed: Whether it was measured again, in turns with its rivals.
+        created: When it was measured.
+        gflops: Billions of operations a second.
+        target: Canonical JSON of the target.
+        device: Name of the device.
+    """
+
+    record: int
+    task: int
+    workload: str
+    name: str
+    target_id: int
+    latency_secs: float
+    confirmed: bool
+    created: datetime
+    gflops: float
+    target: str
+    device: str | None
+
+
+@dataclass(frozen=True)
+class RecordView:
+    """A measure record: its samples, or the error instead.
+
+    Attributes:
+        record: Its number.
+        task: Number of the task.
+        workload: Hash of the task's workload.
+        name: Of the task, for people.
+        target_id: What it was measured on.
+        trace_hash: Identifies the program among those of its task.
+        latency_secs: Of one call; None for a failure.
+        run_secs: Every sample.
+        confirmed_secs: Samples of its final, in turns with its rivals.
+        error_kind: How it failed.
+        error_text: What was said.
+        verified: Whether its output was compared with the reference.
+        max_error: Largest difference seen.
+        worker: Who measured it.
+        created: When.
+        target: Canonical JSON of the target.
+        device: Name of the device.
+    """
+
+    record: int
+    task: int
+    workload: str
+    name: str
+    target_id: int
+    trace_hash: str
+    latency_secs: float | None
+    run_secs: list[float] | None
+    confirmed_secs: list[float] | None
+    error_kind: str | None
+    error_text: str | None
+    verified: bool
+    max_error: float | None
+    worker: str
+    created: datetime
+    target: str
+    device: str | None

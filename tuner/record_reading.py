@@ -1,0 +1,118 @@
+"""Read what people are shown of measurements."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+
+from records.models import BestRecord, MeasureRecord, Target, Task, Workload
+from tuner.views import BestView, RecordView
+
+
+def read_bests(
+    session: Session,
+    *,
+    workload: str | None = None,
+    target_id: int | None = None,
+    task_ids: list[int] | None = None,
+) -> list[BestView]:
+    """Return the best record of every task, in the order of the tasks.
+
+    Args:
+        session: The transaction.
+        workload: Only tasks of the workload with this hash.
+        target_id: Only tasks on this target.
+        task_ids: Only these tasks.
+    """
+    wanted = (
+        select(
+            BestRecord.record_id.label("record"),
+            Task.id.label("task"),
+            Workload.hash.label("workload"),
+            Workload.name,
+            Workload.flop,
+            Task.target_id,
+            BestRecord.latency.label("latency_secs"),
+            BestRecord.confirmed,
+            MeasureRecord.created,
+        )
+        .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
+        .join(Task, Task.id == BestRecord.task_id)
+        .join(Workload, Workload.id == Task.workload_id)
+        .order_by(Task.id)
+    )
+    if workload is not None:
+        wanted = wanted.where(Workload.hash == workload)
+    if target_id is not None:
+        wanted = wanted.where(Task.target_id == target_id)
+    if task_ids is not None:
+        wanted = wanted.where(Task.id.in_(task_ids))
+    return [_best(row) for row in _with_targets(session, wanted)]
+
+
+def read_records(
+    session: Session,
+    *,
+    workload: str | None = None,
+    task: int | None = None,
+    failed: bool = False,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[RecordView]:
+    """Return measure records, the newest first.
+
+    Args:
+        session: The transaction.
+        workload: Only those of the workload with this hash.
+        task: Only those of this task.
+        failed: Only those that failed.
+        before: Only those with a lower number.
+        limit: At most so many.
+    """
+    wanted = (
+        select(
+            MeasureRecord.id.label("record"),
+            Task.id.label("task"),
+            Workload.hash.label("workload"),
+            Workload.name,
+            Task.target_id,
+            MeasureRecord.trace_hash,
+            MeasureRecord.latency.label("latency_secs"),
+            MeasureRecord.run_secs,
+            MeasureRecord.confirmed_secs,
+            MeasureRecord.error_kind,
+            MeasureRecord.error_text,
+            MeasureRecord.verified,
+            MeasureRecord.max_error,
+            MeasureRecord.worker,
+            MeasureRecord.created,
+        )
+        .join(Task, Task.id == MeasureRecord.task_id)
+        .join(Workload, Workload.id == Task.workload_id)
+        .order_by(MeasureRecord.id.desc())
+        .limit(limit)
+    )
+    if workload is not None:
+        wanted = wanted.where(Workload.hash == workload)
+    if task is not None:
+        wanted = wanted.where(Task.id == task)
+    if failed:
+        wanted = wanted.where(MeasureRecord.error_kind.is_not(None))
+    if before is not None:
+        wanted = wanted.where(MeasureRecord.id < before)
+    return [RecordView(**row) for row in _with_targets(session, wanted)]
+
+
+def _best(row: dict[str, Any]) -> BestView:
+    flop = row.pop("flop")
+    latency = row["latency_secs"]
+    return BestView(**row, gflops=flop / latency / 1e9 if latency else 0.0)
+
+
+def _with_targets(session: Session, wanted: Select[Any]) -> Iterator[dict[str, Any]]:
+    """Yield rows as dictionaries, each with the words for its target."""
+    for found in session.execute(wanted).mappings():
+        row: dict[str, Any] = {str(name): value for name, value in found.items()}
+        target = session.get_one(Target, row["target_id"])
+        yield {**row, "target": target.spec, "device": target.device.get("name")}
