@@ -291,7 +291,7 @@ def _split(session: Session, job: Job) -> SplitView | None:
     extraction = networks.extraction_of(session, job.network_id, job.target_id)
     return SplitView(
         sha256=session.get_one(Network, job.network_id).sha256,
-        kernel_calls=extraction and extraction.n_kernel_calls,
+        kernel_calls=extraction.n_kernel_calls if extraction else None,
         notes=extraction.notes if extraction else [],
         device=session.get_one(Target, job.target_id).device,
     )

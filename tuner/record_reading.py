@@ -110,7 +110,7 @@ def _best(row: dict[str, Any]) -> BestView:
     return BestView(**row, gflops=flop / latency / 1e9 if latency else 0.0)
 
 
-def _with_targets(session: Session, wanted: Select[Any]) -> Iterator[dict[str, Any]]:
+def _with_targets(session: Session, wanted: Select[*tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     """Yield rows as dictionaries, each with the words for its target."""
     for found in session.execute(wanted).mappings():
         row: dict[str, Any] = {str(name): value for name, value in found.items()}
