@@ -19,7 +19,8 @@ from tuner.building import build_library
 from tuner.context import Context, open_context
 from tuner.library.manifest import Manifest
 from tuner.preparation import ModelRequest, prepare
-from tuner.tuning import TuneRequest, run_tuning
+from tuner.requests import TuneRequest
+from tuner.tuning import run_tuning
 from tuner.workers import fresh_worker
 
 

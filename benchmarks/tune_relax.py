@@ -26,7 +26,8 @@ from tuner.context import Context, open_context
 from tuner.engines.base import CompileRequest, ModelFile, NetworkRun
 from tuner.library import manifest
 from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.tuning import TuneRequest, run_tuning
+from tuner.requests import TuneRequest
+from tuner.tuning import run_tuning
 from tuner.workers import fresh_worker
 
 _EVALUATOR = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}

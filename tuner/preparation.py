@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ class ModelRequest:
         target: A target as a user writes it.
         inputs: Shapes for dynamic inputs.
         random_weights: Seed to replace the weights with; None keeps them.
+        name: For people; empty: by the reference.
     """
 
     reference: str
     target: str = "llvm"
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     random_weights: int | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def prepare(
         request.inputs,
         request.random_weights,
     )
+    if request.name:
+        model = replace(model, name=request.name)
     with sessions.begin() as session:
         network_id = networks.ensure_network(
             session, _network_key(model, settings, target), model.name, _described(model)

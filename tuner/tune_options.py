@@ -17,6 +17,8 @@ from tuner.searching import SearchSettings
 
 # Trials of a round when only time limits the job.
 _TIMED_ROUND = 8
+# Where nobody set a limit.
+TRIALS_PER_TASK = 64
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ def round_size(budget: Budget, prepared: Prepared) -> int:
     # A budget of few trials a task reaches every task with smaller rounds.
     most = max(budget.trials // n_tasks, 1)
     return min(budgets.default_trials_per_round(budget.trials, n_tasks), most)
+
+
+def default_trials(prepared: Prepared) -> int:
+    """Return the trials that a network gets where nobody set a limit."""
+    return TRIALS_PER_TASK * len(prepared.tasks)
 
 
 def make_budget(trials: int | None, secs: float | None) -> Budget:

@@ -8,8 +8,9 @@ from tests.engines import toy
 from tuner.context import open_context
 from tuner.errors import WorkError
 from tuner.preparation import ModelRequest
+from tuner.requests import TuneRequest
 from tuner.session import TuningSession
-from tuner.tuning import TuneRequest, run_separately
+from tuner.tuning import run_separately
 
 
 def test_separate_job_that_fails_is_reported_beside_the_others(

@@ -144,7 +144,8 @@ def tune(
     from tuner.goals import Goal
     from tuner.interrupts import interruptible
     from tuner.preparation import ModelRequest
-    from tuner.tuning import TuneRequest, run_separately, run_tuning
+    from tuner.requests import TuneRequest
+    from tuner.tuning import run_separately, run_tuning
 
     shapes = options.parse_inputs(inputs)
     first, *more = [ModelRequest(model, target, shapes, random_weights) for model in models]

@@ -1,13 +1,13 @@
 """Cost models by name."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tuner.cost_models import blobs
 from tuner.cost_models.base import CostModel
 from tuner.cost_models.random import RandomModel
-from tuner.cost_models.xgb import XGBModel, XGBSettings
 
 
 class Kind(NamedTuple):
@@ -17,15 +17,24 @@ class Kind(NamedTuple):
     load: Callable[[bytes], CostModel]
 
 
+def _create_xgb(objective: Literal["ranking", "throughput"], seed: int) -> CostModel:
+    # Imported when it is needed: a process that only checks names has no use for xgboost.
+    from tuner.cost_models.xgb import XGBModel, XGBSettings
+
+    return XGBModel(XGBSettings(objective=objective, seed=seed))
+
+
+def _load_xgb(blob: bytes) -> CostModel:
+    from tuner.cost_models.xgb import XGBModel
+
+    return XGBModel.load(blob)
+
+
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "random": Kind(RandomModel, RandomModel.load),
-        "xgb-ranking": Kind(
-            lambda seed: XGBModel(XGBSettings(objective="ranking", seed=seed)), XGBModel.load
-        ),
-        "xgb-throughput": Kind(
-            lambda seed: XGBModel(XGBSettings(objective="throughput", seed=seed)), XGBModel.load
-        ),
+        "xgb-ranking": Kind(partial(_create_xgb, "ranking"), _load_xgb),
+        "xgb-throughput": Kind(partial(_create_xgb, "throughput"), _load_xgb),
     }
 )
 DEFAULT_KIND = "xgb-ranking"

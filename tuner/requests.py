@@ -1,0 +1,117 @@
+"""What a user may ask for, checked before anything is started."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler import allocators
+from scheduler.errors import SchedulerError
+from scheduler.objectives import OBJECTIVES, check_options, known_objectives
+from tuner import cost_models
+from tuner.engines.base import EvaluatorSettings
+from tuner.errors import RequestError
+from tuner.goals import Goal
+from tuner.preparation import ModelRequest
+from tuner.tune_options import TuneOptions, make_budget
+
+_MOST_TRIALS = 10**9
+_MOST_PRIORITY = 100
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """A tuning run as a user asks for it; None leaves a choice to us.
+
+    ``more_models`` are tuned in the same job, which then minimises over all of them.
+    """
+
+    model: ModelRequest
+    more_models: tuple[ModelRequest, ...] = ()
+    trials: int | None = None
+    seconds: float | None = None
+    trials_per_round: int | None = None
+    allocator: str = allocators.DEFAULT
+    goal: Goal = field(default_factory=Goal)
+    priority: int = 0
+    least_gain_secs: float | None = None
+    cost_model: str = cost_models.DEFAULT_KIND
+    evaluator: Mapping[str, Any] = field(default_factory=dict)
+    build_timeout_secs: float = 60.0
+    seed: int = 0
+
+    @property
+    def models(self) -> tuple[ModelRequest, ...]:
+        """All models, the first one first."""
+        return (self.model, *self.more_models)
+
+
+def options_of(request: TuneRequest) -> TuneOptions:
+    """Check a request and return it as a session takes it.
+
+    Where no limit is given the budget is a single trial, until the number of tasks is known.
+
+    Raises:
+        RequestError: If something in it cannot be.
+    """
+    if request.trials is not None and request.trials > _MOST_TRIALS:
+        raise RequestError(f"--trials must be at most {_MOST_TRIALS}, got {request.trials}")
+    budget = make_budget(
+        1 if request.trials is None and request.seconds is None else request.trials,
+        request.seconds,
+    )
+    if request.trials_per_round is not None and request.trials_per_round < 1:
+        raise RequestError(f"--trials-per-round must be at least 1, got {request.trials_per_round}")
+    if not abs(request.priority) <= _MOST_PRIORITY:
+        raise RequestError(
+            f"--priority must lie in [-{_MOST_PRIORITY}, {_MOST_PRIORITY}], got {request.priority}"
+        )
+    _check_goal(request)
+    if request.allocator not in allocators.ALLOCATORS:
+        raise RequestError(
+            f"unknown allocator {request.allocator!r}; known are {', '.join(allocators.ALLOCATORS)}"
+        )
+    if request.cost_model not in cost_models.KINDS:
+        raise RequestError(
+            f"unknown cost model {request.cost_model!r}; known are {', '.join(cost_models.KINDS)}"
+        )
+    if not 0 <= request.seed < 2**63:
+        raise RequestError(f"--seed must lie in [0, 2**63), got {request.seed}")
+    if not request.build_timeout_secs > 0:
+        raise RequestError(f"--build-timeout must be positive, got {request.build_timeout_secs}")
+    return TuneOptions(
+        budget=budget,
+        trials_per_round=request.trials_per_round,
+        allocator=request.allocator,
+        goal=request.goal,
+        priority=request.priority,
+        least_gain_secs=request.least_gain_secs,
+        seed=request.seed,
+        evaluator=_evaluator_of(request),
+        cost_model=request.cost_model,
+        build_timeout_secs=request.build_timeout_secs,
+    )
+
+
+def _check_goal(request: TuneRequest) -> None:
+    objective = request.goal.objective
+    if objective not in OBJECTIVES:
+        raise RequestError(
+            f"unknown objective {objective!r}; known are {', '.join(known_objectives())}"
+        )
+    try:
+        check_options(objective, request.goal.options())
+    except SchedulerError as error:
+        raise RequestError(str(error)) from error
+    if request.least_gain_secs is not None:
+        if not 0 < request.least_gain_secs < math.inf:
+            raise RequestError("--stop-below must be above 0")
+        if objective == "geometric_mean":
+            raise RequestError("--stop-below is in milliseconds, and geometric_mean in speedups")
+
+
+def _evaluator_of(request: TuneRequest) -> EvaluatorSettings:
+    try:
+        return EvaluatorSettings(**request.evaluator)
+    except ValueError as error:
+        raise RequestError(f"bad evaluator setting: {error}") from error
