@@ -300,6 +300,8 @@ def _split(session: Session, job: Job) -> SplitView | None:
 def _lines(
     session: Session, job: Job, status: JobStatus | None, weighted: Sequence[WeightedTask]
 ) -> list[TaskView]:
+    if not weighted:
+        return []
     task_ids = [task.task_id for task in weighted]
     counts = measures.count_by_task(session, task_ids)
     best = bests.best_latencies(session, task_ids)
