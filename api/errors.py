@@ -1,0 +1,224 @@
+"""From what went wrong to HTTP: the only such table. Answers are RFC 9457 problem documents."""
+
+import errno
+import logging
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy import exc
+from starlette.exceptions import HTTPException
+
+from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow
+from tuner.errors import ModelError, RequestError, TargetError
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:subgraph-tuner:problem:"
+_RETRY_SECS = 5
+_logger = logging.getLogger("api")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of problem: what every one of it says."""
+
+    status: int
+    title: str
+    advice: str
+
+
+KINDS = {
+    "bad-request": Kind(400, "The request cannot be read", "Send well-formed HTTP."),
+    "unauthenticated": Kind(
+        401,
+        "A token is needed",
+        "Send 'Authorization: Bearer TOKEN'; tuner token create makes one.",
+    ),
+    "forbidden": Kind(
+        403, "The token does not allow this", "Use a token with the scope that is named."
+    ),
+    "cross-site": Kind(
+        403, "Another site sent this", "Send it from the service's own pages, or with a token."
+    ),
+    "not-found": Kind(
+        404, "There is no such thing", "Check the number; lists show those there are."
+    ),
+    "method-not-allowed": Kind(405, "That cannot be done here", "See the Allow header."),
+    "not-acceptable": Kind(
+        406, "None of the accepted formats is served", "Accept application/json."
+    ),
+    "too-slow": Kind(408, "The request took too long to arrive", "Send it again."),
+    "wrong-state": Kind(
+        409, "The job's state does not allow this", "GET /api/v1/jobs/{id} says where it is."
+    ),
+    "not-built": Kind(
+        409, "No library was built yet", "POST /api/v1/jobs/{id}/build, then ask again."
+    ),
+    "too-large": Kind(413, "The request is too large", "Send less, or have the limit raised."),
+    "unsupported-model": Kind(
+        415, "Models of this format are not taken", "Export the network to ONNX and send that."
+    ),
+    "bad-range": Kind(416, "The range lies outside the file", "Ask without Range."),
+    "misdirected": Kind(
+        421,
+        "This service is not meant by that Host",
+        "Use 127.0.0.1 or localhost, or have tokens required.",
+    ),
+    "invalid": Kind(422, "The request does not make sense", "Correct what errors and detail name."),
+    "bad-model": Kind(422, "The model cannot be used", "Correct what detail names."),
+    "bad-target": Kind(422, "The target cannot be used", "Name a target that the service has."),
+    "bad-log": Kind(422, "The log cannot be imported", "Nothing was kept; correct that line."),
+    "key-reused": Kind(
+        422, "The idempotency key stands for another request", "Use a new key for a new request."
+    ),
+    "rate": Kind(429, "Too many requests", "Wait as long as Retry-After says."),
+    "unexpected": Kind(
+        500, "The service has a defect", "Report the reference, which its log has as well."
+    ),
+    "unavailable": Kind(503, "The database cannot be reached", "Try again in a moment."),
+    "disk-full": Kind(
+        507, "The disk of the service is full", "Have room made, then send it again."
+    ),
+}
+_OF_STATUS = {
+    400: "bad-request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    413: "too-large",
+    415: "bad-request",
+    422: "invalid",
+}
+# The first that matches; PostgreSQL's DataError is a value that a column cannot hold.
+_OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
+    (ModelError, "bad-model"),
+    (TargetError, "bad-target"),
+    (RequestError, "invalid"),
+    (NoSuchRow, "not-found"),
+    (KeyReused, "key-reused"),
+    (BadLog, "bad-log"),
+    (DatabaseUnusable, "unavailable"),
+    (exc.DataError, "invalid"),
+    (exc.OperationalError, "unavailable"),
+    (exc.InterfaceError, "unavailable"),
+    (exc.TimeoutError, "unavailable"),
+)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Problem(HTTPException):
+    """What a route raises; ``slug`` names its kind.
+
+    An HTTPException, because frameworks let those pass where they wrap other errors.
+    """
+
+    def __init__(
+        self,
+        slug: str,
+        detail: str,
+        *,
+        advice: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(KINDS[slug].status, detail, dict(headers or {}))
+        self.slug = slug
+        self.advice = advice
+        self.more = more
+
+
+def respond(problem: Problem) -> JSONResponse:
+    """Return the answer that a problem is."""
+    kind = KINDS[problem.slug]
+    content = {
+        "type": URN + problem.slug,
+        "title": kind.title,
+        "status": problem.status_code,
+        "detail": problem.detail,
+        "advice": problem.advice or kind.advice,
+        **problem.more,
+    }
+    return JSONResponse(content, problem.status_code, problem.headers, MEDIA_TYPE)
+
+
+def as_problem(error: Exception) -> Problem:
+    """Return the problem that an exception is; one that nobody expected is logged."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _invalid(error.errors())
+    if isinstance(error, HTTPException):
+        return _of_http(error)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return Problem("disk-full", "there is no room to store this")
+    for kind, slug in _OF_EXCEPTION:
+        if isinstance(error, kind):
+            return _expected(slug, error)
+    reference = secrets.token_hex(6)
+    _logger.error("unexpected error %s", reference, exc_info=error)
+    return Problem("unexpected", f"reference {reference}", reference=reference)
+
+
+def install(app: FastAPI) -> None:
+    """Have an application answer with problem documents; see :mod:`api.middleware` for the rest."""
+
+    async def handle(_request: Request, error: Exception) -> JSONResponse:
+        return respond(as_problem(error))
+
+    known = [kind for kind, _ in _OF_EXCEPTION]
+    for expected in (*known, HTTPException, RequestValidationError, OSError):
+        app.exception_handler(expected)(handle)
+
+
+def _expected(slug: str, error: Exception) -> Problem:
+    if slug == "unavailable":
+        _logger.warning("the database failed: %s", _one_line(error))
+        headers = {"retry-after": str(_RETRY_SECS)}
+        return Problem(slug, "the database does not answer", headers=headers)
+    if isinstance(error, exc.DataError):
+        return Problem(slug, "a value lies outside what can be stored")
+    return Problem(slug, _as_said_here(_one_line(error)))
+
+
+def _of_http(error: HTTPException) -> Problem:
+    slug = _OF_STATUS.get(error.status_code, "bad-request")
+    detail = error.detail or HTTPStatus(error.status_code).phrase
+    problem = Problem(slug, detail, headers=error.headers)
+    problem.status_code = error.status_code
+    return problem
+
+
+def _invalid(errors: Sequence[Any]) -> Problem:
+    """Say which fields are wrong; what was sent is not repeated."""
+    found = [
+        {"field": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])}
+        for each in errors
+    ]
+    detail = "; ".join(f"{each['field']}: {each['message']}" for each in found[:5])
+    return Problem("invalid", _printable(detail), errors=_cleaned(found[:50]))
+
+
+def _cleaned(found: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{name: _printable(text) for name, text in each.items()} for each in found]
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)[:2000]
+
+
+def _one_line(error: Exception) -> str:
+    cause = error.orig if isinstance(error, exc.DBAPIError) else error
+    return _printable(" ".join(str(cause).split()))
+
+
+def _as_said_here(message: str) -> str:
+    """Name parameters as a client knows them: ``trials_per_round`` for ``--trials-per-round``."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), message)

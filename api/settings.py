@@ -1,0 +1,103 @@
+"""What holds for one API process: the settings of every command, and those of a server."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.config import Settings, read_settings
+from tuner.errors import RequestError
+
+MIB = 2**20
+_DEFAULT_UPLOAD_MB = 512
+_DEFAULT_RATE = 100.0
+_TRUE = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class ApiSettings:
+    """Settings of an API process.
+
+    Attributes:
+        tuner: Those that hold for every command.
+        host: Address to listen on.
+        port: Port to listen on.
+        max_upload_bytes: A larger model, or log of records, is refused.
+        rate: Requests a second that a client may go on making; 0 is no limit.
+        require_tokens: Ask for a token even where only this machine can connect.
+    """
+
+    tuner: Settings
+    host: str = "127.0.0.1"
+    port: int = 8080
+    max_upload_bytes: int = _DEFAULT_UPLOAD_MB * MIB
+    rate: float = 0.0
+    require_tokens: bool = False
+
+    @property
+    def data_dir(self) -> Path:
+        """Where uploads, archives and temporary files are."""
+        return self.tuner.data_dir
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether a request needs a token: always beyond loopback."""
+        return self.require_tokens or not is_loopback(self.host)
+
+
+def read_api_settings(
+    flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> ApiSettings:
+    """Merge flags, ``TUNER_*`` variables and the config file; flags win.
+
+    Args:
+        flags: ``database``, ``data_dir``, ``host``, ``port``, ``max_upload_mb``, ``rate`` and
+            ``require_tokens``; None or missing means not given.
+        environ: Defaults to the environment of the process.
+
+    Raises:
+        RequestError: If a setting is malformed.
+    """
+    environ = os.environ if environ is None else environ
+    shared = {name: flags.get(name) for name in ("database", "data_dir")}
+
+    def given(name: str, default: Any) -> Any:
+        value = flags.get(name)
+        return environ.get(f"TUNER_{name.upper()}", default) if value is None else value
+
+    host = str(given("host", "127.0.0.1"))
+    require = str(given("require_tokens", "")).lower() in _TRUE
+    # Nobody but this machine's own users can connect to loopback: they need no limit.
+    rate = 0.0 if is_loopback(host) and not require else _DEFAULT_RATE
+    megabytes = _number("max_upload_mb", given("max_upload_mb", _DEFAULT_UPLOAD_MB), 2**20)
+    return ApiSettings(
+        tuner=read_settings(shared, environ),
+        host=host,
+        port=int(_number("port", given("port", 8080), 65535)),
+        max_upload_bytes=int(megabytes * MIB),
+        rate=_number("rate", given("rate", rate), 1e9),
+        require_tokens=require,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address is one that only this machine reaches."""
+    name = host.strip("[]").lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number <= most:
+        raise RequestError(f"{name} must be a number from 0 to {most:.0f}, got {value!r}")
+    return number

@@ -1,0 +1,51 @@
+"""What the requests of one API process share."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+from starlette.requests import HTTPConnection
+
+from api.auth import Tokens
+from api.settings import ApiSettings
+from tuner.context import open_context
+
+
+@dataclass
+class State:
+    """The settings, the database, and what is remembered between requests."""
+
+    settings: ApiSettings
+    engine: Engine
+    sessions: sessionmaker[Session]
+    readers: sessionmaker[Session]
+    tokens: Tokens
+
+
+@asynccontextmanager
+async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State]:
+    """Open the database for as long as an application runs.
+
+    Raises:
+        RequestError: If the data directory cannot be written.
+        RecordsError: If the database cannot be used.
+    """
+    with open_context(settings.tuner.database, settings.tuner.data_dir) as context:
+        state = State(
+            settings=settings,
+            engine=context.engine,
+            sessions=context.sessions,
+            readers=context.readers,
+            tokens=Tokens(context.sessions, context.readers),
+        )
+        app.state.service = state
+        yield state
+
+
+def state_of(connection: HTTPConnection) -> State:
+    """Return what the application of a request shares."""
+    state: State = connection.app.state.service
+    return state
