@@ -1,0 +1,1 @@
+"""The processes of the service: a coordinator that takes jobs, and who keeps it running."""
