@@ -5,14 +5,14 @@ of a hundred.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from records import bests, events, jobs, measures, networks, tasks
+from records import bests, events, jobs, networks, standings, tasks
 from records.models import Job, JobFailure, JobStatus, MeasureRecord, Network, Pick, Target
 from records.tasks import WeightedTask
 from scheduler import estimate
@@ -29,6 +29,19 @@ from tuner.views import (
     SplitView,
     TaskTrials,
     TaskView,
+)
+
+_SHOWN = (
+    Pick.sequence,
+    Pick.task_id,
+    Pick.n_trials,
+    Pick.terms,
+    Pick.done,
+    Pick.n_measured,
+    Pick.n_failed,
+    Pick.secs,
+    Pick.total_secs,
+    Pick.created,
 )
 
 
@@ -57,7 +70,7 @@ def read_job(session: Session, job_id: int) -> JobView:
             spent = overview.spent_trials(job.budget_trials)
             if (ahead := look_ahead_on(overview)) is not None:
                 outlook = OutlookView(ahead.n_trials, ahead.saving, ahead.spread)
-    own = sum(measures.own_trials(session, job_id).values())
+    own = standings.trials_of_jobs(session, [job_id])[job_id]
     totals = [line.weight * (line.latency_secs or math.inf) for line in lines]
     total = sum(totals) if totals else math.inf
     return JobView(
@@ -107,12 +120,7 @@ def summaries(session: Session, found: Sequence[Job]) -> list[JobSummary]:
     ids = [job.id for job in found]
     wanted = select(JobStatus).where(JobStatus.job_id.in_(ids))
     statuses = {status.job_id: status for status in session.scalars(wanted)}
-    counted = (
-        select(Pick.job_id, func.sum(Pick.n_measured))
-        .where(Pick.job_id.in_(ids))
-        .group_by(Pick.job_id)
-    )
-    own = {job_id: n for job_id, n in session.execute(counted)}  # noqa: C416
+    own = standings.trials_of_jobs(session, ids)
     rows = []
     for job in found:
         status, n_own = statuses.get(job.id), own.get(job.id, 0)
@@ -131,15 +139,23 @@ def read_picks(
         NoSuchRow: If there is no such job.
     """
     weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
-    wanted = select(Pick).where(Pick.job_id == job_id).order_by(Pick.sequence.desc())
+    wanted = select(*_SHOWN).where(Pick.job_id == job_id).order_by(Pick.sequence.desc())
     if before is not None:
         wanted = wanted.where(Pick.sequence < before)
-    return [view_pick(pick, weighted) for pick in session.scalars(wanted.limit(limit))]
+    rows = _rows(weighted)
+    return [_view_pick(pick, weighted, rows) for pick in session.execute(wanted.limit(limit))]
 
 
 def view_pick(pick: Pick, weighted: Sequence[WeightedTask]) -> PickView:
     """Describe a pick of a job whose tasks these are."""
-    rows = {task.task_id: index for index, task in enumerate(weighted)}
+    return _view_pick(pick, weighted, _rows(weighted))
+
+
+def _rows(weighted: Sequence[WeightedTask]) -> dict[int, int]:
+    return {task.task_id: index for index, task in enumerate(weighted)}
+
+
+def _view_pick(pick: Any, weighted: Sequence[WeightedTask], rows: Mapping[int, int]) -> PickView:
     index = rows.get(pick.task_id)
     return PickView(
         sequence=pick.sequence,
@@ -189,40 +205,59 @@ def read_history(
     """
     weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
     mine = (Pick.job_id == job_id, Pick.done)
+    got = _trials(session, mine)
     last = session.scalar(select(func.max(Pick.sequence)).where(*mine)) or 0
     step = max(-(-last // n_points), 1)
+    shown = _busiest(weighted, got, n_tasks)
     # Rounds 1 to step are the first point, and so on: the bucket of a round is the point after it.
     bucket = (Pick.sequence + (step - 1)) // step
+    told_apart = case((Pick.task_id.in_([weighted[i].task_id for i in shown]), Pick.task_id))
     sums = session.execute(
-        select(bucket, Pick.task_id, func.sum(Pick.n_measured), func.sum(Pick.secs))
+        select(bucket, told_apart, func.sum(Pick.n_measured), func.sum(Pick.secs))
         .where(*mine)
-        .group_by(bucket, Pick.task_id)
+        .group_by(bucket, told_apart)
     ).all()
     ends = {
         (sequence + step - 1) // step: (sequence, total)
         for sequence, total in session.execute(
-            select(Pick.sequence, Pick.total_secs)
-            .where(*mine, (Pick.sequence % step == 0) | (Pick.sequence == last))
-            .order_by(Pick.sequence)
+            select(Pick.sequence, Pick.total_secs).where(
+                *mine, Pick.sequence.in_([*range(step, last, step), last])
+            )
         )
     }
-    return _history(job_id, weighted, sums, ends, n_tasks)
+    return _history(job_id, weighted, shown, sums, ends)
+
+
+def _trials(session: Session, mine: Sequence[Any]) -> dict[int, int]:
+    rows = session.execute(
+        select(Pick.task_id, func.sum(Pick.n_measured)).where(*mine).group_by(Pick.task_id)
+    )
+    return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def _busiest(
+    weighted: Sequence[WeightedTask], trials: Mapping[int, int], n_tasks: int
+) -> list[int]:
+    """Return the rows of the tasks with most trials; ties go to the first."""
+    got = [trials.get(task.task_id, 0) for task in weighted]
+    ranked = sorted(range(len(weighted)), key=lambda row: -got[row])
+    return [row for row in ranked[:n_tasks] if got[row]]
 
 
 def _history(
     job_id: int,
     weighted: Sequence[WeightedTask],
+    shown: Sequence[int],
     sums: Sequence[Any],
     ends: dict[int, tuple[int, float | None]],
-    n_tasks: int,
 ) -> HistoryView:
     buckets = sorted({bucket for bucket, *_ in sums})
     column = {bucket: i for i, bucket in enumerate(buckets)}
-    row = {task.task_id: i for i, task in enumerate(weighted)}
-    given = np.zeros((len(weighted) + 1, len(buckets)), np.int64)
+    line = {weighted[row].task_id: i for i, row in enumerate(shown)}
+    given = np.zeros((len(shown) + 1, len(buckets)), np.int64)
     secs = np.zeros(len(buckets))
     for bucket, task_id, n_measured, took in sums:
-        given[row.get(task_id, len(weighted)), column[bucket]] += n_measured
+        given[line.get(task_id, len(shown)), column[bucket]] += n_measured
         secs[column[bucket]] += took or 0.0
     given, secs = given.cumsum(axis=1), secs.cumsum()
     points = [
@@ -234,18 +269,10 @@ def _history(
         )
         for i, bucket in enumerate(buckets)
     ]
-    return HistoryView(job_id, points, _busiest(weighted, given, n_tasks) if buckets else [])
-
-
-def _busiest(
-    weighted: Sequence[WeightedTask], given: np.ndarray[Any, Any], n_tasks: int
-) -> list[TaskTrials]:
-    order = np.argsort(-given[: len(weighted), -1], kind="stable")[:n_tasks]
-    shown = [TaskTrials(int(i), weighted[i].name, given[i].tolist()) for i in order if given[i, -1]]
-    rest = given.sum(axis=0) - sum((given[line.task] for line in shown), np.zeros_like(given[0]))
-    if rest[-1]:
-        shown.append(TaskTrials(None, "other tasks", rest.tolist()))
-    return shown
+    lines = [TaskTrials(row, weighted[row].name, given[i].tolist()) for i, row in enumerate(shown)]
+    if buckets and given[-1, -1]:
+        lines.append(TaskTrials(None, "other tasks", given[-1].tolist()))
+    return HistoryView(job_id, points, lines)
 
 
 def _summary(
@@ -303,20 +330,21 @@ def _lines(
     if not weighted:
         return []
     task_ids = [task.task_id for task in weighted]
-    counts = measures.count_by_task(session, task_ids)
+    standing = standings.of_tasks(session, job.id, task_ids)
     best = bests.best_latencies(session, task_ids)
     latencies = np.array([best.get(task_id, math.inf) for task_id in task_ids], dtype=float)
     shares = estimate.shares(
         np.array([task.weight for task in weighted], dtype=np.int64), latencies
     )
-    last = _last_picks(session, Pick.task_id.in_(task_ids), Pick.done)
-    mine = _last_picks(session, Pick.job_id == job.id)
+    exhausted = _exhausted(session, [stands.newest for stands in standing.values()])
+    mine = _shown_picks(session, [stands.own for stands in standing.values()])
+    rows = _rows(weighted)
     gains = {} if status is None else status.gains
     lines = []
     for i, task in enumerate(weighted):
         latency = best.get(task.task_id)
-        newest, own = last.get(task.task_id), mine.get(task.task_id)
-        n_trials, n_failed = counts[task.task_id]
+        own = mine.get(task.task_id)
+        n_trials, n_failed, *_ = standing[task.task_id]
         lines.append(
             TaskView(
                 id=i,
@@ -330,21 +358,29 @@ def _lines(
                 share=float(shares[i]),
                 trials=n_trials,
                 failed=n_failed,
-                exhausted=newest is not None
-                and newest.n_measured == 0
-                and "failed" not in newest.terms,
+                exhausted=task.task_id in exhausted,
                 gradient=gains.get(str(task.task_id)),
                 running=own is not None and not own.done and job.state == "running",
-                last_pick=None if own is None else view_pick(own, weighted),
+                last_pick=None if own is None else _view_pick(own, weighted, rows),
             )
         )
     return lines
 
 
-def _last_picks(session: Session, *conditions: Any) -> dict[int, Pick]:
-    """Return the last pick of each task among those that meet the conditions."""
-    newest = select(func.max(Pick.id)).where(*conditions).group_by(Pick.task_id)
-    return {pick.task_id: pick for pick in session.scalars(select(Pick).where(Pick.id.in_(newest)))}
+def _shown_picks(session: Session, ids: Sequence[int | None]) -> dict[int, Any]:
+    """Return what is shown of picks, by task; rows, for objects cost more than their reading."""
+    wanted = [pick_id for pick_id in ids if pick_id is not None]
+    rows = session.execute(select(*_SHOWN).where(Pick.id.in_(wanted)))
+    return {row.task_id: row for row in rows}
+
+
+def _exhausted(session: Session, newest: Sequence[int | None]) -> set[int]:
+    """Return the tasks whose last round, one of these, searched and found nothing to try."""
+    wanted = [pick_id for pick_id in newest if pick_id is not None]
+    rows = session.execute(
+        select(Pick.task_id, Pick.terms).where(Pick.id.in_(wanted), Pick.n_measured == 0)
+    )
+    return {task_id for task_id, terms in rows if "failed" not in terms}
 
 
 def _known(secs: float) -> float | None:
