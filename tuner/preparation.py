@@ -13,9 +13,7 @@ from tuner.config import Settings
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.local import CallTimeout, Pool
-from tuner.networks.loaded import LoadedModel, load_in
-
-_LOAD_TIMEOUT_SECS = 600.0
+from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits, load_in
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ def prepare(
     worker: Pool,
     *,
     must_run: bool,
+    limits: LoadLimits = OUR_OWN,
 ) -> Prepared:
     """Load a model, split it into tasks and store them.
 
@@ -80,12 +79,13 @@ def prepare(
         sessions: Opens database sessions.
         worker: A process that may load a whole network.
         must_run: Whether this machine has to be able to run the target.
+        limits: How far the loading may go.
 
     Raises:
         RequestError: If the model or the target cannot be used.
         WorkError: If the worker is lost on the way.
     """
-    target: TargetInfo = _call(worker, settings.engine, "describe_target", request.target)
+    target: TargetInfo = _call(limits, worker, settings.engine, "describe_target", request.target)
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     model = load_in(
@@ -94,6 +94,7 @@ def prepare(
         request.reference,
         request.inputs,
         request.random_weights,
+        limits,
     )
     if request.name:
         model = replace(model, name=request.name)
@@ -104,17 +105,19 @@ def prepare(
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
         known = networks.extraction_of(session, network_id, target_id) is not None
     if not known:
-        extraction: Extraction = _call(worker, settings.engine, "extract", model.file, target.spec)
+        extraction: Extraction = _call(
+            limits, worker, settings.engine, "extract", model.file, target.spec
+        )
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
     return _read(sessions, model, target, network_id, target_id)
 
 
-def _call(worker: Pool, module: str, function: str, *args: Any) -> Any:
+def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: Any) -> Any:
     try:
-        return worker.call(module, function, *args, timeout_secs=_LOAD_TIMEOUT_SECS)
+        return worker.call(module, function, *args, timeout_secs=limits.secs)
     except CallTimeout as error:
-        raise WorkError(f"{function} took longer than {_LOAD_TIMEOUT_SECS:.0f} s") from error
+        raise WorkError(f"{function} took longer than {limits.secs:g} s") from error
 
 
 def _store(

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.errors import ModelError
 from tuner.networks.base import Network
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _EXPECTED = "expected a .onnx or .pt2 file, or zoo:NAME"
 
@@ -14,6 +18,7 @@ def load_network(
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     *,
     random_weights: int | None = None,
+    alone: bool = False,
 ) -> Network:
     """Load a model and fix its shapes.
 
@@ -21,6 +26,7 @@ def load_network(
         reference: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME?option=value&...``.
         inputs: Shapes for inputs with dynamic dimensions, by input name.
         random_weights: Seed; replaces the weights of an ONNX model by random ones.
+        alone: The file comes from somebody else: it is to be ONNX, and no other file is read.
 
     Raises:
         ModelError: If there is no such model, or it cannot be read or fixed; one line that says
@@ -33,7 +39,11 @@ def load_network(
         return _load_zoo(reference.removeprefix("zoo:"), requested, random_weights)
     path = _existing_file(reference)
     if path.suffix.lower() == ".onnx":
-        return _load_onnx(path, requested, random_weights)
+        from tuner.networks import onnx_file
+
+        return _load_onnx(onnx_file.read(path, alone=alone), path.stem, requested, random_weights)
+    if alone:
+        raise ModelError(f"{str(path)!r} is no .onnx file, and no other upload is taken")
     if path.suffix.lower() == ".pt2":
         from tuner.networks import torch
 
@@ -83,10 +93,11 @@ def _zoo_hint(reference: str) -> str:
     return f"; did you mean zoo:{reference}?" if reference in catalogue.ENTRIES else ""
 
 
-def _load_onnx(path: Path, requested: dict[str, tuple[int, ...]], seed: int | None) -> Network:
-    from tuner.networks import onnx, onnx_file, weights
+def _load_onnx(
+    model: "ModelProto", name: str, requested: dict[str, tuple[int, ...]], seed: int | None
+) -> Network:
+    from tuner.networks import onnx, weights
 
-    model = onnx_file.read(path)
     notes: tuple[str, ...] = ()
     if seed is not None:
         model = weights.randomise_weights(model, seed)
@@ -96,7 +107,7 @@ def _load_onnx(path: Path, requested: dict[str, tuple[int, ...]], seed: int | No
             "weights are placeholders (constant); "
             "pass --random-weights to make output checks meaningful",
         )
-    return onnx.clean(model, requested, name=path.stem, notes=notes)
+    return onnx.clean(model, requested, name=name, notes=notes)
 
 
 def _load_zoo(query: str, requested: dict[str, tuple[int, ...]], seed: int | None) -> Network:

@@ -8,8 +8,6 @@ from tuner.engines.base import ModelFile
 from tuner.errors import WorkError
 from tuner.executors.local import CallTimeout, Pool
 
-_TIMEOUT_SECS = 600.0
-
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -30,12 +28,29 @@ class LoadedModel:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class LoadLimits:
+    """How far the loading of a model may go.
+
+    Attributes:
+        secs: Each step of it may take, from reading the file to splitting the network.
+        alone: The file comes from somebody else, see :func:`tuner.networks.load.load_network`.
+    """
+
+    secs: float = 600.0
+    alone: bool = False
+
+
+OUR_OWN = LoadLimits()
+
+
 def load_in(
     worker: Pool,
     folder: Path,
     reference: str,
     inputs: Mapping[str, tuple[int, ...]],
     random_weights: int | None,
+    limits: LoadLimits = OUR_OWN,
 ) -> LoadedModel:
     """Load a model in a worker and keep its cleaned bytes in ``folder``.
 
@@ -51,8 +66,9 @@ def load_in(
             dict(inputs),
             random_weights,
             str(folder),
-            timeout_secs=_TIMEOUT_SECS,
+            limits.alone,
+            timeout_secs=limits.secs,
         )
     except CallTimeout as error:
-        raise WorkError(f"loading {reference} took longer than {_TIMEOUT_SECS:.0f} s") from error
+        raise WorkError(f"loading {reference} took longer than {limits.secs:g} s") from error
     return loaded

@@ -1,10 +1,12 @@
 """Reads an ONNX file and its external data, and says plainly what is wrong with a bad one."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from tuner.errors import ModelError
 
@@ -12,8 +14,12 @@ from tuner.errors import ModelError
 MAX_BYTES = 2**31 - 1
 
 
-def read(path: Path) -> onnx.ModelProto:
+def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
     """Read a model whole, weights kept beside the file included.
+
+    Args:
+        path: The file.
+        alone: Read no other file, whatever the model says: it comes from somebody else.
 
     Raises:
         ModelError: If the file is not an ONNX model, is damaged, lacks its external data, or
@@ -31,7 +37,7 @@ def read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{str(path)!r} {_describe_bad(data)}") from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"{str(path)!r} {_describe_bad(data)}")
-    _load_external(model, path)
+    _load_external(model, path, alone=alone)
     return model
 
 
@@ -61,12 +67,18 @@ def _describe_bad(data: bytes) -> str:
     )
 
 
-def _load_external(model: onnx.ModelProto, path: Path) -> None:
-    tensors = [tensor for tensor in model.graph.initializer if uses_external_data(tensor)]
+def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
+    tensors = [tensor for tensor in tensors_within(model) if uses_external_data(tensor)]
+    if tensors and alone:
+        raise ModelError(
+            f"{str(path)!r} keeps weights in other files, and an upload is one file: "
+            "save the model with its weights inside (onnx.save without external data)"
+        )
     try:
         n_bytes = sum(_check_external(tensor, path) for tensor in tensors)
         check_size(path.stat().st_size + n_bytes, str(path))
-        load_external_data_for_model(model, str(path.parent))
+        for tensor in tensors:
+            load_external_data_for_tensor(tensor, str(path.parent))
     except ModelError:
         raise
     # onnx raises its own, protobuf's and the system's errors here, by version.
@@ -76,10 +88,28 @@ def _load_external(model: onnx.ModelProto, path: Path) -> None:
         ) from error
 
 
+def tensors_within(message: Any) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a message, wherever it is: in attributes, subgraphs, functions."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for _, value in message.ListFields():
+        if isinstance(value, str | bytes | int | float):
+            continue
+        for each in (value,) if hasattr(value, "ListFields") else value:
+            if hasattr(each, "ListFields"):
+                yield from tensors_within(each)
+
+
 def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
     """Return how many bytes a tensor takes of its file; raise ModelError if they are not there."""
     entry = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
+    if PurePath(location).is_absolute() or ".." in PurePath(location).parts:
+        raise ModelError(
+            f"{str(path)!r} keeps weights in {location!r}, outside its own directory: "
+            "save the model again, with its weights beside it"
+        )
     beside = path.parent / location
     if not beside.is_file():
         raise ModelError(

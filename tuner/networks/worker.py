@@ -14,13 +14,14 @@ def load_model(
     inputs: Mapping[str, tuple[int, ...]],
     random_weights: int | None,
     folder: str,
+    alone: bool = False,
 ) -> LoadedModel:
     """Load a model and keep its cleaned bytes in ``folder`` under its hash.
 
     Raises:
         ModelError: See :func:`tuner.networks.load.load_network`.
     """
-    network = load_network(reference, inputs, random_weights=random_weights)
+    network = load_network(reference, inputs, random_weights=random_weights, alone=alone)
     path = Path(folder) / f"{network.sha256}.{network.format}"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -124,6 +124,67 @@ def test_external_data_above_the_protobuf_limit(tmp_path: Path) -> None:
     refuse(path, r"needs 2.1 GB")
 
 
+def tensor_at(location: str) -> TensorProto:
+    """A tensor whose data lies in another file."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def hidden(where: str, location: str) -> onnx.ModelProto:
+    """A model with such a tensor in one of the places that can have one."""
+    proto = model([helper.make_node("Relu", ["data"], ["y"])], {"data": (1,)}, {"y": (1,)})
+    tensor = tensor_at(location)
+    constant = helper.make_node("Constant", [], ["w"], value=tensor)
+    branch = helper.make_graph([constant], "branch", [], [])
+    if where == "initializer":
+        proto.graph.initializer.append(tensor)
+    elif where == "attribute":
+        proto.graph.node.append(constant)
+    elif where == "subgraph":
+        proto.graph.node.append(helper.make_node("If", ["c"], [], then_branch=branch))
+    elif where == "sparse":
+        proto.graph.sparse_initializer.add().values.CopyFrom(tensor)
+    else:
+        opset = [helper.make_opsetid("", 17)]
+        proto.functions.append(helper.make_function("us", "f", [], ["w"], [constant], opset))
+    return proto
+
+
+PLACES = ("initializer", "attribute", "subgraph", "sparse", "function")
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_an_upload_is_one_file(tmp_path: Path, where: str) -> None:
+    """Wherever in it a tensor is said to lie in another file, that file is not read."""
+    (tmp_path / "other.bin").write_bytes(b"\0" * 4)
+    path = save(hidden(where, "other.bin"), tmp_path / "m.onnx")
+
+    with pytest.raises(ModelError, match="an upload is one file"):
+        load_network(path, alone=True)
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "a/../../secret.bin"])
+def test_external_data_stays_in_its_directory(tmp_path: Path, where: str, location: str) -> None:
+    """A model names no file outside its own directory, upload or not."""
+    (tmp_path / "secret.bin").write_bytes(b"\0" * 4)
+    (tmp_path / "models" / "a").mkdir(parents=True)
+
+    refuse(save(hidden(where, location), tmp_path / "models" / "m.onnx"), "outside its own")
+
+
+def test_an_upload_is_no_pickle(tmp_path: Path) -> None:
+    """A .pt2 file is not even opened."""
+    path = tmp_path / "m.pt2"
+    path.write_bytes(b"x")
+
+    with pytest.raises(ModelError, match="no other upload is taken"):
+        load_network(str(path), alone=True)
+
+
 def test_bad_inputs(tmp_path: Path) -> None:
     """The flag to use is printed, and a fixed batch stays."""
     dynamic = save(relu_model("batch", 3, "h", "w"), tmp_path / "dynamic.onnx")
