@@ -61,6 +61,11 @@ class Tokens:
             )
         return None if token is None or _is_over(token) else token
 
+    def remembered(self, secret: str) -> str | None:
+        """Return the name of a token that was good lately, without looking it up."""
+        _, token = self._found.get(tokens.digest(secret), (0.0, None))
+        return None if token is None else token.name
+
     def _look_up(self, key: str, secret: str) -> Known | None:
         at = time.monotonic()
         with self.readers() as session:

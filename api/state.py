@@ -1,5 +1,6 @@
 """What the requests of one API process share."""
 
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,12 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.requests import HTTPConnection
 
 from api.auth import Tokens
+from api.events import Hub
+from api.limits import Buckets
+from api.metrics import Metrics
 from api.settings import ApiSettings
+from api.tables import Tables
+from api.uploads import prepare_folders
 from tuner.context import open_context
 
 
@@ -23,6 +29,10 @@ class State:
     sessions: sessionmaker[Session]
     readers: sessionmaker[Session]
     tokens: Tokens
+    buckets: Buckets
+    tables: Tables
+    hub: Hub
+    metrics: Metrics
 
 
 @asynccontextmanager
@@ -40,9 +50,19 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             sessions=context.sessions,
             readers=context.readers,
             tokens=Tokens(context.sessions, context.readers),
+            buckets=Buckets(settings.rate),
+            tables=Tables(context.readers),
+            hub=Hub(context.readers),
+            metrics=Metrics(context.readers),
         )
+        temporary = tempfile.tempdir
+        tempfile.tempdir = str(prepare_folders(settings.data_dir))
         app.state.service = state
-        yield state
+        try:
+            yield state
+        finally:
+            await state.hub.close()
+            tempfile.tempdir = temporary
 
 
 def state_of(connection: HTTPConnection) -> State:

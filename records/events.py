@@ -65,7 +65,9 @@ def events_after(session: Session, job_id: int, sequence: int, limit: int = 1000
 
 def last_events(session: Session, job_ids: Sequence[int]) -> dict[int, LastEvents]:
     """Return where jobs stand, for those of them that exist."""
-    rows = session.execute(select(Job.id, Job.n_events, Job.state).where(Job.id.in_(job_ids)))
+    rows = session.execute(
+        select(Job.id, Job.n_events, Job.state).where(Job.id.in_(job_ids), ~Job.hidden)
+    )
     return {job_id: LastEvents(n_events, state) for job_id, n_events, state in rows}
 
 

@@ -6,10 +6,10 @@ of a hundred.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from sqlalchemy import case, func, select
+from sqlalchemy import ColumnElement, Text, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from records import bests, events, jobs, networks, standings, tasks
@@ -43,6 +43,21 @@ _SHOWN = (
     Pick.total_secs,
     Pick.created,
 )
+
+
+JobOrder = Literal[
+    "created", "-created", "updated", "-updated", "priority", "-priority", "name", "-name"
+]
+# As _summary names a job.
+_NAME = func.lower(
+    func.coalesce(func.nullif(Job.name, ""), Network.name, "job " + cast(Job.id, Text))
+)
+_SORTED_BY: dict[str, ColumnElement[Any]] = {
+    "created": Job.created.expression,
+    "updated": Job.updated.expression,
+    "priority": Job.priority.expression,
+    "name": _NAME,
+}
 
 
 def read_job(session: Session, job_id: int) -> JobView:
@@ -87,32 +102,37 @@ def list_jobs(
     *,
     states: Sequence[str] = (),
     text: str = "",
-    newest_first: bool = True,
-    after: int | None = None,
+    sort: JobOrder = "-created",
+    after: tuple[Any, int] | None = None,
     limit: int = 50,
 ) -> list[JobSummary]:
-    """Return jobs by their numbers, a page at a time.
+    """Return jobs, a page at a time.
 
     Args:
         session: The transaction.
         states: Only jobs in these; empty for all.
         text: Only jobs whose name, or whose network's, holds this, in any case.
-        newest_first: Which way.
-        after: The number of the last job of the page before.
+        sort: By what; a minus puts the largest first. Jobs that tie come by their numbers.
+        after: The last job of the page before: what it is sorted by, and its number.
         limit: Jobs on the page, at most.
     """
-    wanted = select(Job).where(~Job.hidden).limit(limit)
+    wanted = select(Job).where(~Job.hidden).outerjoin(Network, Network.id == Job.network_id)
     if states:
         wanted = wanted.where(Job.state.in_(states))
     if text:
-        wanted = wanted.outerjoin(Network, Network.id == Job.network_id).where(
+        wanted = wanted.where(
             Job.name.icontains(text, autoescape=True)
             | Network.name.icontains(text, autoescape=True)
         )
+    column, falls = _SORTED_BY[sort.lstrip("-")], sort.startswith("-")
     if after is not None:
-        wanted = wanted.where(Job.id < after if newest_first else Job.id > after)
-    found = list(session.scalars(wanted.order_by(Job.id.desc() if newest_first else Job.id)))
-    return summaries(session, found)
+        value, number = after
+        said = func.lower(value) if column is _NAME else value
+        beyond = column < said if falls else column > said
+        later = Job.id < number if falls else Job.id > number
+        wanted = wanted.where(beyond | ((column == said) & later))
+    order = (column.desc(), Job.id.desc()) if falls else (column, Job.id)
+    return summaries(session, list(session.scalars(wanted.order_by(*order).limit(limit))))
 
 
 def summaries(session: Session, found: Sequence[Job]) -> list[JobSummary]:
