@@ -1,31 +1,61 @@
-"""Show a tuning session as it runs: a live table in a terminal, plain lines elsewhere."""
+"""Show a tuning job as it runs: a live table in a terminal, plain lines elsewhere."""
 
 import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from scheduler import estimate
-from scheduler.outlook import Outlook
-from tuner.overview import Overview, TaskRow
+from scheduler.budget import Budget
+from tuner.reports import task_views
+from tuner.tables import clock, milliseconds, saving, task_table
 from tuner.tune_options import Status
+from tuner.views import JobView, OutlookView, TaskView
 
 _LINE_EVERY_SECS = 5.0
 # Lines a terminal needs beside the rows of the table.
 _FRAME_LINES = 9
 
 
+@dataclass(frozen=True)
+class Glimpse:
+    """What there is to see of a job at one moment, wherever it runs.
+
+    Attributes:
+        phase: What goes on.
+        tasks: The table.
+        total_secs: Latency of the network; None while it is unknown.
+        spent_trials: That count against the budget.
+        budget_trials: Limit.
+        spent_secs: The job has spent.
+        eta_secs: Until it stops; inf where nobody can say.
+        outlook: What the next minute is forecast to save.
+    """
+
+    phase: str
+    tasks: Sequence[TaskView]
+    total_secs: float | None
+    spent_trials: int
+    budget_trials: int | None
+    spent_secs: float
+    eta_secs: float
+    outlook: OutlookView | None
+
+
 class Progress(Protocol):
-    """Watches a session; used as a context."""
+    """Watches a job; used as a context."""
 
     def __call__(self, status: Status) -> None:
-        """Show a status; may be called many times a second."""
+        """Show the status of a session here; may be called many times a second."""
+
+    def show(self, glimpse: Glimpse) -> None:
+        """Show a job, wherever it runs; may be called many times a second."""
 
     def __enter__(self) -> Self: ...
 
@@ -50,9 +80,13 @@ class LiveProgress:
 
     def __call__(self, status: Status) -> None:
         """Redraw the table."""
+        self.show(glimpse_of_status(status))
+
+    def show(self, glimpse: Glimpse) -> None:
+        """Redraw the table."""
         n_rows = max(self._console.size.height - _FRAME_LINES, 5)
-        table = task_table(status.overview, n_rows=n_rows, current=status.current)
-        self._live.update(Group(table, Text(summary(status)), Text(status.phase, "dim")))
+        table = task_table(glimpse.tasks, n_rows=n_rows)
+        self._live.update(Group(table, Text(summary(glimpse)), Text(glimpse.phase, "dim")))
         self._live.refresh()
 
     def __enter__(self) -> Self:
@@ -73,9 +107,14 @@ class PlainProgress:
     def __call__(self, status: Status) -> None:
         """Print a line, unless the last one is only seconds old."""
         if time.monotonic() >= self._next:
+            self.show(glimpse_of_status(status))
+
+    def show(self, glimpse: Glimpse) -> None:
+        """Print a line, unless the last one is only seconds old."""
+        if time.monotonic() >= self._next:
             self._next = time.monotonic() + _LINE_EVERY_SECS
             self._console.print(
-                f"{summary(status)}  {status.phase}", highlight=False, soft_wrap=True
+                f"{summary(glimpse)}  {glimpse.phase}", highlight=False, soft_wrap=True
             )
 
     def __enter__(self) -> Self:
@@ -83,6 +122,45 @@ class PlainProgress:
 
     def __exit__(self, *exc: object) -> None:
         return None
+
+
+def glimpse_of_status(status: Status) -> Glimpse:
+    """Return what there is to see of a session here."""
+    budget, outlook = status.budget, status.outlook
+    total = status.overview.total_secs
+    eta = estimate.eta_secs(budget, spent_trials=status.spent_trials, spent_secs=status.spent_secs)
+    if status.trials_to_stop is not None and status.spent_trials:
+        pace = status.spent_secs / status.spent_trials
+        eta = min(eta, status.trials_to_stop * pace)
+    return Glimpse(
+        phase=status.phase,
+        tasks=task_views(status.overview, status.current),
+        total_secs=total if math.isfinite(total) else None,
+        spent_trials=status.spent_trials,
+        budget_trials=budget.trials,
+        spent_secs=status.spent_secs,
+        eta_secs=eta,
+        outlook=None if outlook is None else OutlookView(**asdict(outlook)),
+    )
+
+
+def glimpse_of_job(view: JobView) -> Glimpse:
+    """Return what there is to see of a job of a service."""
+    job = view.job
+    eta = math.inf
+    if job.budget_trials or job.budget_secs:
+        budget = Budget(job.budget_trials or None, job.budget_secs)
+        eta = estimate.eta_secs(budget, spent_trials=job.spent_trials, spent_secs=job.spent_secs)
+    return Glimpse(
+        phase=f"job {job.id} {job.state}" + (f": {job.phase}" if job.phase else ""),
+        tasks=view.tasks,
+        total_secs=job.total_latency_secs,
+        spent_trials=job.spent_trials,
+        budget_trials=job.budget_trials,
+        spent_secs=job.spent_secs,
+        eta_secs=eta,
+        outlook=view.outlook,
+    )
 
 
 def stderr_console() -> Console:
@@ -96,92 +174,18 @@ def stdout_console() -> Console:
     return console if console.is_terminal else Console(width=120)
 
 
-def task_table(
-    overview: Overview, *, n_rows: int | None = None, current: int | None = None
-) -> Table:
-    """Render the task scheduler table; rows that do not fit are summed up in one."""
-    table = Table(title="Task scheduler", title_justify="left")
-    for name in ("ID", "Task", "Weight", "Latency (ms)", "GFLOPS", "Trials", "Failed", "Share"):
-        table.add_column(name, justify="left" if name == "Task" else "right", no_wrap=True)
-    shown, hidden = _fit(overview.rows, n_rows)
-    for index, row in shown:
-        style = "bold cyan" if row.task_id == current else ""
-        table.add_row(*_cells(index, row), style=style)
-    if hidden:
-        share = sum(row.share for _, row in hidden)
-        trials = sum(row.n_trials for _, row in hidden)
-        table.add_row("", f"{len(hidden)} more tasks", "", "", "", str(trials), "", f"{share:.1%}")
-    return table
-
-
-def summary(status: Status) -> str:
-    """Say where a session stands, in one line."""
-    budget = status.budget
-    trials = f"{status.spent_trials}" + (f"/{budget.trials}" if budget.trials else "")
-    eta = estimate.eta_secs(budget, spent_trials=status.spent_trials, spent_secs=status.spent_secs)
-    if status.trials_to_stop is not None and status.spent_trials:
-        pace = status.spent_secs / status.spent_trials
-        eta = min(eta, status.trials_to_stop * pace)
+def summary(glimpse: Glimpse) -> str:
+    """Say where a job stands, in one line."""
+    limit = f"/{glimpse.budget_trials}" if glimpse.budget_trials else ""
     parts = [
-        f"Total latency {milliseconds(status.overview.total_secs)} ms",
-        f"trials {trials}",
-        f"elapsed {clock(status.spent_secs)}",
-        f"ETA {clock(eta)}",
+        f"Total latency {milliseconds(glimpse.total_secs)} ms",
+        f"trials {glimpse.spent_trials}{limit}",
+        f"elapsed {clock(glimpse.spent_secs)}",
+        f"ETA {clock(glimpse.eta_secs)}",
     ]
-    if status.outlook is not None:
-        parts.append(f"next minute saves {saving(status.outlook)}")
-    index = _index_of(status.overview.rows, status.current)
-    if index is not None:
-        parts.append(f"now task {index}")
+    if glimpse.outlook is not None:
+        parts.append(f"next minute saves {saving(glimpse.outlook)}")
+    running = [task.id for task in glimpse.tasks if task.running]
+    if running:
+        parts.append(f"now task {running[0]}")
     return "  ".join(parts)
-
-
-def milliseconds(secs: float) -> str:
-    """Format a latency; a dash for one not known yet."""
-    return f"{secs * 1e3:.4f}" if math.isfinite(secs) else "-"
-
-
-def saving(outlook: Outlook) -> str:
-    """Format what trials are forecast to save, with its standard deviation."""
-    return f"{outlook.saving * 1e3:.2g} ± {outlook.spread * 1e3:.1g} ms"
-
-
-def clock(secs: float) -> str:
-    """Format a duration as h:mm:ss; a dash for one not known yet."""
-    if not math.isfinite(secs):
-        return "-"
-    minutes, seconds = divmod(round(secs), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
-
-
-def _cells(index: int, row: TaskRow) -> tuple[str, ...]:
-    return (
-        str(index),
-        row.name,
-        str(row.weight),
-        milliseconds(row.latency),
-        f"{row.gflops:.1f}" if math.isfinite(row.latency) else "-",
-        f"{row.n_trials}{' (all)' if row.exhausted else ''}",
-        str(row.n_failed) if row.n_failed else "",
-        f"{row.share:.1%}" if row.share else "-",
-    )
-
-
-_Numbered = tuple[int, TaskRow]
-
-
-def _fit(rows: Sequence[TaskRow], n_rows: int | None) -> tuple[list[_Numbered], list[_Numbered]]:
-    numbered = list(enumerate(rows))
-    if n_rows is None or len(rows) <= n_rows:
-        return numbered, []
-    heaviest = sorted(numbered, key=lambda pair: (-pair[1].share, pair[0]))
-    shown = {index for index, _ in heaviest[: n_rows - 1]}
-    return (
-        [pair for pair in numbered if pair[0] in shown],
-        [pair for pair in numbered if pair[0] not in shown],
-    )
-
-
-def _index_of(rows: Sequence[TaskRow], task_id: int | None) -> int | None:
-    return next((i for i, row in enumerate(rows) if row.task_id == task_id), None)

@@ -77,7 +77,8 @@ def _load(
 
 
 def _report(found: "Comparison") -> None:
-    from tuner.progress import milliseconds, stdout_console
+    from tuner.progress import stdout_console
+    from tuner.tables import milliseconds
 
     console = stdout_console()
 

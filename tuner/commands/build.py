@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.commands import options
+from tuner.commands import connection, options
 
 if TYPE_CHECKING:
-    from tuner.building import Built
+    from tuner.commands.outcomes import Library
+    from tuner.preparation import ModelRequest
 
 
 def build(
@@ -40,59 +41,38 @@ def build(
     Example:
         tuner build squeezenet.onnx -o squeezenet.lib
     """
-    from tuner.building import build_library, check_out
-    from tuner.context import open_context
-    from tuner.interrupts import interruptible
-    from tuner.preparation import ModelRequest, prepare
-    from tuner.workers import fresh_worker
+    from tuner.building import check_out
+    from tuner.preparation import ModelRequest
 
     request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
     check_out(out)
+    if connection.chosen() is None:
+        library = _build_here(request, out, database, data_dir, strict=strict)
+    else:
+        from tuner.commands.remote import building
+
+        with connection.connect(database, data_dir) as client:
+            library = building.run(client, request, out, strict=strict)
+    if json_output:
+        options.print_json(library.as_json())
+        return
+    library.show()
+
+
+def _build_here(
+    request: "ModelRequest", out: Path, database: str | None, data_dir: Path | None, *, strict: bool
+) -> "Library":
+    from tuner.building import build_library
+    from tuner.commands.outcomes import built_here
+    from tuner.context import open_context
+    from tuner.interrupts import interruptible
+    from tuner.preparation import prepare
+    from tuner.workers import fresh_worker
+
     with (
         interruptible(only_waiting=True),
         open_context(database, data_dir) as context,
         fresh_worker(context.settings) as worker,
     ):
         prepared = prepare(request, context.settings, context.sessions, worker, must_run=False)
-        built = build_library(context, prepared, worker, out, strict=strict)
-    described = built.manifest
-    if json_output:
-        options.print_json(
-            {
-                "library": str(built.folder),
-                "cached": built.cached,
-                "estimated_secs": described.estimated_secs,
-                "tuned": len(described.subgraphs) - len(built.fallbacks),
-                "fallbacks": len(built.fallbacks),
-                "subgraphs": [vars(entry) for entry in described.subgraphs],
-                "files": dict(described.files),
-            }
-        )
-        return
-    _report(built)
-
-
-def _report(built: "Built") -> None:
-    from rich.table import Table
-
-    from tuner.progress import milliseconds, stdout_console
-
-    console = stdout_console()
-    table = Table(title="Coverage", title_justify="left")
-    for name in ("Workload", "Task", "Calls", "Built from", "Latency (ms)"):
-        table.add_column(name, justify="right" if name in ("Calls", "Latency (ms)") else "left")
-    for entry in built.manifest.subgraphs:
-        source = "[yellow]fallback[/yellow]" if entry.record is None else f"record {entry.record}"
-        latency = "-" if entry.latency is None else milliseconds(entry.latency)
-        table.add_row(entry.workload, entry.name, str(entry.n_calls), source, latency)
-    console.print(table)
-    n_all = len(built.manifest.subgraphs)
-    n_tuned = n_all - len(built.fallbacks)
-    estimate = built.manifest.estimated_secs
-    console.print(
-        f"{'Cached' if built.cached else 'Built'} {built.folder}: {n_tuned} of {n_all} subgraphs "
-        f"tuned" + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""),
-        highlight=False,
-    )
-    if built.fallbacks:
-        console.print("Fallbacks are unscheduled and slow: tune the network first.", style="yellow")
+        return built_here(build_library(context, prepared, worker, out, strict=strict))

@@ -1,24 +1,18 @@
 """``tuner jobs``: list jobs, and tell one that runs to stop or to go on for longer."""
 
-from contextlib import contextmanager
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner.commands import options
+from tuner.commands.sources import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from sqlalchemy.orm import Session
+    from tuner.views import JobSummary
 
-    from records.models import Job, JobState
-
-app = typer.Typer(
-    help="List jobs; pause, cancel or extend one while it runs.", no_args_is_help=True
-)
+app = typer.Typer(help="List jobs; pause, resume, cancel or extend one.", no_args_is_help=True)
 
 JobArgument = Annotated[
     int, typer.Argument(metavar="JOB", help="Its number.", min=1, max=2**31 - 1)
@@ -36,15 +30,14 @@ def ls(
     Example:
         tuner jobs ls
     """
-    from records import jobs
-    from tuner.context import open_context
+    from tuner.reports import job_as_json
 
-    with open_context(database, data_dir) as context, context.readers() as session:
-        rows = [_described(session, job) for job in jobs.list_jobs(session)]
+    with open_source(database, data_dir) as source:
+        found = source.jobs()
     if json_output:
-        options.print_json({"jobs": rows})
+        options.print_json({"jobs": [job_as_json(job) for job in found]})
         return
-    _show(rows)
+    _show(found)
 
 
 @app.command("pause")
@@ -59,8 +52,8 @@ def pause(
     Example:
         tuner jobs pause 3
     """
-    with _changed(job, database, data_dir, json_output=json_output) as session:
-        _stop(session, job, "paused")
+    with open_source(database, data_dir) as source:
+        _report(source.pause(job), json_output=json_output)
 
 
 @app.command("cancel")
@@ -75,8 +68,48 @@ def cancel(
     Example:
         tuner jobs cancel 3
     """
-    with _changed(job, database, data_dir, json_output=json_output) as session:
-        _stop(session, job, "cancelled")
+    with open_source(database, data_dir) as source:
+        _report(source.cancel(job), json_output=json_output)
+
+
+@app.command("resume")
+def resume(
+    job: JobArgument,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Let a job of the service go on that was paused or cancelled, or that failed.
+
+    A job of the command line goes on with tuner tune and the same network.
+
+    Example:
+        tuner jobs resume 3
+    """
+    with open_source(database, data_dir) as source:
+        _report(source.resume(job), json_output=json_output)
+
+
+@app.command("rm")
+def rm(
+    job: JobArgument,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Take a job that does not run off the list; what it measured stays, and is used.
+
+    Example:
+        tuner jobs rm 3
+    """
+    from tuner.commands import streams
+
+    with open_source(database, data_dir) as source:
+        source.delete(job)
+    if json_output:
+        options.print_json({"job": job, "deleted": True})
+        return
+    streams.say(f"job {job} is off the list; its records stay")
 
 
 @app.command("budget")
@@ -100,15 +133,14 @@ def budget(
     Example:
         tuner jobs budget 3 --trials 2000
     """
-    from records import jobs
     from tuner.errors import RequestError
 
     if trials is None and seconds is None:
         raise RequestError("give --trials, --seconds, or both")
     if seconds is not None and not 0.0 < seconds < float("inf"):
         raise RequestError(f"--seconds must be above 0, got {seconds}")
-    with _changed(job, database, data_dir, json_output=json_output) as session:
-        jobs.raise_budget(session, job, trials=trials, secs=seconds)
+    with open_source(database, data_dir) as source:
+        _report(source.raise_budget(job, trials, seconds), json_output=json_output)
 
 
 @app.command("priority")
@@ -127,94 +159,26 @@ def priority(
     Example:
         tuner jobs priority 3 2
     """
-    from records import jobs
-
-    with _changed(job, database, data_dir, json_output=json_output) as session:
-        jobs.set_priority(session, job, value)
+    with open_source(database, data_dir) as source:
+        _report(source.set_priority(job, value), json_output=json_output)
 
 
-@contextmanager
-def _changed(
-    job: int, database: str | None, data_dir: Path | None, *, json_output: bool
-) -> "Iterator[Session]":
-    """Open a transaction on a job that exists, and say afterwards what it is now."""
-    from records import jobs
-    from records.errors import NoSuchRow
-    from tuner.context import open_context
-    from tuner.errors import RequestError
+def _report(job: "JobSummary", *, json_output: bool) -> None:
+    """Say what a job is after a change."""
+    from tuner.reports import job_as_json
 
-    with open_context(database, data_dir) as context:
-        with context.sessions.begin() as session:
-            try:
-                jobs.get_job(session, job)
-            except NoSuchRow as error:
-                raise RequestError(f"{error}; tuner jobs ls lists them") from error
-            yield session
-        with context.readers() as session:
-            row = _described(session, jobs.get_job(session, job))
     if json_output:
-        options.print_json(row)
+        options.print_json(job_as_json(job))
         return
-    _show([row])
+    _show([job])
 
 
-def _stop(session: "Session", job_id: int, state: "JobState") -> None:
-    from records import jobs
-    from tuner.errors import RequestError
+def _show(found: "Sequence[JobSummary]") -> None:
+    from tuner.progress import stdout_console
+    from tuner.tables import job_table
 
-    if not jobs.set_state(session, job_id, state, only_from=("queued", "running", "paused")):
-        raise RequestError(f"job {job_id} is {jobs.get_job(session, job_id).state}")
-
-
-def _described(session: "Session", job: "Job") -> dict[str, Any]:
-    from records import measures
-    from records.models import Network, Target
-
-    target = session.get_one(Target, job.target_id)
-    return {
-        "job": job.id,
-        "state": job.state,
-        "message": job.message,
-        "network": session.get_one(Network, job.network_id).name,
-        "target": target.spec,
-        "device": target.device.get("name"),
-        "objective": job.objective,
-        "priority": job.priority,
-        "trials": sum(measures.own_trials(session, job.id).values()),
-        "budget_trials": job.budget_trials,
-        "spent_secs": job.spent_secs,
-        "budget_secs": job.budget_secs,
-        "created": job.created.isoformat(),
-        "updated": job.updated.isoformat(),
-    }
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from tuner.progress import clock, stdout_console
-
-    table = Table()
-    for name in ("Job", "State", "Network", "Objective", "Priority", "Trials", "Time", "Changed"):
-        numeric = name in ("Job", "Priority", "Trials", "Time")
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "Network")
-    for row in rows:
-        limit = f"/{row['budget_trials']}" if row["budget_trials"] else ""
-        time_limit = f"/{clock(row['budget_secs'])}" if row["budget_secs"] else ""
-        changed = datetime.fromisoformat(row["updated"]).astimezone()
-        table.add_row(
-            str(row["job"]),
-            row["state"],
-            Text(row["network"]),
-            row["objective"],
-            str(row["priority"]),
-            f"{row['trials']}{limit}",
-            f"{clock(row['spent_secs'])}{time_limit}",
-            f"{changed:%Y-%m-%d %H:%M}",
-        )
     console = stdout_console()
-    console.print(table)
-    for row in rows:
-        if row["message"]:
-            console.print(f"job {row['job']}: {row['message']}", highlight=False, markup=False)
+    console.print(job_table(found))
+    for job in found:
+        if job.message:
+            console.print(f"job {job.id}: {job.message}", highlight=False, markup=False)

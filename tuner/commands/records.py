@@ -1,13 +1,14 @@
 """``tuner records``: look at measurements, carry them out and in."""
 
-from typing import IO, TYPE_CHECKING, Annotated, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tuner.commands import options, record_tables, streams
+from tuner.commands import options, streams
+from tuner.commands.sources import open_source
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    from tuner.views import BestView, RecordView
 
 app = typer.Typer(
     help="Look at measurements, and carry them from one database to another.",
@@ -41,16 +42,14 @@ def best(
     Example:
         tuner records best --job 3
     """
-    from tuner.context import open_context
+    from tuner.commands.record_tables import show_bests
 
-    with open_context(database, data_dir) as context, context.readers() as session:
-        _check_workload(session, workload)
-        rows = record_tables.read_bests(session, workload, job)
-        targets = record_tables.targets_of(session, rows)
+    with open_source(database, data_dir) as source:
+        rows = source.bests(workload, job)
     if json_output:
-        options.print_json({"records": [record_tables.with_target(row, targets) for row in rows]})
+        options.print_json({"records": [_as_json(row) for row in rows]})
         return
-    record_tables.show_bests(rows, targets)
+    show_bests(rows)
 
 
 @app.command("list")
@@ -79,17 +78,14 @@ def list_records(
     Example:
         tuner records list --failed --limit 10
     """
-    from tuner.context import open_context
+    from tuner.commands.record_tables import show_records
 
-    with open_context(database, data_dir) as context, context.readers() as session:
-        _check_workload(session, workload)
-        _check_task(session, task)
-        rows = record_tables.read_records(session, workload, task, failed=failed, limit=limit)
-        targets = record_tables.targets_of(session, rows)
+    with open_source(database, data_dir) as source:
+        rows = source.records(workload, task, failed=failed, limit=limit)
     if json_output:
-        options.print_json({"records": [record_tables.with_target(row, targets) for row in rows]})
+        options.print_json({"records": [_as_json(row) for row in rows]})
         return
-    record_tables.show_records(rows, targets, limit)
+    show_records(rows, limit)
 
 
 @app.command("export")
@@ -118,19 +114,17 @@ def export(
     Example:
         tuner records export measured.jsonl
     """
-    from records import log
-    from tuner.context import open_context
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
 
     if file == streams.STANDARD and json_output:
         raise RequestError("--json and - do not go together: both print on stdout")
-    with open_context(database, data_dir) as context, context.readers() as session:
-        _check_target(session, target_id)
-        with interruptible(), streams.output(file) as stream:
-            n_records = log.export(
-                session, cast("IO[str]", streams.RecordCounter(stream)), target_id
-            )
+    with (
+        open_source(database, data_dir) as source,
+        interruptible(),
+        streams.output(file) as stream,
+    ):
+        n_records = source.export(cast("IO[str]", streams.RecordCounter(stream)), target_id)
     if json_output:
         options.print_json({"file": file, "records": n_records})
     else:
@@ -152,62 +146,20 @@ def import_(
     Example:
         tuner records import measured.jsonl
     """
-    from records import log
-    from records.errors import BadLog
-    from tuner.context import open_context
-    from tuner.errors import RequestError
     from tuner.interrupts import interruptible
 
     with (
         interruptible(),
         streams.input_(file) as stream,
-        open_context(database, data_dir) as context,
+        open_source(database, data_dir) as source,
     ):
-        try:
-            with context.sessions.begin() as session:
-                report = log.import_(session, stream)
-        except BadLog as error:
-            raise RequestError(f"cannot import {file}: {error}; nothing was kept") from error
+        report = source.import_(stream, file)
     if json_output:
-        counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
-        options.print_json({"file": file, **counts})
+        options.print_json({"file": file, **vars(report)})
         return
-    torn = ", the last line was torn and left out" if report.n_bad else ""
-    streams.say(f"imported {file}: {report.n_added} records added, {report.n_known} known{torn}")
+    torn = ", the last line was torn and left out" if report.torn else ""
+    streams.say(f"imported {file}: {report.added} records added, {report.known} known{torn}")
 
 
-def _check_workload(session: "Session", workload: str | None) -> None:
-    from sqlalchemy import select
-
-    from records.models import Workload
-    from tuner.errors import RequestError
-
-    if workload is None:
-        return
-    # PostgreSQL refuses NUL and lone surrogates in any text, even one to compare with.
-    known = (
-        workload.isprintable()
-        and session.scalars(select(Workload.id).where(Workload.hash == workload).limit(1)).first()
-    )
-    if not known:
-        raise RequestError(f"no workload {workload!r}; tuner tasks MODEL lists hashes")
-
-
-def _check_task(session: "Session", task: int | None) -> None:
-    from records.models import Task
-    from tuner.errors import RequestError
-
-    if task is not None and session.get(Task, task) is None:
-        raise RequestError(f"no task {task}; tuner records list shows their numbers")
-
-
-def _check_target(session: "Session", target_id: int | None) -> None:
-    from sqlalchemy import select
-
-    from records.models import Target
-    from tuner.errors import RequestError
-
-    known = list(session.scalars(select(Target).order_by(Target.id)))
-    if target_id is not None and target_id not in [target.id for target in known]:
-        names = "; ".join(f"{target.id} ({record_tables.device_name(target)})" for target in known)
-        raise RequestError(f"no target {target_id}; known are {names or 'none yet'}")
+def _as_json(row: "BestView | RecordView") -> dict[str, Any]:
+    return {**vars(row), "created": row.created.isoformat()}

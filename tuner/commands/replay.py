@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.commands import options
+from tuner.commands.sources import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler.replay import Recording
-    from tuner.context import Context
+    from tuner.commands.sources.base import Source
     from tuner.replaying import Replayed
 
 
@@ -62,7 +63,6 @@ def replay(
     """
     from scheduler.allocators import ALLOCATORS
     from tuner import recordings
-    from tuner.context import open_context
     from tuner.errors import RequestError
     from tuner.replaying import compare
     from tuner.replaying import plot as draw
@@ -70,8 +70,8 @@ def replay(
     unknown = sorted(set(allocator) - set(ALLOCATORS))
     if unknown:
         raise RequestError(f"unknown allocator {unknown[0]!r}; known are {', '.join(ALLOCATORS)}")
-    with open_context(database, data_dir) as context:
-        curves = [_recording(context, source) for source in sources]
+    with open_source(database, data_dir) as place:
+        curves = [_recording(place, source) for source in sources]
     if save is not None:
         if len(curves) > 1:
             raise RequestError("--save keeps one recording, give one job")
@@ -85,21 +85,13 @@ def replay(
     _show(curves, results)
 
 
-def _recording(context: "Context", source: str) -> "Recording":
-    from records import tasks
-    from records.models import Network
+def _recording(place: "Source", source: str) -> "Recording":
     from tuner import recordings
-    from tuner.commands.table import find_job
     from tuner.errors import RequestError
 
     if not (source.isascii() and source.isdigit()):
         return recordings.read(Path(source))
-    with context.readers() as session:
-        job = find_job(session, int(source))
-        weighted = tasks.tasks_of_job(session, job)
-        recording = recordings.record(
-            session, session.get_one(Network, job.network_id).name, weighted
-        )
+    recording = place.recording(place.find_job(int(source)).id)
     if not any(task.n_trials for task in recording.tasks):
         raise RequestError(f"job {source} has no trials to replay")
     return recording
@@ -118,8 +110,9 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.progress import clock, milliseconds, stdout_console
+    from tuner.progress import stdout_console
     from tuner.replaying import GOALS
+    from tuner.tables import clock, milliseconds
 
     console = stdout_console()
     for curve in curves:

@@ -1,14 +1,15 @@
 """``tuner tune``: spend a budget of trials on a network."""
 
-import math
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.commands import options
+from tuner.commands import connection, options
 
 if TYPE_CHECKING:
-    from tuner.tuning import TuneResult
+    from tuner.commands.outcomes import Tuned
+    from tuner.requests import TuneRequest
 
 
 def tune(
@@ -140,12 +141,9 @@ def tune(
 
         tuner tune a.onnx b.onnx --objective geometric_mean
     """
-    from tuner.context import open_context
     from tuner.goals import Goal
-    from tuner.interrupts import interruptible
     from tuner.preparation import ModelRequest
     from tuner.requests import TuneRequest
-    from tuner.tuning import run_separately, run_tuning
 
     shapes = options.parse_inputs(inputs)
     first, *more = [ModelRequest(model, target, shapes, random_weights) for model in models]
@@ -177,54 +175,37 @@ def tune(
         build_timeout_secs=build_timeout,
         seed=seed,
     )
-    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
-        results = run_separately(context, request) if separate else [run_tuning(context, request)]
+    if connection.chosen() is None:
+        results = _run_here(request, database, data_dir, separate=separate)
+    else:
+        from tuner.commands.remote import tuning
+
+        with connection.connect(database, data_dir) as client:
+            results = tuning.run(client, request, separate=separate)
     _report(results, separate=separate, json_output=json_output)
     if any(result.error for result in results):
         raise typer.Exit(1)
 
 
-def _report(results: "list[TuneResult]", *, separate: bool, json_output: bool) -> None:
+def _run_here(
+    request: "TuneRequest", database: str | None, data_dir: Path | None, *, separate: bool
+) -> "list[Tuned]":
+    from tuner.commands.outcomes import tuned_here
+    from tuner.context import open_context
+    from tuner.interrupts import interruptible
+    from tuner.tuning import run_separately, run_tuning
+
+    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
+        results = run_separately(context, request) if separate else [run_tuning(context, request)]
+    return [tuned_here(result) for result in results]
+
+
+def _report(results: "list[Tuned]", *, separate: bool, json_output: bool) -> None:
     if json_output:
-        rows = [_as_json(result) for result in results]
+        rows = [result.as_json() for result in results]
         options.print_json({"jobs": rows} if separate else rows[0])
         return
     for result in results:
-        _show(result)
+        result.show()
         if result.error is not None:
-            options.complain(f"job {result.job_id} failed: {result.error}")
-
-
-def _as_json(result: "TuneResult") -> dict[str, Any]:
-    from tuner.reports import rows_as_json
-
-    return {
-        "job": result.job_id,
-        "network": result.network,
-        "target": result.target,
-        "total_latency_secs": result.overview.total_secs,
-        "trials": result.overview.n_trials,
-        "measured_now": result.n_measured,
-        "secs": result.secs,
-        "first_trial_secs": result.first_trial_secs,
-        "error": None if result.error is None else str(result.error),
-        "tasks": rows_as_json(result.overview),
-    }
-
-
-def _show(result: "TuneResult") -> None:
-    from tuner.progress import milliseconds, stdout_console, task_table
-
-    overview = result.overview
-    console = stdout_console()
-    console.print(task_table(overview))
-    untuned = sum(1 for row in overview.rows if not math.isfinite(row.latency))
-    if untuned:
-        console.print(
-            f"{untuned} of {len(overview.rows)} tasks got no trial yet; raise the budget."
-        )
-    console.print(
-        f"Estimated total latency: [bold]{milliseconds(overview.total_secs)} ms[/bold]; "
-        f"{overview.n_trials} trials, {result.n_measured} of them now, in {result.secs:.0f} s.",
-        highlight=False,
-    )
+            options.complain(f"job {result.job} failed: {result.error}")

@@ -44,7 +44,7 @@ def test_priority_is_set(tuned: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("pause", "9"), "no job 9; tuner jobs ls lists them"),
+        (("pause", "9"), "no job 9; known jobs: 2 (big, running), 1 (small, done)"),
         (("cancel", "1"), "job 1 is done"),
         (("budget", "2"), "give --trials, --seconds, or both"),
         (("budget", "2", "--seconds", "-1"), "--seconds must be above 0"),

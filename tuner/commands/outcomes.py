@@ -1,0 +1,202 @@
+"""What tuning, splitting and building came to, here or on a service, as it is reported."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tuner.library.manifest import Manifest
+from tuner.progress import stdout_console
+from tuner.reports import task_views, tasks_as_json
+from tuner.tables import milliseconds, task_table
+from tuner.views import JobView, TaskView
+
+if TYPE_CHECKING:
+    from tuner.building import Built
+    from tuner.preparation import Prepared
+    from tuner.tuning import TuneResult
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A tuning run that ended; ``error`` says why it failed, if it did."""
+
+    job: int
+    network: str
+    target: str
+    tasks: Sequence[TaskView]
+    total_secs: float | None
+    measured_now: int
+    secs: float
+    first_trial_secs: float | None
+    error: str | None = None
+
+    @property
+    def trials(self) -> int:
+        """Trials spent on its tasks, by whomever."""
+        return sum(task.trials for task in self.tasks)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints of it."""
+        return {
+            "job": self.job,
+            "network": self.network,
+            "target": self.target,
+            "total_latency_secs": self.total_secs,
+            "trials": self.trials,
+            "measured_now": self.measured_now,
+            "secs": self.secs,
+            "first_trial_secs": self.first_trial_secs,
+            "error": self.error,
+            "tasks": tasks_as_json(self.tasks),
+        }
+
+    def show(self) -> None:
+        """Print it for people."""
+        console = stdout_console()
+        console.print(task_table(self.tasks))
+        untuned = sum(1 for task in self.tasks if task.latency_secs is None)
+        if untuned:
+            console.print(
+                f"{untuned} of {len(self.tasks)} tasks got no trial yet; raise the budget."
+            )
+        console.print(
+            f"Estimated total latency: [bold]{milliseconds(self.total_secs)} ms[/bold]; "
+            f"{self.trials} trials, {self.measured_now} of them now, in {self.secs:.0f} s.",
+            highlight=False,
+        )
+
+
+def tuned_here(result: "TuneResult") -> Tuned:
+    """Describe what a run on this machine came to."""
+    total = result.overview.total_secs
+    return Tuned(
+        job=result.job_id,
+        network=result.network,
+        target=result.target,
+        tasks=task_views(result.overview),
+        total_secs=total if math.isfinite(total) else None,
+        measured_now=result.n_measured,
+        secs=result.secs,
+        first_trial_secs=result.first_trial_secs,
+        error=None if result.error is None else str(result.error),
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """A network split into tasks: of each its workload, name, weight and operations."""
+
+    network: str
+    sha256: str
+    target: str
+    kernel_calls: int | None
+    notes: Sequence[str]
+    tasks: Sequence[tuple[str, str, int, float]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints of it."""
+        names = ("workload", "name", "weight", "flop")
+        tasks = [dict(zip(names, task, strict=True)) for task in self.tasks]
+        return {**vars(self), "tasks": tasks}
+
+    def show(self) -> None:
+        """Print it for people."""
+        console = stdout_console()
+        table = Table(title=f"Tasks of {self.network}", title_justify="left")
+        table.add_column("ID", justify="right")
+        table.add_column("Workload", no_wrap=True)
+        table.add_column("Task")
+        table.add_column("Weight", justify="right")
+        table.add_column("MFLOP", justify="right")
+        for index, (workload, name, weight, flop) in enumerate(self.tasks):
+            table.add_row(str(index), workload, name, str(weight), f"{flop / 1e6:.2f}")
+        console.print(table)
+        total = sum(weight * flop for _, _, weight, flop in self.tasks) / 1e6
+        calls = "" if self.kernel_calls is None else f"{self.kernel_calls} kernel calls, "
+        console.print(f"{len(self.tasks)} tasks, {calls}{total:,.2f} MFLOP", highlight=False)
+        for note in self.notes:
+            console.print(f"note: {note}", style="dim", highlight=False)
+
+
+def split_here(prepared: "Prepared") -> Split:
+    """Describe a network that was split on this machine."""
+    return Split(
+        network=prepared.model.name,
+        sha256=prepared.model.sha256,
+        target=prepared.target.spec,
+        kernel_calls=prepared.n_kernel_calls,
+        notes=prepared.notes,
+        tasks=[(task.workload_hash, task.name, task.weight, task.flop) for task in prepared.tasks],
+    )
+
+
+def split_there(view: JobView) -> Split:
+    """Describe a network that a service split."""
+    return Split(
+        network=view.job.network or view.job.name,
+        sha256="" if view.split is None else view.split.sha256,
+        target=view.job.target or "",
+        kernel_calls=None if view.split is None else view.split.kernel_calls,
+        notes=() if view.split is None else view.split.notes,
+        tasks=[(task.workload, task.name, task.weight, task.flop) for task in view.tasks],
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library in a folder; ``cached`` if nothing had to be compiled."""
+
+    folder: Path
+    manifest: Manifest
+    cached: bool
+
+    @property
+    def n_fallbacks(self) -> int:
+        """Subgraphs without a record."""
+        return sum(1 for entry in self.manifest.subgraphs if entry.record is None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints of it."""
+        files: Mapping[str, str] = self.manifest.files
+        return {
+            "library": str(self.folder),
+            "cached": self.cached,
+            "estimated_secs": self.manifest.estimated_secs,
+            "tuned": len(self.manifest.subgraphs) - self.n_fallbacks,
+            "fallbacks": self.n_fallbacks,
+            "subgraphs": [vars(entry) for entry in self.manifest.subgraphs],
+            "files": dict(files),
+        }
+
+    def show(self) -> None:
+        """Print it for people."""
+        console = stdout_console()
+        table = Table(title="Coverage", title_justify="left")
+        for name in ("Workload", "Task", "Calls", "Built from", "Latency (ms)"):
+            table.add_column(name, justify="right" if name in ("Calls", "Latency (ms)") else "left")
+        for entry in self.manifest.subgraphs:
+            missing = entry.record is None
+            source = "[yellow]fallback[/yellow]" if missing else f"record {entry.record}"
+            latency = milliseconds(entry.latency)
+            table.add_row(entry.workload, entry.name, str(entry.n_calls), source, latency)
+        console.print(table)
+        n_all, estimate = len(self.manifest.subgraphs), self.manifest.estimated_secs
+        console.print(
+            f"{'Cached' if self.cached else 'Built'} {self.folder}: "
+            f"{n_all - self.n_fallbacks} of {n_all} subgraphs tuned"
+            + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""),
+            highlight=False,
+        )
+        if self.n_fallbacks:
+            console.print(
+                "Fallbacks are unscheduled and slow: tune the network first.", style="yellow"
+            )
+
+
+def built_here(built: "Built") -> Library:
+    """Describe a library that was built on this machine."""
+    return Library(built.folder, built.manifest, built.cached)
