@@ -14,11 +14,14 @@ from records.statements import insert
 
 def offer(
     session: Session, task_id: int, record_id: int, latency: float, *, confirmed: bool = False
-) -> None:
+) -> bool:
     """Make a verified record the best of its task if it is strictly faster; ties stay.
 
     A best record that was confirmed is compared by the latency it was first measured with:
     a final times more strictly, and what it says would lose to any new record.
+
+    Returns:
+        Whether it became the best.
     """
     row = _row(session, task_id, record_id, latency, confirmed)
     first = (
@@ -28,13 +31,13 @@ def offer(
     )
     compared = case((BestRecord.confirmed, first), else_=BestRecord.latency)
     # One statement, so that of two writers at once the faster stays.
-    session.execute(
-        row.on_conflict_do_update(
-            index_elements=[BestRecord.task_id],
-            set_=_replaced(row),
-            where=row.excluded.latency < (BestRecord.latency if confirmed else compared),
-        )
+    offered = row.on_conflict_do_update(
+        index_elements=[BestRecord.task_id],
+        set_=_replaced(row),
+        where=row.excluded.latency < (BestRecord.latency if confirmed else compared),
     )
+    became = session.scalar(offered.returning(BestRecord.__table__.c.task_id))
+    return became is not None
 
 
 def best_record(session: Session, workload_hash: str, target_id: int, engine: str) -> MeasureRecord:

@@ -10,7 +10,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from records import bests, events, sums
-from records.models import BestRecord, ImportedRound, MeasureFeature, MeasureRecord, Pick
+from records.models import ImportedRound, MeasureFeature, MeasureRecord, Pick
 from records.statements import insert, insert_new
 
 
@@ -79,15 +79,16 @@ def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:
     record_id = insert_new(session, MeasureRecord, columns)
     if record_id is None:
         return None
-    _count(session, record_id, columns)
+    payer = _count(session, record_id, columns)
     if new.features is not None:
         row = {"record_id": record_id, "features": new.features}
         session.execute(insert(session, MeasureFeature).values(**row))
     record = session.get_one(MeasureRecord, record_id)
+    best = False
     if record.verified and record.latency is not None:
-        bests.offer(session, record.task_id, record_id, record.latency)
-    if record.pick_id is not None:
-        _tell(session, record)
+        best = bests.offer(session, record.task_id, record_id, record.latency)
+    if payer is not None:
+        _tell(session, payer, record, best=best)
     return record
 
 
@@ -145,31 +146,30 @@ def own_trials(session: Session, job_id: int) -> dict[int, int]:
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _tell(session: Session, record: MeasureRecord) -> None:
+def _tell(session: Session, payer: sums.Payer, record: MeasureRecord, *, best: bool) -> None:
     """Tell those who watch the job of a record."""
-    pick = session.get_one(Pick, record.pick_id)
-    best = select(BestRecord.record_id).where(BestRecord.task_id == record.task_id)
     told = {
-        "pick": pick.sequence,
+        "pick": payer.sequence,
         "task_id": record.task_id,
         "record": record.id,
         "latency_secs": record.latency,
         "error_kind": record.error_kind,
-        "best": session.scalar(best) == record.id,
+        "best": best,
     }
-    events.add_event(session, pick.job_id, "trial", told)
+    events.add_event(session, payer.job_id, "trial", told)
 
 
-def _count(session: Session, record_id: int, columns: dict[str, object]) -> None:
+def _count(session: Session, record_id: int, columns: dict[str, object]) -> sums.Payer | None:
     total = sums.Sums()
     total.add(columns)
     pick_id, kind = columns["pick_id"], columns["error_kind"]
     if not isinstance(pick_id, int):
         sums.add_to_imported(session, int(str(columns["task_id"])), total)
-        return
-    job_id = sums.add_to_pick(session, pick_id, total)
+        return None
+    payer = sums.add_to_pick(session, pick_id, total)
     if isinstance(kind, str):
-        sums.add_failure(session, job_id, kind, record_id)
+        sums.add_failure(session, payer.job_id, kind, record_id)
+    return payer
 
 
 def _columns(new: NewRecord) -> dict[str, object]:

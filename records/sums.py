@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import case, func, update
 from sqlalchemy.orm import Session
@@ -11,6 +11,13 @@ from records.models import ImportedRound, JobFailure, Pick
 from records.statements import insert
 
 TIMEOUTS = ("build_timeout", "run_timeout")
+
+
+class Payer(NamedTuple):
+    """A job, and the number of its pick."""
+
+    job_id: int
+    sequence: int
 
 
 @dataclass
@@ -34,12 +41,11 @@ class Sums:
             self.best_secs = latency if self.best_secs is None else min(self.best_secs, latency)
 
 
-def add_to_pick(session: Session, pick_id: int, sums: Sums) -> int:
-    """Add records to those of a pick; returns the job that pays for it."""
-    job_id: int = session.execute(
-        update(Pick).where(Pick.id == pick_id).values(_grown(Pick, sums)).returning(Pick.job_id)
-    ).scalar_one()
-    return job_id
+def add_to_pick(session: Session, pick_id: int, sums: Sums) -> Payer:
+    """Add records to those of a pick; returns who pays for it."""
+    grown = update(Pick).where(Pick.id == pick_id).values(_grown(Pick, sums))
+    row = session.execute(grown.returning(Pick.job_id, Pick.sequence)).one()
+    return Payer(*row)
 
 
 def add_to_imported(session: Session, task_id: int, sums: Sums) -> None:
