@@ -5,6 +5,7 @@ TunerError
 │   ├── ModelError    a model cannot be read or is not supported
 │   └── TargetError   a target is unknown or not usable here
 └── WorkError         the request was right, the work failed: exit status 1
+    ├── OutOfMemory   a worker process may not have the memory it needs
     └── WorkerLost    a worker process died while it held our call
 """
 
@@ -31,6 +32,10 @@ class TargetError(RequestError):
 
 class WorkError(TunerError):
     """The work failed although the request was right."""
+
+
+class OutOfMemory(WorkError):  # noqa: N818  the name says what happened
+    """A call needs more memory than its process may have, or than there is."""
 
 
 class WorkerLost(WorkError):  # noqa: N818  the name says what happened

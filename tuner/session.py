@@ -6,12 +6,14 @@ would have proposed, and goes on with the pick it would have made.
 """
 
 import hashlib
+import logging
 import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
@@ -35,6 +37,8 @@ from tuner.tune_options import Status, TuneOptions, Watcher, round_size
 from tuner.workers import Workers
 
 _MOST_FAILED_SEARCHES = 3
+
+_LOG = logging.getLogger(__name__)
 
 
 class TuningSession:
@@ -84,9 +88,15 @@ class TuningSession:
         self._clock: float | None = None
 
     def start(self) -> None:
-        """Mark the job as running; steps may follow."""
+        """Mark the job as running; steps may follow.
+
+        A job of the service that somebody stopped meanwhile stays what it is: steps do nothing.
+        """
+        takes: tuple[JobState, ...] = get_args(JobState)
+        if self._options.submission:
+            takes = ("queued", "running")
         with self._sessions.begin() as session:
-            jobs.set_state(session, self.job_id, "running")
+            jobs.set_state(session, self.job_id, "running", only_from=takes)
 
     def rest(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
@@ -180,6 +190,9 @@ class TuningSession:
                 ),
             )
             self._asked = (job.budget_trials, job.budget_secs)
+            if self._options.submission:
+                # Its row is what was asked for, which may have grown since we read it.
+                self._budget = Budget(*self._asked)
             return job.id
 
     def _check_comparable(self, session: Session) -> None:
@@ -317,7 +330,7 @@ class TuningSession:
     def _record(self, pick: Pick, candidate: Candidate, result: RunResult) -> None:
         self.first_record_at = self.first_record_at or time.monotonic()
         with self._sessions.begin() as session:
-            measures.add_record(
+            record = measures.add_record(
                 session,
                 measures.NewRecord(
                     task_id=pick.task_id,
@@ -334,6 +347,14 @@ class TuningSession:
                     worker="local",
                 ),
             )
+            record_id = None if record is None else record.id
+        outcome: dict[str, object] = {"error": result.error_kind}
+        if record is not None and record.latency is not None:
+            outcome = {"latency_secs": record.latency}
+        _LOG.info(
+            "trial",
+            extra={"job": self.job_id, "pick": pick.sequence, "record": record_id, **outcome},
+        )
 
     def _confirm_winners(self) -> None:
         overview = self.overview()

@@ -10,7 +10,7 @@ from tuner.combining import combine
 from tuner.context import Context
 from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
-from tuner.errors import RequestError, WorkError
+from tuner.errors import RequestError, TunerError
 from tuner.measuring import scratch_of
 from tuner.overview import Overview
 from tuner.preparation import ModelRequest, Prepared, prepare
@@ -35,7 +35,7 @@ class TuneResult:
     n_measured: int
     secs: float
     first_trial_secs: float | None
-    error: WorkError | None = None
+    error: TunerError | None = None
 
 
 def run_tuning(context: Context, request: TuneRequest) -> TuneResult:

@@ -12,15 +12,17 @@ from typing import Any, Self
 
 from tuner.config import Settings
 from tuner.executors.local import Call, Pool, WorkerSettings
+from tuner.executors.meter import Meter
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 
 
 class Workers:
-    """Builders and one runner for one engine."""
+    """Builders and one runner for one engine; ``meter`` is told how long they work."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, meter: Meter | None = None) -> None:
         self._settings = settings
+        self._meter = meter or Meter()
         self.builders = _pool(settings, settings.n_builders, "builder", n_threads=1)
         self.runner = fresh_worker(settings, "runner")
 
@@ -31,17 +33,29 @@ class Workers:
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> Call:
         """Call a function of the engine in a builder."""
-        return self.builders.submit(
-            self._settings.engine, function, *args, timeout_secs=timeout_secs
+        return self._submit(
+            self.builders, self._settings.engine, function, *args, timeout_secs=timeout_secs
         )
 
     def train(self, *args: Any, timeout_secs: float) -> Any:
         """Train a cost model in a builder; see :func:`tuner.cost_models.training.train`."""
-        return self.builders.call(_TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs)
+        return self._submit(
+            self.builders, _TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs
+        ).result()
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> Any:
         """Call a function of the engine in the runner and wait."""
-        return self.runner.call(self._settings.engine, function, *args, timeout_secs=timeout_secs)
+        return self._submit(
+            self.runner, self._settings.engine, function, *args, timeout_secs=timeout_secs
+        ).result()
+
+    def _submit(
+        self, pool: Pool, module: str, function: str, *args: Any, timeout_secs: float
+    ) -> Call:
+        call = pool.submit(module, function, *args, timeout_secs=timeout_secs)
+        self._meter.begin()
+        call.future.add_done_callback(lambda _: self._meter.end())
+        return call
 
     def close(self) -> None:
         """Kill all workers."""
@@ -60,12 +74,22 @@ class Workers:
         self.close()
 
 
-def fresh_worker(settings: Settings, name: str = "network") -> Pool:
+def fresh_worker(
+    settings: Settings, name: str = "network", *, max_bytes: int | None = None
+) -> Pool:
     """Start one process that may use every core: to load, compile or time a whole network."""
-    return _pool(settings, 1, name, n_threads=len(os.sched_getaffinity(0)))
+    n_threads = len(os.sched_getaffinity(0))
+    return _pool(settings, 1, name, n_threads=n_threads, max_bytes=max_bytes)
 
 
-def _pool(settings: Settings, n_workers: int, name: str, *, n_threads: int) -> Pool:
+def _pool(
+    settings: Settings,
+    n_workers: int,
+    name: str,
+    *,
+    n_threads: int,
+    max_bytes: int | None = None,
+) -> Pool:
     environ = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
     log = settings.data_dir / "logs" / f"{name}.log"
-    return Pool(WorkerSettings(n_workers=n_workers, log=log, environ=environ))
+    return Pool(WorkerSettings(n_workers=n_workers, log=log, environ=environ, max_bytes=max_bytes))

@@ -38,6 +38,8 @@ class WorkerSettings:
         n_workers: Processes.
         log: File that takes what they print.
         environ: Environment variables to set, before anything is imported.
+        max_bytes: Memory that each process may take for data; a call that wants more ends as
+            WorkError, or with its process; None: no limit.
         patience_secs: A pool in which nothing happens for so long after every time-out has
             passed has lost its calls, and is replaced.
     """
@@ -45,6 +47,7 @@ class WorkerSettings:
     n_workers: int
     log: Path
     environ: Mapping[str, str] = field(default_factory=dict)
+    max_bytes: int | None = None
     patience_secs: float = 60.0
 
 
@@ -109,7 +112,12 @@ class Pool:
         return ProcessPool(
             max_workers=self._settings.n_workers,
             initializer=set_up,
-            initargs=(str(self._settings.log), dict(self._settings.environ), os.getpid()),
+            initargs=(
+                str(self._settings.log),
+                dict(self._settings.environ),
+                os.getpid(),
+                self._settings.max_bytes,
+            ),
             context=self._context,
         )
 

@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 import os
+import resource
 import signal
 import traceback
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from tuner.errors import TunerError, WorkError
+from tuner.errors import OutOfMemory, TunerError, WorkError
 
 _WORKER_NAME = "tuner-worker"
 _PR_SET_PDEATHSIG = 1
@@ -71,18 +72,21 @@ _prepare_like_python: Callable[[str], dict[str, Any]] = spawn.get_preparation_da
 spawn.get_preparation_data = _prepare
 
 
-def set_up(log: str, environ: dict[str, str], parent: int) -> None:
+def set_up(log: str, environ: dict[str, str], parent: int, max_bytes: int | None = None) -> None:
     """Prepare a process that was just started, before it imports anything of an engine."""
+    if max_bytes is not None:
+        # What is private and writable: files that are only mapped cost nothing.
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
     os.environ.update(environ)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent(parent)
+    die_with_parent(parent)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Ask Linux to kill this process when its parent dies; without it, kill -9 leaves orphans."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -98,6 +102,9 @@ def invoke(module: str, function: str, args: tuple[Any, ...]) -> Any:
         return getattr(importlib.import_module(module), function)(*args)
     except (TunerError, OSError):
         raise
+    except MemoryError as error:
+        traceback.print_exc()
+        raise OutOfMemory(f"{function} needs more memory than it may have") from error
     except Exception as error:
         traceback.print_exc()
         lines = str(error).strip().splitlines() or [""]

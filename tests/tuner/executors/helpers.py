@@ -95,3 +95,8 @@ def unpicklable() -> Any:
 def large(n_bytes: int) -> bytes:
     """Return many bytes."""
     return b"x" * n_bytes
+
+
+def allocate(n_bytes: int) -> int:
+    """Fill so much memory."""
+    return len(b"x" * n_bytes)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli import ROOT
 from tests.tuner.executors import helpers
-from tuner.errors import RequestError, WorkerLost, WorkError
+from tuner.errors import OutOfMemory, RequestError, WorkerLost, WorkError
 from tuner.executors.local import CallTimeout, Pool, WorkerSettings
 
 HELPERS = helpers.NAME
@@ -240,3 +240,13 @@ def _wait(condition: Callable[[], bool], limit_secs: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def test_call_that_wants_too_much_memory_is_told_so(tmp_path: Path) -> None:
+    """Its process stays within the limit, and serves the next call."""
+    settings = WorkerSettings(1, tmp_path / "worker.log", max_bytes=512 << 20)
+    with Pool(settings) as pool:
+        with pytest.raises(OutOfMemory, match="allocate needs more memory than it may have"):
+            pool.call(HELPERS, "allocate", 1 << 30)
+
+        assert pool.call(HELPERS, "allocate", 1 << 20) == 1 << 20

@@ -1,0 +1,63 @@
+"""How busy a device is: the share of the time in which any of its workers worked."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+
+class Meter:
+    """Adds up the time in which at least one call is under way; safe for threads.
+
+    Args:
+        window_secs: What is lately.
+        clock: Seconds, never going back.
+    """
+
+    def __init__(
+        self, window_secs: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._window_secs = window_secs
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._n_calls = 0
+        self._since = self._started = clock()
+        self._ended_secs = 0.0
+        self._spans: deque[tuple[float, float]] = deque()
+
+    def begin(self) -> None:
+        """Note that a call is under way."""
+        with self._lock:
+            if self._n_calls == 0:
+                self._since = self._clock()
+            self._n_calls += 1
+
+    def end(self) -> None:
+        """Note that a call ended."""
+        with self._lock:
+            self._n_calls -= 1
+            if self._n_calls == 0:
+                at = self._clock()
+                self._ended_secs += at - self._since
+                self._spans.append((self._since, at))
+                self._forget(at)
+
+    @property
+    def busy_secs(self) -> float:
+        """Seconds of work, in all."""
+        with self._lock:
+            return self._ended_secs + (self._clock() - self._since if self._n_calls else 0.0)
+
+    def share(self) -> float:
+        """Return the share of work in the time just past, from 0 to 1."""
+        with self._lock:
+            at = self._clock()
+            self._forget(at)
+            begin = max(at - self._window_secs, self._started)
+            spans = [*self._spans, (self._since, at)] if self._n_calls else self._spans
+            busy = sum(end - max(start, begin) for start, end in spans if end > begin)
+            return min(busy / (at - begin), 1.0) if at > begin else 0.0
+
+    def _forget(self, at: float) -> None:
+        while self._spans and self._spans[0][1] < at - self._window_secs:
+            self._spans.popleft()
