@@ -1,0 +1,152 @@
+"""What the images promise, read from their Dockerfiles."""
+
+import re
+from fnmatch import fnmatch
+from importlib.util import find_spec
+
+import pytest
+
+from tests.docker import images
+from tests.docker.images import ROOT, Instruction
+
+_SECRET = re.compile(r"password|secret|token", re.IGNORECASE)
+
+
+@pytest.fixture(params=["api", "worker"])
+def dockerfile(request: pytest.FixtureRequest) -> list[Instruction]:
+    """The instructions of each image in turn."""
+    return images.read_dockerfile(request.param)
+
+
+@pytest.fixture
+def final(dockerfile: list[Instruction]) -> list[Instruction]:
+    """The instructions of the last stage alone."""
+    return [each for each in dockerfile if each.stage == ""]
+
+
+def test_bases_are_pinned(dockerfile: list[Instruction]) -> None:
+    """Every stage starts from one dated tag, or from another stage."""
+    stages = {each.stage for each in dockerfile}
+    bases = {text.split()[0] for text in images.texts(dockerfile, "FROM")}
+    assert bases - stages <= {"${BASE}", "${VARIANT}"}
+    (base,) = [text for text in images.texts(dockerfile, "ARG") if text.startswith("BASE=")]
+    assert re.fullmatch(r"BASE=debian:trixie-\d{8}-slim", base)
+
+
+def test_images_share_their_base() -> None:
+    """A machine that runs both images keeps one base."""
+    bases = {images.texts(images.read_dockerfile(name), "ARG")[0] for name in ("api", "worker")}
+    assert len(bases) == 1
+
+
+def test_process_is_not_root(final: list[Instruction]) -> None:
+    """A fixed user runs the process, and nothing is run after it is set."""
+    keywords = [each.keyword for each in final]
+    assert images.texts(final, "USER") == ["10001:10001"]
+    assert "RUN" not in keywords[keywords.index("USER") :]
+    assert images.texts(final, "VOLUME") == ["/data"]
+
+
+def test_commands_exist(final: list[Instruction]) -> None:
+    """What is started and what checks its health are programs, not shells, and modules of ours."""
+    (command,) = images.texts(final, "CMD")
+    (check,) = images.texts(final, "HEALTHCHECK")
+    for words in (images.command_of(command), images.command_of(check)):
+        if "-m" in words:
+            assert find_spec(words[words.index("-m") + 1])
+        else:
+            assert words[0] in ("tuner", "python3")
+
+
+def test_api_is_ready_when_it_says_so() -> None:
+    """The health check asks /readyz, on the port that the command listens on."""
+    final = images.read_dockerfile("api")
+    (check,), (command,) = images.texts(final, "HEALTHCHECK"), images.texts(final, "CMD")
+    port = images.command_of(command)[-1]
+    assert f"127.0.0.1:{port}/readyz" in check
+    assert images.texts(final, "EXPOSE") == [port]
+    compile(images.command_of(check)[-1], "check", "exec")
+
+
+def test_labels_say_what_it_is(dockerfile: list[Instruction]) -> None:
+    """Title, licence and version are labels; the version is that of the project."""
+    (labels,) = images.texts(dockerfile, "LABEL")
+    project = images.read_project()
+    for name in ("title", "description", "licenses", "version", "revision"):
+        assert f"org.opencontainers.image.{name}=" in labels
+    assert project["license"] in labels
+    assert f"VERSION={project['version']}" in images.texts(dockerfile, "ARG")
+
+
+def test_no_secret_is_built_in(dockerfile: list[Instruction]) -> None:
+    """Nothing that a build is given, or that an image carries, is a secret."""
+    for keyword in ("ARG", "ENV"):
+        assert not any(_SECRET.search(text) for text in images.texts(dockerfile, keyword))
+
+
+def test_layers_keep_no_caches(dockerfile: list[Instruction]) -> None:
+    """Package lists and downloads leave in the layer they came with; versions are pinned."""
+    for text in images.texts(dockerfile, "RUN"):
+        if "apt-get install" in text:
+            assert "--no-install-recommends" in text
+            assert "rm -rf /var/lib/apt/lists/*" in text
+        if "pip install" in text and "cuda-requirements" not in text:
+            assert "-c constraints.txt" in text or "--no-deps" in text
+    assert any("PIP_NO_CACHE_DIR=1" in text for text in images.texts(dockerfile, "ENV"))
+
+
+def test_copies_exist_and_are_in_the_context(dockerfile: list[Instruction]) -> None:
+    """Every file that is copied is there, and .dockerignore lets it in."""
+    for text in images.texts(dockerfile, "COPY"):
+        if text.startswith("--from="):
+            assert text.split()[0].removeprefix("--from=") in {each.stage for each in dockerfile}
+            continue
+        for source in text.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert source == "." or is_let_in(source), f"{source} is left out by .dockerignore"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".env",
+        ".git/config",
+        ".venv/bin/python",
+        "build/lib/tuner/cli.py",
+        "demo-out/tuner.db",
+        "tests/records/conftest.py",
+        "tuner/__pycache__/cli.cpython-313.pyc",
+    ],
+)
+def test_context_leaves_out(path: str) -> None:
+    """Secrets, history, environments, tests and their data never reach an image."""
+    assert not is_let_in(path)
+
+
+@pytest.mark.parametrize("path", ["api/web/templates", "records/migrations", "tuner/cli.py"])
+def test_context_takes_in(path: str) -> None:
+    """All packages come in, with what lies beside their modules."""
+    assert is_let_in(path)
+
+
+def test_worker_has_a_cuda_variant() -> None:
+    """A build argument chooses between two stages, CPU by default; both end in the same image."""
+    dockerfile = images.read_dockerfile("worker")
+    assert {"cpu", "cuda"} <= {each.stage for each in dockerfile}
+    assert "VARIANT=cpu" in images.texts(dockerfile, "ARG")
+    assert images.texts(dockerfile, "FROM")[-1] == "${VARIANT}"
+    worker = images.read_compose("docker/compose.cuda.yaml")["services"]["worker"]
+    assert worker["build"]["args"] == {"VARIANT": "cuda"}
+
+
+def is_let_in(path: str) -> bool:
+    """Say what .dockerignore says of a path: the last pattern that fits it or a folder over it."""
+    parts = path.split("/")
+    prefixes = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    let_in = True
+    for line in images.read_names(".dockerignore"):
+        pattern = line.removeprefix("!").removeprefix("**/")
+        names = parts if "**/" in line else prefixes
+        if any(fnmatch(name, pattern) for name in names):
+            let_in = line.startswith("!")
+    return let_in

@@ -1,0 +1,129 @@
+"""The lists that the images install hold all that the code in them imports, and no more."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.docker import images
+from tests.docker.images import ROOT
+
+_OURS = {"api", "records", "scheduler", "tuner"}
+
+# What the worker's image does without, since no job of the service needs it.
+_LEFT_OUT = {"matplotlib", "onnxruntime", "torch"}
+
+# Imports every module of the packages named, in an interpreter that finds only what is listed.
+_IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+
+blocked, packages = json.loads(sys.argv[1])
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"{name} is not in the list", name=name)
+
+sys.meta_path.insert(0, Missing())
+for package in packages:
+    module = importlib.import_module(package)
+    for found in pkgutil.walk_packages(module.__path__, package + "."):
+        if not found.name.endswith(("__main__", "migrations.env")):  # these run when imported
+            importlib.import_module(found.name)
+"""
+
+
+@cache
+def brought_by(path: str) -> frozenset[str]:
+    """Return the distributions that a list brings, with all they need, by canonical name."""
+    found: set[tuple[str, str]] = set()
+    waiting = [Requirement(line) for line in images.read_names(path)]
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        for extra in {"", *wanted.extras} - {e for n, e in found if n == name}:
+            found.add((name, extra))
+            needs = map(Requirement, metadata.requires(name) or ())
+            waiting += [n for n in needs if not n.marker or n.marker.evaluate({"extra": extra})]
+    return frozenset(name for name, _extra in found)
+
+
+@cache
+def modules_of(path: str) -> frozenset[str]:
+    """Return the top-level modules that a list brings."""
+    brought = brought_by(path)
+    return frozenset(
+        module
+        for module, names in metadata.packages_distributions().items()
+        if brought & {canonicalize_name(name) for name in names}
+    )
+
+
+def imports_of(package: str) -> Iterator[tuple[Path, str]]:
+    """Yield each module of others that the files of a package import, inside functions too."""
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            else:
+                continue
+            for top in {name.partition(".")[0] for name in names}:
+                if top not in sys.stdlib_module_names and top not in _OURS:
+                    yield file.relative_to(ROOT), top
+
+
+def test_api_image_imports_without_the_heavy_ones() -> None:
+    """Every module of the API, of the records and of the command line loads from the list alone."""
+    allowed = modules_of("docker/api-requirements.txt") | _OURS
+    blocked = sorted(set(metadata.packages_distributions()) - allowed)
+    assert {"tvm", "xgboost", "onnx", "matplotlib", "scipy"} <= set(blocked)
+    packages = ["records", "api", "tuner.commands"]
+    tried = subprocess.run(
+        [sys.executable, "-c", _IMPORT_ALL, json.dumps([blocked, packages])],
+        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
+    )  # fmt: skip
+    assert tried.returncode == 0, tried.stderr
+
+
+@pytest.mark.parametrize("package", ["api", "records", "scheduler"])
+def test_api_list_has_what_is_imported_late(package: str) -> None:
+    """Nothing is missing that a function imports when it is called."""
+    brought = modules_of("docker/api-requirements.txt")
+    missing = {(str(file), name) for file, name in imports_of(package) if name not in brought}
+    assert not missing
+
+
+@pytest.mark.parametrize("package", ["tuner", "records", "scheduler"])
+def test_worker_list_has_what_is_imported_late(package: str) -> None:
+    """Nothing is missing but what the service never calls."""
+    brought = modules_of("docker/worker-requirements.txt") | _LEFT_OUT
+    missing = {(str(file), name) for file, name in imports_of(package) if name not in brought}
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["api", "worker"])
+def test_lists_are_those_of_the_project(name: str) -> None:
+    """A list takes from pyproject.toml, and constraints.txt pins all that it brings."""
+    project = images.read_project()
+    known = [*project["dependencies"], *project["optional-dependencies"]["postgresql"]]
+    path = f"docker/{name}-requirements.txt"
+    listed = {canonicalize_name(Requirement(line).name) for line in images.read_names(path)}
+    assert listed <= {canonicalize_name(Requirement(line).name) for line in known}
+    pinned = {canonicalize_name(Requirement(n).name) for n in images.read_names("constraints.txt")}
+    assert brought_by(path) <= pinned
+
+
+def test_cuda_list_is_pinned() -> None:
+    """What the CUDA variant adds is of exact versions, of one CUDA release."""
+    wanted = [Requirement(line) for line in images.read_names("docker/cuda-requirements.txt")]
+    assert all(str(each.specifier).startswith("==13.0.") for each in wanted)
