@@ -2,16 +2,25 @@
 
 import argparse
 import contextlib
+import logging
 import resource
+import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
+from fastapi import FastAPI
 
 from api.app import create_app
 from api.settings import ApiSettings, read_api_settings
 from records.errors import RecordsError
+from tuner.context import open_context
 from tuner.errors import TunerError
+from tuner.service import logs
+
+if TYPE_CHECKING:
+    from api.state import State
 
 _GRACE_SECS = 10
 
@@ -20,23 +29,42 @@ def main() -> int:
     """Serve until SIGTERM or Ctrl-C."""
     try:
         settings = read_api_settings(vars(_parser().parse_args()))
+        # Now, and in one line: later it would be a traceback of the server's.
+        with open_context(settings.tuner.database, settings.tuner.data_dir):
+            pass
     except TunerError as error:
         print(f"tuner: {error}", file=sys.stderr)
         return error.exit_code
-    _raise_file_limit()
-    try:
-        server = make_server(settings)
-        server.run()
-    except (TunerError, RecordsError) as error:
+    except RecordsError as error:
         print(f"tuner: {error}", file=sys.stderr)
         return 1
+    logs.set_up()
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    _raise_file_limit()
+    server = make_server(settings)
+    server.run()
     return 0 if server.started else 1
+
+
+class Server(uvicorn.Server):
+    """A server that ends event streams when it stops; they would last for ever."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to listen, end the streams, and wait for what is under way."""
+        service: State = self._app.state.service
+        await service.hub.close()
+        await super().shutdown(sockets)
 
 
 def make_server(settings: ApiSettings) -> uvicorn.Server:
     """Return a server of the application, which does not run yet."""
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         loop="uvloop",
@@ -44,10 +72,11 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
         ws="none",
         access_log=False,
         server_header=False,
+        log_config=None,
         log_level="warning",
         timeout_graceful_shutdown=_GRACE_SECS,
     )
-    return uvicorn.Server(config)
+    return Server(config, app)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,14 +7,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
-from api import errors
-from api.routes import health
+from api import errors, openapi
+from api.middleware import Frame
+from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
 from api.settings import ApiSettings
 from api.state import open_state
 
-PREFIX = "/api/v1"
+_ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue)
 
 
 def create_app(settings: ApiSettings) -> FastAPI:
@@ -32,14 +32,14 @@ def create_app(settings: ApiSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=openapi.operation_id,
     )
     errors.install(app)
+    openapi.install(app)
+    app.add_middleware(Frame)
     app.include_router(health.router)
+    for routes in _ROUTES:
+        app.include_router(routes.router, responses=openapi.problems(*openapi.COMMON))
     if find_spec("api.web.pages") is not None:
         app.include_router(import_module("api.web.pages").router)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

@@ -48,7 +48,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-@dataclass
+@dataclass(eq=False)
 class _FromDatabase(Collector):
     """Reads the database when it is asked, and repeats itself for a few seconds."""
 

@@ -32,9 +32,14 @@ def library_of(session: Session, key: str) -> Library | None:
     return session.scalars(select(Library).where(Library.key == key)).one_or_none()
 
 
-def list_libraries(session: Session) -> list[Library]:
-    """Return all libraries, the newest first."""
-    return list(session.scalars(select(Library).order_by(Library.id.desc())))
+def list_libraries(
+    session: Session, *, before: int | None = None, limit: int | None = None
+) -> list[Library]:
+    """Return libraries, the newest first: all, or those before an id, at most ``limit``."""
+    wanted = select(Library).order_by(Library.id.desc()).limit(limit)
+    if before is not None:
+        wanted = wanted.where(Library.id < before)
+    return list(session.scalars(wanted))
 
 
 def remove_library(session: Session, key: str) -> bool:

@@ -16,14 +16,20 @@ def read_bests(
     workload: str | None = None,
     target_id: int | None = None,
     task_ids: list[int] | None = None,
+    after: int | None = None,
+    limit: int | None = None,
 ) -> list[BestView]:
     """Return the best record of every task, in the order of the tasks.
+
+    That of one workload takes a few look-ups by unique keys, whatever the number of records.
 
     Args:
         session: The transaction.
         workload: Only tasks of the workload with this hash.
         target_id: Only tasks on this target.
         task_ids: Only these tasks.
+        after: Only tasks with a higher number.
+        limit: At most so many.
     """
     wanted = (
         select(
@@ -40,15 +46,21 @@ def read_bests(
         .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
         .join(Task, Task.id == BestRecord.task_id)
         .join(Workload, Workload.id == Task.workload_id)
-        .order_by(Task.id)
     )
     if workload is not None:
         wanted = wanted.where(Workload.hash == workload)
+    else:
+        wanted = wanted.order_by(Task.id).limit(limit)
     if target_id is not None:
         wanted = wanted.where(Task.target_id == target_id)
     if task_ids is not None:
         wanted = wanted.where(Task.id.in_(task_ids))
-    return [_best(row) for row in _with_targets(session, wanted)]
+    if after is not None:
+        wanted = wanted.where(Task.id > after)
+    # A workload has a task a target: sorting those here keeps the database from walking all
+    # tasks in order.
+    found = sorted(_with_targets(session, wanted), key=lambda row: row["task"])
+    return [_best(row) for row in found[:limit]]
 
 
 def read_records(

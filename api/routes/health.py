@@ -1,22 +1,40 @@
-"""Whether the process lives, and whether it can serve."""
+"""Whether the process lives, whether it can serve, and what Prometheus is told."""
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy import select
 
-from api.dependencies import ReaderDep
+from api.auth import Subject
+from api.dependencies import ReaderDep, StateDep, require
+from api.openapi import problems
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz")
-async def healthz() -> dict[str, str]:
+@router.get("/healthz", responses=problems(500))
+async def healthz() -> dict[Literal["status"], Literal["ok"]]:
     """Answer as long as the process lives; needs no token."""
     return {"status": "ok"}
 
 
-@router.get("/readyz")
-def readyz(session: ReaderDep) -> JSONResponse:
+@router.get("/readyz", responses=problems(500, 503))
+def readyz(session: ReaderDep) -> dict[Literal["status"], Literal["ready"]]:
     """Answer once the database does; needs no token."""
     session.execute(select(1))
-    return JSONResponse({"status": "ready"})
+    return {"status": "ready"}
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {}}},
+        **problems(401, 403, 421, 429, 500),
+    },
+)
+def metrics(state: StateDep, _subject: Annotated[Subject, Depends(require("read"))]) -> Response:
+    """Serve trials, jobs, queue, devices and requests in Prometheus' text format."""
+    return Response(state.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})

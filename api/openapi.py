@@ -1,0 +1,88 @@
+"""The OpenAPI document: stable names, and the problems that every operation may answer with."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from api.errors import KINDS, MEDIA_TYPE, URN
+
+_REF = {"$ref": "#/components/schemas/Problem"}
+#: What every operation may answer with.
+COMMON = (400, 401, 403, 421, 422, 429, 500, 503)
+_PROBLEM = {
+    "type": "object",
+    "description": "An RFC 9457 problem document.",
+    "required": ["type", "title", "status", "detail", "advice"],
+    "properties": {
+        "type": {"type": "string", "enum": [URN + slug for slug in KINDS]},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "advice": {"type": "string", "description": "What to do."},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+        "limit": {"type": "integer"},
+        "reference": {"type": "string", "description": "Names the line in the service's log."},
+    },
+}
+_TAGS = {
+    "jobs": "Submit networks, watch and steer their tuning.",
+    "libraries": "Compiled networks.",
+    "records": "Measurements.",
+    "catalogue": "Networks, targets and workers.",
+    "health": "For probes and Prometheus.",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Declare problems that an operation may answer with."""
+    return {
+        status: {
+            "description": "; ".join(kind.title for kind in KINDS.values() if kind.status == status)
+            or "Problem",
+            "content": {MEDIA_TYPE: {"schema": _REF}},
+        }
+        for status in statuses
+    }
+
+
+def operation_id(route: APIRoute) -> str:
+    """Name an operation as its function is named."""
+    return route.name
+
+
+def install(app: FastAPI) -> None:
+    """Complete the document of an application."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description="Tunes neural networks for a target, and builds the fastest libraries.",
+        routes=app.routes,
+        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+    )
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {})["Problem"] = _PROBLEM
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            probe = path in ("/healthz", "/readyz")
+            operation["security"] = [{}] if probe else [{"token": []}, {}]
+    return document

@@ -1,0 +1,69 @@
+"""The stream of what happens to a job."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from api.dependencies import Reading, StateDep, identify
+from api.errors import Problem
+from api.events import Channel
+from api.openapi import problems
+from api.routes import PREFIX
+from api.schemas import MOST, Id
+from api.state import State
+
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}, **problems(404)},
+)
+async def stream_events(
+    job_id: Id,
+    request: Request,
+    _subject: Reading,
+    state: StateDep,
+    after: Annotated[int, Query(ge=0, le=MOST, description="The last event you have.")] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MOST)] = None,
+) -> StreamingResponse:
+    """Stream what happens to a job, from the event after the last that you have.
+
+    Numbers have no gaps. The stream goes on until you leave: a job that is done may go on.
+    """
+    sequence = after if last_event_id is None else last_event_id
+    channel = await state.hub.open(job_id)
+
+    async def is_allowed() -> bool:
+        try:
+            return (await identify(request)).allows("read")
+        except Problem:
+            return False
+
+    events = state.hub.stream(job_id, channel, sequence, is_allowed)
+    return _Stream(state, job_id, channel, events)
+
+
+class _Stream(StreamingResponse):
+    """A stream that leaves its channel however it ends, even if it was never begun."""
+
+    def __init__(
+        self, state: State, job_id: int, channel: Channel, events: AsyncIterator[bytes]
+    ) -> None:
+        super().__init__(events, headers=_HEADERS, media_type="text/event-stream")
+        self._state, self._job_id, self._channel = state, job_id, channel
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is until the client leaves."""
+        readers = self._state.metrics.event_readers
+        readers.inc()
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            readers.dec()
+            self._state.hub.leave(self._job_id, self._channel)

@@ -1,0 +1,168 @@
+"""Jobs: lists of them, one of them, and telling one what to do."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
+
+from api import pages, schemas
+from api.dependencies import ReaderDep, Reading, StateDep, Submitting, WriterDep
+from api.errors import Problem
+from api.openapi import problems
+from api.routes import PREFIX
+from api.schemas import Id, JobDetail, JobPage, build_of, links_of
+from records import audit, builds, jobs, submissions
+from records.models import Job, JobState
+from tuner import reading
+from tuner.reading import JobOrder
+from tuner.views import JobSummary
+
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
+_ALIVE: tuple[JobState, ...] = ("queued", "running", "paused")
+_ONE = problems(404)
+_CHANGE = problems(404, 409)
+
+
+@router.get("/jobs", response_model=JobPage)
+def list_jobs(
+    session: ReaderDep,
+    _subject: Reading,
+    state: Annotated[list[JobState], Query(max_length=6)] = [],  # noqa: B006  FastAPI copies it
+    q: Annotated[schemas.Text, Query(max_length=200, description="Part of a name.")] = "",
+    sort: JobOrder = "-created",
+    cursor: schemas.Cursor = None,
+    limit: schemas.Limit = 50,
+) -> JobPage:
+    """List jobs, a page at a time."""
+    found = reading.list_jobs(
+        session,
+        states=state,
+        text=q,
+        sort=sort,
+        after=pages.job_after(cursor, sort),
+        limit=limit + 1,
+    )
+    shown, more = pages.cut(found, limit)
+    return JobPage(shown, pages.after_job(shown[-1], sort) if more else None)
+
+
+@router.get("/jobs/{job_id}", response_model=JobDetail, responses=_ONE)
+def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetail:
+    """Serve a job with its forecast, its failures and its builds."""
+    view = reading.read_job(session, job_id)
+    return JobDetail(
+        job=view.job,
+        split=view.split,
+        outlook=view.outlook,
+        last_pick=view.last_pick,
+        failures=reading.read_failures(session, job_id),
+        builds=[build_of(row) for row in builds.builds_of(session, job_id)],
+        links=links_of(job_id),
+    )
+
+
+@router.post("/jobs/{job_id}/cancel", response_model=JobSummary, responses=_CHANGE)
+def cancel_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
+    """Stop a job after its round; what it measured stays."""
+    _stop(session, job_id, "cancelled")
+    return _changed(session, state, subject, job_id, "cancel")
+
+
+@router.post("/jobs/{job_id}/pause", response_model=JobSummary, responses=_CHANGE)
+def pause_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
+    """Stop a job after its round, until it is resumed."""
+    _stop(session, job_id, "paused")
+    return _changed(session, state, subject, job_id, "pause")
+
+
+@router.post("/jobs/{job_id}/resume", response_model=JobSummary, responses=_CHANGE)
+def resume_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
+    """Let a job go on that was paused or cancelled, or that failed."""
+    job = jobs.get_job(session, job_id)
+    _check_ours(job, "resumed", "tuner tune with the same network goes on with it")
+    if not submissions.resume(session, job_id):
+        raise _wrong_state(job, "resumed", "Raise its budget if it is done.")
+    return _changed(session, state, subject, job_id, "resume")
+
+
+@router.post("/jobs/{job_id}/budget", response_model=JobSummary, responses=_CHANGE)
+def raise_budget(
+    job_id: Id,
+    body: schemas.BudgetIn,
+    session: WriterDep,
+    subject: Submitting,
+    state: StateDep,
+) -> JobSummary:
+    """Raise the limits that a job has; smaller ones change nothing. One that was done goes on."""
+    if body.trials is None and body.seconds is None:
+        raise Problem("invalid", "give trials, seconds, or both")
+    before = _limits(jobs.get_job(session, job_id))
+    job = jobs.raise_budget(session, job_id, trials=body.trials, secs=body.seconds)
+    if _limits(job) != before and job.submission:
+        jobs.set_state(session, job_id, "queued", only_from=("done",))
+    return _changed(session, state, subject, job_id, "budget", body)
+
+
+@router.post("/jobs/{job_id}/priority", response_model=JobSummary, responses=_ONE)
+def set_priority(
+    job_id: Id,
+    body: schemas.PriorityIn,
+    session: WriterDep,
+    subject: Submitting,
+    state: StateDep,
+) -> JobSummary:
+    """Change how much of the device time a job gets beside others."""
+    jobs.get_job(session, job_id)
+    jobs.set_priority(session, job_id, body.priority)
+    return _changed(session, state, subject, job_id, "priority", body)
+
+
+@router.delete("/jobs/{job_id}", status_code=204, responses=_CHANGE)
+def delete_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> None:
+    """Forget a job that has ended or rests; what it measured stays."""
+    job = jobs.get_job(session, job_id)
+    if not submissions.hide(session, job_id):
+        raise _wrong_state(job, "deleted", "Cancel it first.")
+    audit.log_action(session, subject.name, subject.address, "delete", job_id)
+    state.tables.forget(job_id)
+
+
+def _stop(session: Session, job_id: int, to: Literal["cancelled", "paused"]) -> None:
+    job = jobs.get_job(session, job_id)
+    if not jobs.set_state(session, job_id, to, only_from=_ALIVE):
+        raise _wrong_state(job, to, "It has ended already.")
+
+
+def _changed(
+    session: Session,
+    state: StateDep,
+    subject: Submitting,
+    job_id: int,
+    action: str,
+    body: schemas.Body | None = None,
+) -> JobSummary:
+    detail = {} if body is None else body.model_dump(exclude_none=True)
+    audit.log_action(session, subject.name, subject.address, action, job_id, detail)
+    state.tables.forget(job_id)
+    job = jobs.get_job(session, job_id)
+    session.refresh(job)
+    (summary,) = reading.summaries(session, [job])
+    return summary
+
+
+def _check_ours(job: Job, done: str, advice: str) -> None:
+    if not job.submission:
+        raise Problem(
+            "wrong-state",
+            f"job {job.id} is one of a command line and cannot be {done} here",
+            advice=advice,
+        )
+
+
+def _wrong_state(job: Job, done: str, advice: str) -> Problem:
+    detail = f"job {job.id} is {job.state} and cannot be {done}"
+    return Problem("wrong-state", detail, advice=advice)
+
+
+def _limits(job: Job) -> tuple[int | None, float | None]:
+    return job.budget_trials, job.budget_secs

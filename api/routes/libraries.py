@@ -1,0 +1,180 @@
+"""Compiled libraries: asking for one, and fetching it."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.responses import FileResponse
+from sqlalchemy.orm import Session
+from starlette.types import Receive, Scope, Send
+
+from api import pages, schemas
+from api.conditions import matches
+from api.dependencies import ReaderDep, Reading, SettingsDep, StateDep, Submitting, WriterDep
+from api.errors import Problem, respond
+from api.openapi import problems
+from api.routes import PREFIX
+from api.schemas import Build, BuildIn, Id, LibraryPage, build_of, library_of
+from records import audit, builds, jobs, libraries
+from records.errors import NoSuchRow
+from records.service_models import Build as BuildRow
+
+router = APIRouter(prefix=PREFIX, tags=["libraries"])
+_ARCHIVE = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*\.tar\.gz", re.ASCII)
+ModelIndex = Annotated[int, Query(ge=0, le=1000, description="Which network, of several.")]
+
+
+@router.post(
+    "/jobs/{job_id}/build", response_model=Build, status_code=202, responses=problems(404, 409)
+)
+def request_build(
+    job_id: Id,
+    session: WriterDep,
+    subject: Submitting,
+    state: StateDep,
+    body: Annotated[BuildIn | None, Body()] = None,
+) -> Build:
+    """Ask for the library of a job's network, with the best records of the time it is built."""
+    wanted = body or BuildIn()
+    job = jobs.get_job(session, job_id)
+    n_models = len((job.request or {}).get("models", ()))
+    if not n_models:
+        raise Problem(
+            "wrong-state",
+            f"job {job_id} is one of a command line: its model is not here",
+            advice="Use tuner build where the model is, or submit the model to this service.",
+        )
+    if wanted.model_index >= n_models:
+        raise Problem("invalid", f"job {job_id} has {n_models} networks, counted from 0")
+    if job.network_id is None:
+        raise Problem(
+            "wrong-state",
+            f"job {job_id} is {job.state}, and its network was not split into tasks yet",
+            advice="Wait until its table has tasks.",
+        )
+    build = builds.request_build(
+        session, job_id, model_index=wanted.model_index, strict=wanted.strict
+    )
+    detail = {"build": build.id, **wanted.model_dump()}
+    audit.log_action(session, subject.name, subject.address, "build", job_id, detail)
+    state.tables.forget(job_id)
+    return build_of(build)
+
+
+@router.get("/jobs/{job_id}/builds/{build_id}", response_model=Build, responses=problems(404))
+def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: Reading) -> Build:
+    """Serve the state of a build."""
+    jobs.get_job(session, job_id)
+    build = builds.get_build(session, build_id)
+    if build.job_id != job_id:
+        raise NoSuchRow(f"no build {build_id} of job {job_id}")
+    return build_of(build)
+
+
+@router.get(
+    "/jobs/{job_id}/library",
+    response_class=FileResponse,
+    responses={
+        200: {"content": {"application/gzip": {}}},
+        206: {"description": "The range that was asked for", "content": {"application/gzip": {}}},
+        304: {"description": "You have it already"},
+        **problems(404, 409, 416),
+    },
+)
+def download_library(
+    job_id: Id,
+    request: Request,
+    session: ReaderDep,
+    settings: SettingsDep,
+    _subject: Reading,
+    model_index: ModelIndex = 0,
+) -> Response:
+    """Fetch the newest library of a job: an archive with its manifest; ranges are served."""
+    build = _newest(session, job_id, model_index)
+    digest = build.sha256 or ""
+    headers = {
+        "etag": f'"{digest}"',
+        "repr-digest": f"sha-256=:{_base64(digest)}:",
+        "cache-control": "no-cache",
+        "x-sha256": digest,
+    }
+    if matches(request.headers.get("if-none-match"), headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    path = archive_path(settings.data_dir, build)
+    name = f"job-{job_id}-{(build.library_key or digest)[:12]}.tar.gz"
+    return _Archive(path, headers=headers, media_type="application/gzip", filename=name)
+
+
+router.add_api_route(
+    "/jobs/{job_id}/library",
+    download_library,
+    methods=["HEAD"],
+    include_in_schema=False,
+    response_class=FileResponse,
+)
+
+
+@router.get("/libraries", response_model=LibraryPage)
+def list_libraries(
+    session: ReaderDep,
+    _subject: Reading,
+    cursor: schemas.Cursor = None,
+    limit: schemas.Limit = 50,
+) -> LibraryPage:
+    """List compiled networks, the newest first."""
+    rows = libraries.list_libraries(session, before=pages.number_of(cursor), limit=limit + 1)
+    shown, more = pages.cut(rows, limit)
+    return LibraryPage([library_of(row) for row in shown], pages.before(shown, more))
+
+
+def archive_path(data_dir: Path, build: BuildRow) -> Path:
+    """Return where the archive of a build is.
+
+    Raises:
+        Problem: If it is gone, or its row names no file of ours.
+    """
+    folder = (data_dir / "archives").resolve()
+    name = build.archive or ""
+    path = (folder / name).resolve() if _ARCHIVE.fullmatch(name) else folder
+    if path.parent != folder or not path.is_file():
+        raise Problem("not-built", f"the archive of build {build.id} is gone")
+    return path
+
+
+def _newest(session: Session, job_id: int, model_index: int) -> BuildRow:
+    job = jobs.get_job(session, job_id)
+    build = builds.latest_build(session, job_id, model_index=model_index, state="done")
+    if build is None:
+        raise Problem("not-built", f"job {job.id} ({job.state}) has no finished build")
+    return build
+
+
+class _Archive(FileResponse):
+    """A file whose refusals are problem documents."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the file, or the ranges of it that were asked for."""
+        size = Path(self.path).stat().st_size
+        wanted = dict(scope["headers"]).get(b"range", b"").decode("latin-1")
+        if wanted and not _is_servable(wanted, size):
+            headers = {"content-range": f"bytes */{size}"}
+            problem = Problem("bad-range", f"the file has {size} bytes", headers=headers)
+            await respond(problem)(scope, receive, send)
+            return
+        await super().__call__(scope, receive, send)
+
+
+def _is_servable(wanted: str, size: int) -> bool:
+    """Return whether Starlette serves a range, rather than refusing it in plain text."""
+    try:
+        FileResponse._parse_range_header(wanted, size)
+    except Exception:
+        return False
+    return True
+
+
+def _base64(digest: str) -> str:
+    import base64
+
+    return base64.b64encode(bytes.fromhex(digest)).decode()

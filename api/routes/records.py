@@ -1,0 +1,156 @@
+"""Measurements: the best of them, all of them, out of and into the database."""
+
+import io
+import tempfile
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from api import pages, schemas
+from api.dependencies import ReaderDep, Reading, StateDep, Submitting
+from api.errors import Problem
+from api.openapi import problems
+from api.routes import PREFIX
+from api.schemas import BestPage, Imported, RecordPage, Text
+from api.state import State
+from api.streaming import lines_of
+from records import audit, jobs, log, tasks
+from records.errors import NoSuchRow
+from records.models import Target
+from tuner import record_reading
+
+router = APIRouter(prefix=PREFIX, tags=["records"])
+_LINES = "application/jsonl"
+_SPOOLED = 8 * 2**20
+Workload = Annotated[
+    Annotated[Text, Query(max_length=200, description="Hash of a workload.")] | None, Query()
+]
+
+
+@router.get("/records/best", response_model=BestPage, responses=problems(404))
+def list_best_records(
+    session: ReaderDep,
+    _subject: Reading,
+    workload: Workload = None,
+    target: schemas.OptionalId = None,
+    job: schemas.OptionalId = None,
+    cursor: schemas.Cursor = None,
+    limit: schemas.Limit = 100,
+) -> BestPage:
+    """List the fastest verified record of every task: of a workload, a target, a job, or all."""
+    task_ids = None
+    if job is not None:
+        found = jobs.get_job(session, job)
+        task_ids = [task.task_id for task in tasks.tasks_of_job(session, found)]
+    rows = record_reading.read_bests(
+        session,
+        workload=workload,
+        target_id=target,
+        task_ids=task_ids,
+        after=pages.number_of(cursor),
+        limit=limit + 1,
+    )
+    shown, more = pages.cut(rows, limit)
+    return BestPage(shown, pages.encode(shown[-1].task) if more else None)
+
+
+@router.get("/records/list", response_model=RecordPage)
+def list_records(
+    session: ReaderDep,
+    _subject: Reading,
+    workload: Workload = None,
+    task: schemas.OptionalId = None,
+    failed: Annotated[bool, Query(description="Only trials that failed.")] = False,
+    cursor: schemas.Cursor = None,
+    limit: schemas.Limit = 50,
+) -> RecordPage:
+    """List measure records, the newest first."""
+    rows = record_reading.read_records(
+        session,
+        workload=workload,
+        task=task,
+        failed=failed,
+        before=pages.number_of(cursor),
+        limit=limit + 1,
+    )
+    shown, more = pages.cut(rows, limit)
+    return RecordPage(shown, pages.encode(shown[-1].record) if more else None)
+
+
+@router.get(
+    "/records",
+    response_class=StreamingResponse,
+    responses={200: {"content": {_LINES: {}}}, **problems(404)},
+)
+async def export_records(
+    state: StateDep, _subject: Reading, target: schemas.OptionalId = None
+) -> StreamingResponse:
+    """Export measure records as JSON lines, which another database can import."""
+    if target is not None:
+        await run_in_threadpool(_check_target, state, target)
+
+    def write(stream: Any) -> None:
+        with state.readers() as session:
+            log.export(session, stream, target)
+
+    return StreamingResponse(
+        lines_of(write),
+        media_type=_LINES,
+        headers={"content-disposition": 'attachment; filename="records.jsonl"'},
+    )
+
+
+@router.post(
+    "/records",
+    response_model=Imported,
+    responses=problems(408, 413, 507),
+    openapi_extra={
+        "requestBody": {"required": True, "content": {_LINES: {"schema": {"type": "string"}}}}
+    },
+)
+async def import_records(request: Request, subject: Submitting, state: StateDep) -> Imported:
+    """Import JSON lines that an export wrote: all of them, or none if one is damaged."""
+    # Received whole first: an import holds the write lock of the database while it reads.
+    with tempfile.SpooledTemporaryFile(_SPOOLED) as spool:
+        async for chunk in request.stream():
+            await run_in_threadpool(spool.write, chunk)
+        spool.seek(0)
+        report = await run_in_threadpool(_import, state, spool, subject)
+    return Imported(report.n_added, report.n_known, report.n_bad)
+
+
+def _import(state: State, spool: Any, subject: Submitting) -> log.ImportReport:
+    lines = io.TextIOWrapper(spool, encoding="utf-8", newline="\n")
+    try:
+        with state.sessions.begin() as session:
+            report = log.import_(session, _checked(lines))
+            counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
+            audit.log_action(session, subject.name, subject.address, "import", None, counts)
+    finally:
+        lines.detach()
+    return report
+
+
+def _checked(lines: io.TextIOWrapper) -> Iterator[str]:
+    """Yield lines of a bounded length: one that is not is no log of ours."""
+    most = 64 * 2**20
+    while line := lines.readline(most):
+        if len(line) >= most:
+            raise Problem("bad-log", f"a line has more than {most} characters")
+        yield line
+
+
+def _check_target(state: State, target_id: int) -> None:
+    with state.readers() as session:
+        _target(session, target_id)
+
+
+def _target(session: Session, target_id: int) -> Target:
+    target = session.get(Target, target_id)
+    if target is None:
+        raise NoSuchRow(f"no target {target_id}")
+    return target

@@ -1,0 +1,103 @@
+"""What a job does: its table, its picks, its history, its failures, its curves."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api import formats, schemas
+from api.conditions import matches
+from api.dependencies import ReaderDep, Reading, StateDep
+from api.forms import Kind
+from api.openapi import problems
+from api.routes import PREFIX
+from api.schemas import Failures, Id, PickPage
+from records import jobs, tasks
+from tuner import reading, recordings
+from tuner.views import HistoryView, JobView
+
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
+_ONE = problems(404)
+_GZIP_FROM = 1024
+
+
+@router.get(
+    "/jobs/{job_id}/tasks",
+    response_model=JobView,
+    responses={
+        200: {"content": {"text/csv": {}, "text/plain": {}}},
+        304: {"description": "It has not changed"},
+        **problems(404, 406),
+    },
+)
+async def read_tasks(
+    job_id: Id,
+    request: Request,
+    _subject: Reading,
+    state: StateDep,
+    format_: Annotated[Kind | None, Query(alias="format", description="Wins over Accept.")] = None,
+) -> Response:
+    """Serve the task scheduler table, at most half a second old: JSON, CSV or plain text."""
+    headers = request.headers
+    kind = formats.negotiate(headers.get("accept"), format_)
+    body = state.tables.kept(job_id, kind) or await state.tables.body(job_id, kind)
+    told = {"etag": body.etag, "cache-control": "no-cache", "vary": "accept, accept-encoding"}
+    if matches(headers.get("if-none-match"), body.etag):
+        return Response(status_code=304, headers=told)
+    content = body.plain
+    if len(content) >= _GZIP_FROM and "gzip" in headers.get("accept-encoding", ""):
+        content, told["content-encoding"] = body.zipped, "gzip"
+    return Response(content, headers=told, media_type=body.media_type)
+
+
+@router.get("/jobs/{job_id}/picks", response_model=PickPage, responses=_ONE)
+def list_picks(
+    job_id: Id,
+    session: ReaderDep,
+    _subject: Reading,
+    before: schemas.OptionalId = None,
+    limit: schemas.Limit = 50,
+) -> PickPage:
+    """List who got a round and why, the newest first."""
+    picks = reading.read_picks(session, job_id, before=before, limit=limit + 1)
+    more = len(picks) > limit
+    return PickPage(picks[:limit], picks[limit - 1].sequence if more else None)
+
+
+@router.get("/jobs/{job_id}/history", response_model=HistoryView, responses=_ONE)
+def read_history(
+    job_id: Id,
+    session: ReaderDep,
+    _subject: Reading,
+    points: Annotated[int, Query(ge=1, le=2000)] = 300,
+) -> HistoryView:
+    """Serve the latency of the network over trials and time, and who got the trials."""
+    return reading.read_history(session, job_id, n_points=points)
+
+
+@router.get("/jobs/{job_id}/failures", response_model=Failures, responses=_ONE)
+def list_failures(job_id: Id, session: ReaderDep, _subject: Reading) -> Failures:
+    """List how trials failed, the most frequent way first."""
+    jobs.get_job(session, job_id)
+    return Failures(reading.read_failures(session, job_id))
+
+
+@router.get(
+    "/jobs/{job_id}/recording",
+    response_class=Response,
+    responses={200: {"content": {"application/gzip": {}}}, **_ONE},
+)
+def read_recording(job_id: Id, session: ReaderDep, _subject: Reading) -> Response:
+    """Serve the curves of a job's tasks, for `tuner replay`."""
+    job = jobs.get_job(session, job_id)
+    (summary,) = reading.summaries(session, [job])
+    recording = recordings.record(
+        session, summary.network or summary.name, tasks.tasks_of_job(session, job)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "recording.jsonl.gz"
+        recordings.write(recording, path)
+        content = path.read_bytes()
+    name = f'attachment; filename="job-{job_id}.jsonl.gz"'
+    return Response(content, media_type="application/gzip", headers={"content-disposition": name})

@@ -1,0 +1,57 @@
+"""Submitting a network."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.dependencies import StateDep, Submitting
+from api.forms import body_schema
+from api.openapi import problems
+from api.routes import PREFIX
+from api.schemas import Submitted, links_of
+from api.state import State
+from api.submitting import submit_form
+from records import jobs
+from tuner import reading
+from tuner.views import JobSummary
+
+router = APIRouter(prefix=PREFIX, tags=["jobs"])
+
+
+@router.post(
+    "/tune",
+    response_model=Submitted,
+    status_code=202,
+    responses={
+        200: {"model": Submitted, "description": "It was tuned already"},
+        **problems(408, 413, 415, 507),
+    },
+    openapi_extra={"requestBody": body_schema()},
+)
+async def tune(
+    request: Request,
+    response: Response,
+    subject: Submitting,
+    state: StateDep,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+) -> Submitted:
+    """Tune a network, or several in one job.
+
+    The same networks and options again are the same job: it answers with what is known, and
+    measures only what a larger budget asks for.
+    """
+    job_id, created = await submit_form(request, subject, idempotency_key)
+    job = await run_in_threadpool(_summary, state, job_id)
+    state.tables.forget(job_id)
+    links = links_of(job_id)
+    response.headers["location"] = links.self
+    if job.state == "done":
+        response.status_code = 200
+    return Submitted(job, created, links)
+
+
+def _summary(state: State, job_id: int) -> JobSummary:
+    with state.readers() as session:
+        (summary,) = reading.summaries(session, [jobs.get_job(session, job_id)])
+    return summary
