@@ -4,15 +4,32 @@ Commands live in :mod:`tuner.commands`; this module names them and turns errors
 into one line and an exit status: 0 done, 1 the work failed, 2 the request was wrong.
 """
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
-from tuner.commands import bench, build, doctor, jobs, records, replay, table, tasks, tune
+from tuner.commands import (
+    bench,
+    build,
+    connection,
+    doctor,
+    jobs,
+    records,
+    replay,
+    serve,
+    table,
+    tasks,
+    tune,
+    worker,
+)
+
+# Commands that are about this machine alone, whatever TUNER_SERVER names.
+_HERE = ("serve", "worker", "token")
 
 app = typer.Typer(
     name="tuner",
-    help="Tune the subgraph kernels of a network, keep every measurement, build the fastest.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -24,8 +41,45 @@ app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("doctor")(doctor.doctor)
 app.command("replay")(replay.replay)
+app.command("serve")(serve.serve)
+app.command("worker")(worker.worker)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(records.app, name="records")
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Have a service do it, and use its records. Also TUNER_SERVER.",
+            show_default=False,
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="What opens the service, where it asks for one. Also TUNER_TOKEN, which other "
+            "users of this machine do not see.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Tune the subgraph kernels of a network, keep every measurement, build the fastest."""
+    url = server or os.environ.get("TUNER_SERVER") or None
+    connection.choose(
+        None
+        if url is None
+        else connection.Connection(url, token or os.environ.get("TUNER_TOKEN") or None)
+    )
+    command = ctx.invoked_subcommand or ""
+    if command in _HERE:
+        if server is not None:
+            connection.refuse(command)
+        connection.choose(None)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tuner.commands import options
+from tuner.commands import connection, options
 
 if TYPE_CHECKING:
     from tuner.benching import Comparison
@@ -49,6 +49,8 @@ def bench(
         raise RequestError("--against and --model go together: both or neither")
     if turns < 1:
         raise RequestError(f"--turns must be at least 1, got {turns}")
+    if (service := connection.chosen()) is not None:
+        options.note(f"bench times the library on this machine, not at {service.url}")
     settings = read_settings({"data_dir": data_dir})
     if model is not None:
         wanted = "torch" if model.endswith(".pt2") else "onnxruntime"

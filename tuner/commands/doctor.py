@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from tuner.commands import options
+from tuner.commands import connection, options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from rich.console import Console
 
     from tuner.doctor import Check
@@ -20,23 +23,21 @@ def doctor(
 ) -> None:
     """Check this machine: versions, target, compiler, database, data directory, memory.
 
-    Every line is ok, a warning, or missing, with how to mend it. It changes nothing. Exit status
-    1 if something is missing that tuning cannot do without.
+    Every line is ok, a warning, or missing, with how to mend it. It changes nothing. With
+    --server, it checks the service instead: its database, its workers, its clock, and what you
+    may do there. Exit status 1 if something is missing that tuning cannot do without.
 
     Example:
         tuner doctor
     """
     from rich.console import Console
 
-    from tuner.config import read_settings
-    from tuner.doctor import run_checks
     from tuner.errors import WorkError
 
-    settings = read_settings({"database": database, "data_dir": data_dir})
     # Not from tuner.progress, which needs numpy: that may be what is missing.
     console = Console(soft_wrap=True)
     checks = []
-    for check in run_checks(settings):
+    for check in _checks(database, data_dir):
         checks.append(check)
         if not json_output:
             _report(console, check)
@@ -47,6 +48,19 @@ def doctor(
         raise WorkError(f"tuning cannot work here; missing: {', '.join(fatal)}")
     if not json_output:
         console.print("Nothing essential is missing.", highlight=False)
+
+
+def _checks(database: str | None, data_dir: "Path | None") -> "Iterator[Check]":
+    if connection.chosen() is None:
+        from tuner.config import read_settings
+        from tuner.doctor import run_checks
+
+        yield from run_checks(read_settings({"database": database, "data_dir": data_dir}))
+        return
+    from tuner.commands.remote import checks
+
+    with connection.connect(database, data_dir) as client:
+        yield from checks.run_checks(client)
 
 
 def _report(console: "Console", check: "Check") -> None:

@@ -103,6 +103,11 @@ def complain(text: str) -> None:
     print(f"tuner: {text}", file=sys.stderr)
 
 
+def note(text: str) -> None:
+    """Print one line on stderr that is no error."""
+    print(f"note: {text}", file=sys.stderr)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout; infinities become null."""
     json.dump(_finite(value), sys.stdout, indent=1)

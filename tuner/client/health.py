@@ -1,0 +1,50 @@
+"""How a service is, as anybody may ask it."""
+
+import time
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from tuner.client.errors import Failed
+from tuner.client.models import Health
+from tuner.client.transport import Transport
+
+
+def read_health(transport: Transport) -> Health:
+    """Ask a service whether it is alive and ready, what it is, and what time it has.
+
+    Raises:
+        Unreachable: If nobody answers.
+    """
+    asked = time.time()
+    response = transport.send("GET", "//healthz")
+    took = time.time() - asked
+    try:
+        ready, detail = True, _said(transport.send("GET", "//readyz"))
+    except Failed as error:
+        ready, detail = False, str(error)
+    return Health(ready, detail, _version(response), _skew(response, asked + took / 2))
+
+
+def _said(response: httpx.Response) -> str:
+    try:
+        return str(response.json().get("status", "ready"))
+    except (ValueError, AttributeError):
+        return response.text.strip()[:100] or "ready"
+
+
+def _version(response: httpx.Response) -> str | None:
+    try:
+        version = response.json().get("version")
+    except (ValueError, AttributeError):
+        return None
+    return None if version is None else str(version)
+
+
+def _skew(response: httpx.Response, ours: float) -> float | None:
+    try:
+        theirs = parsedate_to_datetime(response.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return None
+    # A date has whole seconds: on the average it is half of one behind.
+    return theirs + 0.5 - ours

@@ -1,0 +1,91 @@
+"""The events of a job as they happen, over as many connections as it takes."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+
+import httpx
+
+from tuner.client.errors import Failed, ServiceError, Unreachable
+from tuner.client.models import Event
+from tuner.client.parsing import parse
+from tuner.client.transport import Transport, delay_secs, may_pass
+
+# The service says something every 15 seconds, if only that it is there.
+_SILENT_SECS = 45.0
+_CONNECT_SECS = 10.0
+
+
+def follow(transport: Transport, job: int, after: int, patience_secs: float) -> Iterator[Event]:
+    """Yield every event of a job after a number, once and in order, until told to stop.
+
+    Args:
+        transport: Used for nothing else meanwhile.
+        job: The job.
+        after: The last event that is known.
+        patience_secs: How long to look for a service that is gone, since it last answered.
+
+    Raises:
+        ServiceError: If there is no such job, or the service stays away for too long.
+    """
+    n_failures, answered = 0, time.monotonic()
+    while True:
+        try:
+            for event in _read(transport, job, after):
+                n_failures, answered = 0, time.monotonic()
+                if event is not None and event.sequence > after:
+                    after = event.sequence
+                    yield event
+        except ServiceError as error:
+            if not (may_pass(error) or isinstance(error, Unreachable)):
+                raise
+            if time.monotonic() - answered > patience_secs:
+                raise
+        time.sleep(delay_secs(n_failures))
+        n_failures += 1
+
+
+def _read(transport: Transport, job: int, after: int) -> Iterator[Event | None]:
+    """Yield the events of one connection; None when it says that it is there."""
+    timeout = httpx.Timeout(_CONNECT_SECS, read=_SILENT_SECS)
+    headers = {"accept": "text/event-stream", "last-event-id": str(after)}
+    with transport.stream(
+        "GET", f"/jobs/{job}/events", headers=headers, timeout=timeout
+    ) as response:
+        yield None
+        yield from parse_events(lines_of(response.iter_bytes()))
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield whole lines; one that was cut off is never one."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.rstrip(b"\r").decode("utf-8", "replace")
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event | None]:
+    """Yield the events of a stream; None for a comment.
+
+    Raises:
+        Failed: If the data of one is no event.
+    """
+    data: list[str] = []
+    for line in lines:
+        if line.startswith(":"):
+            yield None
+        elif line:
+            name, _, value = line.partition(":")
+            if name == "data":
+                data.append(value.removeprefix(" "))
+        elif data:
+            yield _event("\n".join(data))
+            data = []
+
+
+def _event(text: str) -> Event:
+    try:
+        return parse(Event, json.loads(text))
+    except ValueError as error:
+        raise Failed(f"the service sent an event that is none: {text[:80]!r}") from error

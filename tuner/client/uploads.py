@@ -1,0 +1,118 @@
+"""What a request for a job is sent as: a form, with model files read as they are sent."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from tuner.client.models import TuneFields
+from tuner.errors import ModelError, RequestError
+
+#: Told how many bytes of all were sent.
+Sent = Callable[[int, int], None]
+Part = tuple[str, tuple[Any, ...]]
+
+
+class _Counted:
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: IO[bytes], tell: Callable[[int], None]) -> None:
+        self._file = file
+        self._tell = tell
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self._file.read(size)
+        self._tell(len(chunk))
+        return chunk
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+
+def split_models(models: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
+    """Tell model files from zoo networks.
+
+    Raises:
+        ModelError: If a file is missing, or is not one that services take.
+    """
+    if not models:
+        raise RequestError("name a model: a .onnx file, or zoo:NAME")
+    zoo = [str(model) for model in models if str(model).startswith("zoo:")]
+    files = [Path(model) for model in models if not str(model).startswith("zoo:")]
+    for file in files:
+        _check(file)
+    return files, zoo
+
+
+@contextmanager
+def form(
+    files: Sequence[Path], zoo: Sequence[str], options: TuneFields, sent: Sent | None
+) -> Iterator[list[Part]]:
+    """Open the parts of a form; files are read while they are sent.
+
+    Raises:
+        RequestError: If a file cannot be read.
+    """
+    n_all, n_sent = sum(file.stat().st_size for file in files), 0
+
+    def tell(n_bytes: int) -> None:
+        nonlocal n_sent
+        n_sent += n_bytes
+        if sent is not None:
+            sent(min(n_sent, n_all), n_all)
+
+    with ExitStack() as stack:
+        parts: list[Part] = [("zoo", (None, name)) for name in zoo]
+        parts += [(name, (None, value)) for name, value in _fields(options)]
+        for file in files:
+            try:
+                opened = stack.enter_context(file.open("rb"))
+            except OSError as error:
+                raise RequestError(f"cannot read {file}: {error.strerror}") from error
+            counted = cast("IO[bytes]", _Counted(opened, tell))
+            parts.append(("model", (file.name, counted, "application/octet-stream")))
+        yield parts
+
+
+def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
+    """Yield what was given, as the form has it."""
+    for name, value in options.items():
+        if name == "inputs":
+            for key, shape in cast("Mapping[str, Sequence[int]]", value).items():
+                yield "input", f"{key}={','.join(map(str, shape))}"
+        elif isinstance(value, Mapping):
+            for key, number in value.items():
+                yield name, f"{key}={_text(number)}" if key else _text(number)
+        elif value is not None and value != "":
+            yield name, _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        # The shortest that is the same to all that can be measured: 0.1 + 0.2 is 0.3.
+        return f"{value:.15g}" if math.isfinite(value) else str(value)
+    return str(value)
+
+
+def _check(file: Path) -> None:
+    if file.suffix.lower() == ".pt2":
+        raise ModelError(
+            f"{file} is a pickle, which no service loads: export the network to ONNX, "
+            "or tune it without --server"
+        )
+    if file.is_dir():
+        raise ModelError(f"{str(file)!r} is a directory: expected a .onnx file, or zoo:NAME")
+    if not file.exists():
+        raise ModelError(f"no such file: {str(file)!r}; a network of the zoo is zoo:NAME")
+    if file.suffix.lower() != ".onnx":
+        raise ModelError(
+            f"cannot tell what {str(file)!r} is from its extension: expected a .onnx file"
+        )
+    if not os.access(file, os.R_OK):
+        raise ModelError(f"cannot read {str(file)!r}: Permission denied")
+    if file.stat().st_size == 0:
+        raise ModelError(f"{str(file)!r} is empty: export or download the model again")

@@ -1,0 +1,1 @@
+"""Commands as a service carries them out."""
