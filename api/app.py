@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from fastapi import FastAPI
 
-from api import errors, openapi
+from api import answers, openapi
 from api.middleware import Frame
 from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
 from api.settings import ApiSettings
@@ -34,7 +34,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )
-    errors.install(app)
+    answers.install(app)
     openapi.install(app)
     app.add_middleware(Frame)
     app.include_router(health.router)

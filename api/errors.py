@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy import exc
@@ -161,24 +160,18 @@ def as_problem(error: Exception) -> Problem:
         return Problem("disk-full", "there is no room to store this")
     for kind, slug in _OF_EXCEPTION:
         if isinstance(error, kind):
-            return _expected(slug, error)
+            return _of_known(slug, error)
     reference = secrets.token_hex(6)
     _logger.error("unexpected error %s", reference, exc_info=error)
     return Problem("unexpected", f"reference {reference}", reference=reference)
 
 
-def install(app: FastAPI) -> None:
-    """Have an application answer with problem documents; see :mod:`api.middleware` for the rest."""
-
-    async def handle(_request: Request, error: Exception) -> JSONResponse:
-        return respond(as_problem(error))
-
-    known = [kind for kind, _ in _OF_EXCEPTION]
-    for expected in (*known, HTTPException, RequestValidationError, OSError):
-        app.exception_handler(expected)(handle)
+def expected() -> list[type[Exception]]:
+    """Return the exceptions that the table knows."""
+    return [kind for kind, _ in _OF_EXCEPTION]
 
 
-def _expected(slug: str, error: Exception) -> Problem:
+def _of_known(slug: str, error: Exception) -> Problem:
     if slug == "unavailable":
         _logger.warning("the database failed: %s", _one_line(error))
         headers = {"retry-after": str(_RETRY_SECS)}

@@ -5,11 +5,12 @@ import time
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.answers import answer
 from api.auth import address_of, secret_of
-from api.errors import Problem, as_problem, respond
+from api.errors import Problem, as_problem
 from api.limits import body_limit, check_rate, limited
 from api.origins import check_host, check_same_origin
 from api.state import State
@@ -55,11 +56,11 @@ class Frame:
         except ClientDisconnect:
             status = status or _CLIENT_LEFT
         except Exception as error:
-            answer = respond(as_problem(error))
             if status:
-                # Too late to say so; the client sees that the answer was cut off.
+                # Too late to say so: the client sees that the answer was cut off.
+                as_problem(error)
                 raise
-            await answer(scope, receive, dressed)
+            await answer(Request(scope, receive), error)(scope, receive, dressed)
         finally:
             _note(state, scope, status, time.perf_counter() - started)
 

@@ -1,0 +1,72 @@
+"""Servers of the API in threads of this process, on real SQLite and real PostgreSQL."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from api.__main__ import make_server
+from api.settings import ApiSettings
+from records import database
+from tests.records.conftest import postgres, postgres_url, sqlite_url, url
+from tuner.config import Settings
+
+__all__ = ["postgres", "postgres_url", "sqlite_url", "url"]
+LOOPBACK = "http://127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server: a client of it, and what is behind it."""
+
+    client: httpx.Client
+    sessions: sessionmaker[Session]
+    data_dir: Path
+
+
+@pytest.fixture
+def settings(url: str, tmp_path: Path) -> ApiSettings:
+    """Settings of an API on loopback, on each kind of database in turn."""
+    return ApiSettings(Settings(url, tmp_path / "data", "tests.engines.toy", 1))
+
+
+@pytest.fixture
+def served(settings: ApiSettings) -> Iterator[Served]:
+    """A server on loopback, on each kind of database in turn."""
+    with serving(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def quick(sqlite_url: str, tmp_path: Path) -> ApiSettings:
+    """Settings on SQLite, where the database does not matter."""
+    return ApiSettings(Settings(sqlite_url, tmp_path / "data", "tests.engines.toy", 1))
+
+
+@contextmanager
+def serving(settings: ApiSettings, **headers: str) -> Iterator[Served]:
+    """Run a server in a thread for as long as the block, on a port that is free."""
+    server = make_server(replace(settings, port=0))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started:
+        assert thread.is_alive(), "it did not start"
+        assert time.monotonic() < deadline, "it takes too long to start"
+        time.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    engine = database.open_database(settings.tuner.database)
+    try:
+        with httpx.Client(base_url=f"{LOOPBACK}:{port}", headers=headers, timeout=20) as client:
+            yield Served(client, database.sessions(engine), settings.data_dir)
+    finally:
+        engine.dispose()
+        server.should_exit = True
+        thread.join(15)
+        assert not thread.is_alive(), "it did not stop"

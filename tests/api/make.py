@@ -1,0 +1,69 @@
+"""Rows and requests for the tests of the API."""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from records import builds, measures, networks, picks, submissions, tasks
+from records.models import Job
+from records.submissions import Submission
+from tests.records import make as rows
+from tests.tuner.networks.models import relu_model
+
+ONNX = relu_model(1, 4).SerializeToString()
+
+
+def submission(name: str = "s0", **changes: Any) -> Submission:
+    """Ask for a hundred trials on a network."""
+    fields: dict[str, Any] = {
+        "request": {"models": [{"reference": "zoo:mlp"}]},
+        "objective": "weighted_sum",
+        "seed": 0,
+        "budget_trials": 100,
+        "budget_secs": None,
+        "priority": 0,
+        "name": name,
+    }
+    return Submission(submission=name, **fields | changes)
+
+
+def job(session: Session, name: str = "s0", **changes: Any) -> Job:
+    """Store a job of the service that waits."""
+    return submissions.submit(session, submission(name, **changes))[0]
+
+
+def tuned(session: Session, name: str = "s0", n_trials: int = 4) -> int:
+    """Store a job that runs, with two tasks and some trials of the first; returns its id."""
+    found = job(session, name)
+    target_id = rows.target(session)
+    network_id = rows.network(session, f"network of {name}")
+    weighted = [(rows.workload(f"{name}-w{i}"), i + 1) for i in range(2)]
+    networks.record_extraction(session, network_id, target_id, weighted, 3)
+    submissions.assign(session, found.id, network_id, target_id, {})
+    task_id = tasks.weighted_tasks(session, network_id, target_id)[0].task_id
+    pick = picks.add_pick(session, found.id, task_id, n_trials, {"reason": "warm-up"})
+    for number in range(n_trials - 1):
+        secs = 0.01 / (number + 1)
+        measures.add_record(session, rows.timed(task_id, f"{name}-{number}", secs, pick_id=pick.id))
+    measures.add_record(session, rows.failed(task_id, f"{name}-broken", pick_id=pick.id))
+    picks.finish_pick(session, pick.id, 1.0)
+    picks.set_outcome(session, pick.id, total_secs=0.01, spent_trials=n_trials, job_trials=n_trials)
+    return found.id
+
+
+def built(session: Session, job_id: int, archives: Path, content: bytes, sha256: str) -> int:
+    """Store a build that is done, with its archive; returns its id."""
+    archives.mkdir(parents=True, exist_ok=True)
+    (archives / "key.tar.gz").write_bytes(content)
+    build = builds.request_build(session, job_id)
+    builds.set_build(
+        session,
+        build.id,
+        "done",
+        library_key="key",
+        archive="key.tar.gz",
+        sha256=sha256,
+        n_bytes=len(content),
+    )
+    return build.id

@@ -1,0 +1,158 @@
+"""Jobs over HTTP: lists, pages, and telling one what to do."""
+
+from typing import Any
+
+import pytest
+
+from records import audit, jobs
+from records.models import JobState
+from tests.api import make
+from tests.api.conftest import Served
+
+
+def test_jobs_are_listed_page_by_page(served: Served) -> None:
+    """Whatever the order, the pages together hold every job once, sorted."""
+    with served.sessions.begin() as session:
+        for number in range(7):
+            make.job(session, f"Job {number}", priority=number % 3)
+
+    for sort in ("-created", "created", "-priority", "priority", "-name", "name", "-updated"):
+        names: list[str] = []
+        cursor = None
+        while True:
+            asked = {"sort": sort, "limit": 3} | ({"cursor": cursor} if cursor else {})
+            page = served.client.get("/api/v1/jobs", params=asked).json()
+            names += [job["name"] for job in page["items"]]
+            if (cursor := page["next"]) is None:
+                break
+        assert len(set(names)) == len(names) == 7, sort
+        if sort.endswith("name"):
+            assert names == sorted(names, reverse=sort.startswith("-"))
+
+
+def test_jobs_are_filtered_by_state_and_name(served: Served) -> None:
+    """A part of the name in any case; several states."""
+    with served.sessions.begin() as session:
+        first, second = make.job(session, "ResNet"), make.job(session, "other")
+        jobs.set_state(session, second.id, "paused")
+
+    def ids(**asked: Any) -> list[int]:
+        answer = served.client.get("/api/v1/jobs", params=asked)
+        return [job["id"] for job in answer.json()["items"]]
+
+    assert ids(q="resn") == [first.id]
+    assert ids(q="%") == []
+    assert ids(state="paused") == [second.id]
+    assert ids(state=["paused", "queued"]) == [second.id, first.id]
+
+
+@pytest.mark.parametrize("cursor", ["x", "bm8", "WyItY3JlYXRlZCIsIngiLDFd", "é", "A" * 900])
+def test_a_cursor_of_another_list_is_refused(served: Served, cursor: str) -> None:
+    """With a problem, never a defect."""
+    answer = served.client.get("/api/v1/jobs", params={"cursor": cursor})
+
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "the cursor is not one of this list"
+
+
+def test_a_job_has_what_belongs_beside_it(served: Served) -> None:
+    """Failures, builds, the last pick, and links that lead somewhere."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+    answer = served.client.get(f"/api/v1/jobs/{job_id}").json()
+
+    assert answer["job"]["trials"] == 4
+    assert answer["failures"][0]["kind"] == "run_error"
+    assert answer["last_pick"]["reason"] == "warm-up"
+    for name in ("self", "tasks", "picks", "history"):
+        assert served.client.get(answer["links"][name]).status_code == 200, name
+
+
+@pytest.mark.parametrize(
+    ("state", "action", "status", "becomes"),
+    [
+        ("queued", "cancel", 200, "cancelled"),
+        ("running", "cancel", 200, "cancelled"),
+        ("paused", "cancel", 200, "cancelled"),
+        ("done", "cancel", 409, "done"),
+        ("running", "pause", 200, "paused"),
+        ("paused", "pause", 200, "paused"),
+        ("failed", "pause", 409, "failed"),
+        ("paused", "resume", 200, "queued"),
+        ("failed", "resume", 200, "queued"),
+        ("cancelled", "resume", 200, "queued"),
+        ("done", "resume", 409, "done"),
+        ("running", "resume", 409, "running"),
+    ],
+)
+def test_telling_a_job(
+    served: Served, state: JobState, action: str, status: int, becomes: str
+) -> None:
+    """What its state allows is done and noted; anything else is a conflict, and is not."""
+    with served.sessions.begin() as session:
+        job_id = make.job(session).id
+        jobs.set_state(session, job_id, state)
+
+    answer = served.client.post(f"/api/v1/jobs/{job_id}/{action}")
+
+    assert answer.status_code == status, answer.text
+    with served.sessions() as session:
+        assert jobs.get_job(session, job_id).state == becomes
+        noted = [row.action for row in audit.actions(session)]
+    assert noted == ([action] if status == 200 else [])
+    if status == 200:
+        assert answer.json()["state"] == becomes
+
+
+def test_a_job_of_a_command_line_is_not_resumed_here(served: Served) -> None:
+    """Nobody here would run it; the advice says who does."""
+    from tests.records import make as rows
+
+    with served.sessions.begin() as session:
+        job_id = rows.job(session)
+        jobs.set_state(session, job_id, "paused")
+
+    answer = served.client.post(f"/api/v1/jobs/{job_id}/resume")
+
+    assert answer.status_code == 409
+    assert "tuner tune" in answer.json()["advice"]
+
+
+def test_a_larger_budget_wakes_a_job_that_is_done(served: Served) -> None:
+    """A smaller one does not."""
+    with served.sessions.begin() as session:
+        job_id = make.job(session).id
+        jobs.set_state(session, job_id, "done")
+    at = f"/api/v1/jobs/{job_id}/budget"
+
+    assert served.client.post(at, json={"trials": 50}).json()["state"] == "done"
+    grown = served.client.post(at, json={"trials": 500}).json()
+
+    assert (grown["state"], grown["budget_trials"]) == ("queued", 500)
+    assert served.client.post(at, json={}).status_code == 422
+
+
+def test_a_priority_is_set(served: Served) -> None:
+    """And bounded."""
+    with served.sessions.begin() as session:
+        job_id = make.job(session).id
+    at = f"/api/v1/jobs/{job_id}/priority"
+
+    assert served.client.post(at, json={"priority": 5}).json()["priority"] == 5
+    assert served.client.post(at, json={"priority": 500}).status_code == 422
+
+
+def test_a_deleted_job_is_gone(served: Served) -> None:
+    """From lists, tables and events; while it runs it stays."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+    at = f"/api/v1/jobs/{job_id}"
+    assert served.client.delete(at).status_code == 409
+    served.client.post(f"{at}/cancel")
+    assert served.client.get(f"{at}/tasks").status_code == 200
+
+    assert served.client.delete(at).status_code == 204
+
+    for path in ("", "/tasks", "/events", "/picks", "/history", "/failures", "/library"):
+        assert served.client.get(at + path).status_code == 404, path
+    assert served.client.get("/api/v1/jobs").json()["items"] == []
