@@ -42,6 +42,16 @@ class Built:
         return [entry for entry in self.manifest.subgraphs if entry.record is None]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A library in the compile cache, under its key; ``cached`` if it was there before."""
+
+    key: str
+    folder: Path
+    best: Mapping[str, Best]
+    cached: bool
+
+
 def build_library(
     context: Context, prepared: Prepared, worker: Pool, out: Path, *, strict: bool
 ) -> Built:
@@ -59,6 +69,22 @@ def build_library(
         WorkError: If it cannot be compiled or written; ``out`` is as before.
     """
     check_out(out)
+    kept = keep_library(context, prepared, worker, strict=strict)
+    described = _with_records(manifests.read(kept.folder), kept.best)
+    replace_folder(out, _copy_with(kept.folder, described))
+    return Built(out, described, cached=kept.cached)
+
+
+def keep_library(context: Context, prepared: Prepared, worker: Pool, *, strict: bool) -> Kept:
+    """Compile a prepared network with its best records into the compile cache.
+
+    Its manifest names the records of when it was compiled; see :func:`build_library` for
+    what the arguments are.
+
+    Raises:
+        RequestError: If ``strict`` and a record is missing.
+        WorkError: If it cannot be compiled or written.
+    """
     best = best_of_tasks(context, prepared)
     missing = [task for task in prepared.tasks if task.workload_hash not in best]
     if strict and missing:
@@ -69,12 +95,10 @@ def build_library(
         )
     store = Store(context.settings.data_dir / "libraries")
     key = _key(context, prepared, best)
-    kept = store.find(key)
-    folder = kept or store.add(key, lambda made: _compile(context, prepared, best, worker, made))
-    described = _with_records(manifests.read(folder), best)
+    found = store.find(key)
+    folder = found or store.add(key, lambda made: _compile(context, prepared, best, worker, made))
     _remember(context, prepared, key, folder)
-    replace_folder(out, _copy_with(folder, described))
-    return Built(out, described, cached=kept is not None)
+    return Kept(key, folder, best, cached=found is not None)
 
 
 def check_out(out: Path) -> None:

@@ -116,6 +116,7 @@ class Coordinator:
             jobs.set_virtual_secs(database, job_id, fairness.charge(shares[job_id], secs))
 
     def _fail(self, session: TuningSession, error: TunerError) -> None:
+        _LOG.info("failed: %s", error, extra={"job": session.job_id})
         session.rest("failed", str(error))
         self.failures[session.job_id] = error
         self._end(session.job_id)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.errors import WorkError
+from tuner.errors import DeviceBusy
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def device_lock(data_dir: Path) -> Iterator[None]:
     The lock dies with its process, however that dies.
 
     Raises:
-        WorkError: If another process holds it.
+        DeviceBusy: If another process holds it.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     with (data_dir / "measuring.lock").open("a+") as stream:
@@ -25,7 +25,7 @@ def device_lock(data_dir: Path) -> Iterator[None]:
         except OSError as error:
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
-            raise WorkError(
+            raise DeviceBusy(
                 f"process {holder} is measuring on this machine; wait for it to end"
             ) from error
         stream.truncate(0)

@@ -5,6 +5,7 @@ TunerError
 │   ├── ModelError    a model cannot be read or is not supported
 │   └── TargetError   a target is unknown or not usable here
 └── WorkError         the request was right, the work failed: exit status 1
+    ├── DeviceBusy    another process measures on this machine
     ├── OutOfMemory   a worker process may not have the memory it needs
     └── WorkerLost    a worker process died while it held our call
 """
@@ -32,6 +33,10 @@ class TargetError(RequestError):
 
 class WorkError(TunerError):
     """The work failed although the request was right."""
+
+
+class DeviceBusy(WorkError):  # noqa: N818  the name says what happened
+    """Another process measures on this machine."""
 
 
 class OutOfMemory(WorkError):  # noqa: N818  the name says what happened

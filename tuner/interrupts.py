@@ -30,6 +30,7 @@ class _State:
     only_waiting: bool = False
     is_waiting: bool = False
     pending: Interrupted | None = None
+    asked: Interrupted | None = None
 
 
 _state = _State()
@@ -43,13 +44,13 @@ def interruptible(*, only_waiting: bool = False) -> Iterator[None]:
     elsewhere is raised at the next wait, or never if the work ends before.
     """
     before = {number: signal.signal(number, _handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    _state.only_waiting, _state.pending = only_waiting, None
+    _state.only_waiting, _state.pending, _state.asked = only_waiting, None, None
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _state.only_waiting, _state.pending = False, None
+        _state.only_waiting, _state.pending, _state.asked = False, None, None
 
 
 @contextmanager
@@ -65,10 +66,20 @@ def waiting() -> Iterator[None]:
         _state.is_waiting = False
 
 
+def raise_if_asked() -> None:
+    """Raise the interrupt that arrived, if one did: another error may have taken its place.
+
+    Raises:
+        Interrupted: If so.
+    """
+    if _state.asked is not None:
+        raise _state.asked
+
+
 def _handle(number: int, _frame: FrameType | None) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
-    stop = Interrupted(number)
+    stop = _state.asked = Interrupted(number)
     if _state.only_waiting and not _state.is_waiting:
         _state.pending = stop
         return

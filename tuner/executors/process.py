@@ -1,6 +1,7 @@
 """What a worker process is: how it starts, where it prints, when it dies, what it calls."""
 
 import ctypes
+import errno
 import importlib
 import os
 import resource
@@ -15,6 +16,7 @@ from tuner.errors import OutOfMemory, TunerError, WorkError
 
 _WORKER_NAME = "tuner-worker"
 _PR_SET_PDEATHSIG = 1
+_MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 
 
 class _WorkerProcess(SpawnProcess):
@@ -100,12 +102,21 @@ def invoke(module: str, function: str, args: tuple[Any, ...]) -> Any:
     """Call a function; what it raises must mean something where its module is not imported."""
     try:
         return getattr(importlib.import_module(module), function)(*args)
-    except (TunerError, OSError):
+    except TunerError:
         raise
-    except MemoryError as error:
-        traceback.print_exc()
-        raise OutOfMemory(f"{function} needs more memory than it may have") from error
     except Exception as error:
+        if _lacks_memory(error):
+            traceback.print_exc()
+            raise OutOfMemory(f"{function} needs more memory than it may have") from None
+        if isinstance(error, OSError):
+            raise
         traceback.print_exc()
         lines = str(error).strip().splitlines() or [""]
         raise WorkError(f"{function} failed: {type(error).__name__}: {lines[-1]}") from None
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Return whether an error says so; libraries in C++ have words of their own for it."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)

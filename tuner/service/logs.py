@@ -26,6 +26,8 @@ def set_up(level: int | str = logging.INFO, stream: IO[str] | None = None) -> No
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # Of a migration it says nothing that concerns whoever runs a service.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.captureWarnings(True)
 
 

@@ -1,0 +1,190 @@
+"""Workers of the service as processes, with an engine that answers at once."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from records import builds, database, workers
+from records.models import Event, Job, MeasureRecord, Pick
+from records.service_models import Build, Worker
+from tests.cli import ROOT
+from tests.engines import toy
+from tuner.preparation import ModelRequest
+from tuner.requests import TuneRequest
+from tuner.submitting import submit_request
+
+T = TypeVar("T")
+
+
+@dataclass
+class Rig:
+    """A database, and processes that work on it."""
+
+    url: str
+    folder: Path
+    run_secs: float = 0.0
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.engine = database.open_database(self.url)
+        self.sessions = database.sessions(self.engine)
+
+    def start(self, name: str = "data", *args: str, **environ: str) -> subprocess.Popen[bytes]:
+        """Start a worker with a data directory of its own name; its log is beside it."""
+        process = self.tuner("worker", "--data-dir", str(self.folder / name), *args, **environ)
+        self.processes.append(process)
+        return process
+
+    def tuner(self, *args: str, **environ: str) -> subprocess.Popen[bytes]:
+        """Start a command of the command line."""
+        log = self.folder / f"{args[0]}.{len(self.processes)}.log"
+        with log.open("ab") as stream:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tuner", *args],
+                env=self.environ(**environ),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+
+    def environ(self, **changes: str) -> dict[str, str]:
+        """Ours, without what a developer may have set."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        config = self.folder / "config.toml"
+        config.touch()
+        return {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "TUNER_CONFIG": str(config),
+            "TUNER_DATABASE": self.url,
+            "TUNER_ENGINE": toy.NAME,
+            "TUNER_N_BUILDERS": "1",
+            "TOY_RUN_SECS": str(self.run_secs),
+            **changes,
+        }
+
+    def logs(self) -> list[dict[str, Any]]:
+        """Every line that the processes logged."""
+        lines = [
+            line
+            for log in sorted(self.folder.glob("*.log"))
+            for line in log.read_text().splitlines()
+        ]
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def submit(self, model: str = "zoo:mlp", trials: int | None = 8, **options: Any) -> int:
+        """Ask for a job; returns its number."""
+        chosen = {"cost_model": "random", "trials_per_round": 4, **options}
+        with self.sessions.begin() as session:
+            request = TuneRequest(ModelRequest(model), trials=trials, **chosen)
+            return submit_request(session, request, "")[0].id
+
+    def job(self, job_id: int) -> Job:
+        """Read a job."""
+        with self.sessions() as session:
+            return session.get_one(Job, job_id)
+
+    def state(self, job_id: int) -> str:
+        """Read the state of a job; empty while there is no database to ask."""
+        with contextlib.suppress(OperationalError):
+            return self.job(job_id).state
+        return ""
+
+    def n_trials(self) -> int:
+        """Count the records; 0 while there is no database to ask."""
+        with contextlib.suppress(OperationalError):
+            return len(self.all(MeasureRecord.id))
+        return 0
+
+    def all(self, column: Any) -> Sequence[Any]:
+        """Read a column of a table, in the order of its rows."""
+        with self.sessions() as session:
+            return session.scalars(select(column).order_by(column)).all()
+
+    def workers(self) -> list[Worker]:
+        """Read what processes say of themselves."""
+        with self.sessions() as session:
+            return workers.list_workers(session)
+
+    def active(self) -> list[int]:
+        """Process ids of those that say they are active and did not end."""
+        found = [each for each in self.workers() if each.role == "active" and not each.stopped]
+        return [each.pid for each in found if psutil.pid_exists(each.pid)]
+
+    def build(self, job_id: int, **options: Any) -> Build:
+        """Ask for a library, and wait for what comes of it."""
+        with self.sessions.begin() as session:
+            build_id = builds.request_build(session, job_id, **options).id
+
+        def ended() -> Build | None:
+            with self.sessions() as session:
+                build = builds.get_build(session, build_id)
+            return build if build.state in ("done", "failed") else None
+
+        return wait_for(ended)
+
+    def check_counts(self, job_id: int) -> None:
+        """Every trial was counted once, the picks and the events have no gaps."""
+        with self.sessions() as session:
+            counted = session.execute(
+                select(Pick.id, Pick.sequence, Pick.n_measured).where(Pick.job_id == job_id)
+            ).all()
+            of_picks = _count_by_pick(session)
+            numbers = session.scalars(select(Event.sequence).where(Event.job_id == job_id)).all()
+        sequences = sorted(sequence for _, sequence, _ in counted)
+        assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
+        assert {pick: n for pick, _, n in counted if n} == {
+            pick: n for pick, n in of_picks.items() if pick in {row[0] for row in counted}
+        }
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+
+    def close(self) -> None:
+        """Kill whatever still runs."""
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.engine.dispose()
+
+
+@contextmanager
+def rig(url: str, folder: Path, run_secs: float = 0.0) -> Iterator[Rig]:
+    """Open a rig, and close it whatever happens."""
+    opened = Rig(url, folder, run_secs)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def wait_for(ask: Callable[[], T | None], secs: float = 30.0) -> T:
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + secs
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+    return answer
+
+
+def _count_by_pick(session: Session) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for pick_id in session.scalars(select(MeasureRecord.pick_id)):
+        if pick_id is not None:
+            counts[pick_id] = counts.get(pick_id, 0) + 1
+    return counts

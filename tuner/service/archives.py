@@ -1,0 +1,67 @@
+"""Archives of libraries: the same library, the same bytes."""
+
+import gzip
+import hashlib
+import os
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import WorkError
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file below the archives of the data directory."""
+
+    name: str
+    sha256: str
+    n_bytes: int
+
+
+def archives_of(data_dir: Path) -> Path:
+    """Return where archives are kept."""
+    return data_dir / "archives"
+
+
+def pack(library: Path, key: str, data_dir: Path) -> Archive:
+    """Pack the files of a library into ``KEY.tar.gz``, at its root; one that exists stays.
+
+    Raises:
+        WorkError: If it cannot be written; nothing is left behind.
+    """
+    path = archives_of(data_dir) / f"{key}.tar.gz"
+    try:
+        if not path.is_file():
+            _write(library, path)
+        with path.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        return Archive(path.name, sha256, path.stat().st_size)
+    except OSError as error:
+        raise WorkError(f"cannot write {path.name}: {error.strerror or error}") from error
+
+
+def _write(library: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            # Neither a name nor a time: they would differ between two runs.
+            with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+                _add_all(library, packed)
+            stream.flush()
+            os.fsync(descriptor)
+        Path(beside).chmod(0o644)
+        Path(beside).rename(path)
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def _add_all(library: Path, packed: gzip.GzipFile) -> None:
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for file in sorted(library.iterdir()):
+            member = tarfile.TarInfo(file.name)
+            member.size, member.mode, member.mtime = file.stat().st_size, 0o644, 0
+            with file.open("rb") as stream:
+                archive.addfile(member, stream)

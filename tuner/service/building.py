@@ -1,0 +1,97 @@
+"""Libraries that were asked for over the network: compiled and packed between two rounds."""
+
+import logging
+
+from records import builds, jobs
+from records.models import Job
+from records.service_models import Build
+from tuner.building import Kept, keep_library
+from tuner.context import Context
+from tuner.coordinator import LOST
+from tuner.errors import RequestError, TunerError
+from tuner.service import logs
+from tuner.service.archives import pack
+from tuner.service.intake import Told
+from tuner.service.loading import Limits, explained, loading
+from tuner.submitting import request_of
+
+_LOG = logging.getLogger(__name__)
+
+
+class BuildDesk:
+    """Serves builds, one at a time, in the order they were asked for."""
+
+    def __init__(self, context: Context, limits: Limits, tell: Told) -> None:
+        self._context = context
+        self._limits = limits
+        self._tell = tell
+
+    def serve_next(self) -> bool:
+        """Serve the next build that waits; False if none does.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        with self._context.readers() as session:
+            build = builds.next_build(session)
+        if build is None:
+            return False
+        with logs.bound(job=build.job_id, build=build.id):
+            _LOG.info("building the library")
+            self._tell(build.job_id, "building the library")
+            self._serve(build)
+        return True
+
+    def _serve(self, build: Build) -> None:
+        self._set(build.id, "running", message=None)
+        try:
+            kept = self._build(build)
+            archive = pack(kept.folder, kept.key, self._context.settings.data_dir)
+        except LOST:
+            raise
+        except TunerError as error:
+            _LOG.warning("the build failed: %s", error)
+            self._set(build.id, "failed", message=str(error))
+        except Exception as error:
+            _LOG.exception("the build failed")
+            self._set(build.id, "failed", message=f"internal error: {type(error).__name__}")
+        except BaseException:
+            self._set(build.id, "queued")
+            raise
+        else:
+            self._set(
+                build.id,
+                "done",
+                library_key=kept.key,
+                archive=archive.name,
+                sha256=archive.sha256,
+                n_bytes=archive.n_bytes,
+            )
+
+    def _build(self, build: Build) -> Kept:
+        job = self._job(build.job_id)
+        request = request_of(job.request or {}, self._context.settings.data_dir)
+        if not 0 <= build.model_index < len(request.models):
+            raise RequestError(
+                f"job {job.id} has {len(request.models)} models, no number {build.model_index}"
+            )
+        model = request.models[build.model_index]
+        with (
+            loading(self._context, model, self._limits, must_run=False) as (worker, prepared),
+            explained(model, self._limits),
+        ):
+            return keep_library(self._context, prepared, worker, strict=build.strict)
+
+    def _job(self, job_id: int) -> Job:
+        with self._context.readers() as session:
+            job = jobs.get_job(session, job_id)
+        if job.request is None:
+            raise RequestError(
+                f"job {job_id} is one of the command line, and its model is there: "
+                "build it with tuner build"
+            )
+        return job
+
+    def _set(self, build_id: int, state: str, **values: object) -> None:
+        with self._context.sessions.begin() as session:
+            builds.set_build(session, build_id, state, **values)

@@ -1,0 +1,94 @@
+"""Processes that a supervisor keeps running, and that die with it."""
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_PR_SET_PDEATHSIG = 1
+_MOST_BACK_OFF_SECS = 30.0
+# A process that ran for so long was not broken from the start.
+_HEALTHY_SECS = 60.0
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a child runs; ``nice`` lowers its priority."""
+
+    name: str
+    command: Sequence[str]
+    nice: int = 0
+
+
+class Child:
+    """One program, started again when it ends, later each time it ends soon."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._n_failures = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._next = 0.0
+
+    def tend(self) -> int | None:
+        """Start the program if it is time to; returns its exit status if it just ended."""
+        if self._process is None:
+            if time.monotonic() >= self._next:
+                self._start()
+            return None
+        status = self._process.poll()
+        if status is None:
+            return None
+        self._process = None
+        ran = time.monotonic() - self._started
+        self._n_failures = 1 if ran > _HEALTHY_SECS else self._n_failures + 1
+        wait = min(2.0 ** (self._n_failures - 1), _MOST_BACK_OFF_SECS)
+        self._next = time.monotonic() + wait
+        _LOG.warning(
+            "%s ended with status %d after %.0f s; it starts again in %.0f s",
+            self.program.name,
+            status,
+            ran,
+            wait,
+        )
+        return status
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def has_ended(self) -> bool:
+        """Return whether the program does not run."""
+        return self._process is None or self._process.poll() is not None
+
+    def _start(self) -> None:
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            self.program.command,
+            stdin=subprocess.DEVNULL,
+            # Of its own: Ctrl-C is for the supervisor, which says who stops when.
+            start_new_session=True,
+            preexec_fn=_before(os.getpid(), self.program.nice),  # noqa: PLW1509  no threads here
+        )
+        _LOG.info("started %s", self.program.name, extra={"pid": self._process.pid})
+
+
+def _before(parent: int, nice: int) -> Callable[[], None]:
+    """Return what a child does before it becomes its program."""
+    libc = ctypes.CDLL(None)
+
+    def prepare() -> None:
+        # Linux keeps this across exec: who kills the supervisor kills all of it.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        os.nice(nice)
+
+    return prepare

@@ -1,0 +1,126 @@
+"""Jobs that were asked for: from a row that waits to a session that runs."""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from sqlalchemy.orm import Session
+
+from records import events, jobs, submissions
+from records.models import Job, JobState
+from scheduler.budget import Budget
+from tuner.context import Context
+from tuner.coordinator import LOST
+from tuner.errors import TunerError
+from tuner.preparation import Prepared
+from tuner.requests import TuneRequest, options_of
+from tuner.service import logs
+from tuner.service.loading import Limits, load_all
+from tuner.session import TuningSession
+from tuner.submitting import request_of
+from tuner.tune_options import Status, default_trials
+from tuner.workers import Workers
+
+_LOG = logging.getLogger(__name__)
+
+# Told which job is worked on, and how.
+Told = Callable[[int, str], None]
+
+
+class Intake:
+    """Prepares the jobs of the service, one at a time, in the order they came in.
+
+    A job whose model is bad fails with what is wrong with it; nothing else happens.
+    """
+
+    def __init__(self, context: Context, workers: Workers, limits: Limits, tell: Told) -> None:
+        self._context = context
+        self._workers = workers
+        self._limits = limits
+        self._tell = tell
+
+    def take(self, running: Collection[int]) -> Sequence[TuningSession]:
+        """Prepare the next job that waits; an empty sequence if none does.
+
+        Args:
+            running: Jobs that were taken before and are still under way.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        job = self._claim(running)
+        if job is None:
+            return ()
+        with logs.bound(job=job.id):
+            _LOG.info("loading the model")
+            self._tell(job.id, "loading the model")
+            try:
+                session = self._prepare(job)
+            except LOST:
+                raise
+            except TunerError as error:
+                _LOG.warning("failed: %s", error)
+                self._end(job.id, "failed", str(error))
+            except Exception as error:
+                _LOG.exception("failed")
+                self._end(job.id, "failed", f"internal error: {type(error).__name__}")
+            except BaseException:
+                self._end(job.id, "queued")
+                raise
+            else:
+                return () if session is None else (session,)
+        return ()
+
+    def _claim(self, running: Collection[int]) -> Job | None:
+        """Mark the next job as running, unless somebody stopped it meanwhile."""
+        with self._context.readers() as session:
+            waiting = [job.id for job in submissions.waiting(session) if job.id not in running]
+        for job_id in waiting:
+            with self._context.sessions.begin() as session:
+                if jobs.set_state(session, job_id, "running", only_from=("queued", "running")):
+                    _say_loading(session, job_id)
+                    return session.get_one(Job, job_id, populate_existing=True)
+        return None
+
+    def _prepare(self, job: Job) -> TuningSession | None:
+        """Return the session of a job; None if there is nothing to measure."""
+        request = request_of(job.request or {}, self._context.settings.data_dir)
+        prepared = load_all(self._context, request.models, self._limits)
+        if job.budget_trials == 0:
+            self._assign(job.id, prepared)
+            self._end(job.id, "done")
+            return None
+        return self._open(self._assign(job.id, prepared), request, prepared)
+
+    def _assign(self, job_id: int, prepared: Prepared) -> Job:
+        """Store what a job turned out to be about; returns it as it is now."""
+        with self._context.sessions.begin() as session:
+            return submissions.assign(session, job_id, prepared.network_id, prepared.target_id, {})
+
+    def _open(self, job: Job, request: TuneRequest, prepared: Prepared) -> TuningSession:
+        asked = (job.budget_trials, job.budget_secs)
+        budget = Budget(*asked) if any(asked) else Budget(default_trials(prepared))
+        checked = options_of(replace(request, trials=1, seconds=None))
+        options = replace(checked, budget=budget, submission=job.submission)
+
+        def watch(status: Status) -> None:
+            self._tell(job.id, status.phase)
+
+        return TuningSession(
+            self._context.sessions,
+            self._workers,
+            prepared,
+            options,
+            self._context.settings.data_dir,
+            watch,
+        )
+
+    def _end(self, job_id: int, state: JobState, message: str | None = None) -> None:
+        with self._context.sessions.begin() as session:
+            jobs.set_state(session, job_id, state, message, only_from=("running",))
+
+
+def _say_loading(session: Session, job_id: int) -> None:
+    before = events.status_of(session, job_id)
+    spent = 0 if before is None else before.spent_trials
+    events.set_status(session, job_id, phase="loading the model", task_id=None, spent_trials=spent)

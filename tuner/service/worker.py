@@ -1,0 +1,133 @@
+"""The process that measures: stands by, and coordinates once nobody else does.
+
+It holds nothing that the database does not: whatever ends it, it or another one goes on.
+"""
+
+import logging
+import random
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from records import leases
+from records.errors import RecordsError
+from records.leases import Held
+from tuner import interrupts
+from tuner.context import Context
+from tuner.coordinator import LOST, Coordinator
+from tuner.device_lock import device_lock
+from tuner.errors import DeviceBusy, TunerError, WorkError
+from tuner.executors.local import CallTimeout
+from tuner.measuring import scratch_of
+from tuner.service.building import BuildDesk
+from tuner.service.intake import Intake
+from tuner.service.loading import Limits
+from tuner.service.presence import Presence
+from tuner.session import TuningSession
+from tuner.workers import Workers
+
+_POLL_SECS = 1.0
+_IDLE_SECS = 0.5
+_MOST_BACK_OFF_SECS = 15.0
+_START_SECS = 120.0
+
+_LOG = logging.getLogger(__name__)
+
+
+def run_worker(context: Context, limits: Limits) -> None:
+    """Stand by, coordinate, and stand by again, until it is interrupted.
+
+    Jobs that were under way are queued then, and go on with whoever is next.
+
+    Raises:
+        Interrupted: By Ctrl-C or SIGTERM.
+    """
+    n_failures = 0
+    with Presence(context.engine) as presence:
+        while True:
+            began = time.monotonic()
+            try:
+                with coordinating(context, presence) as held:
+                    began = time.monotonic()
+                    _serve(context, presence, held, limits)
+            except Exception as error:
+                # It may have taken the place of an interrupt.
+                interrupts.raise_if_asked()
+                n_failures = 0 if time.monotonic() - began > _MOST_BACK_OFF_SECS else n_failures
+                n_failures += 1
+                known = isinstance(error, (*LOST, RecordsError, TunerError))
+                _LOG.warning(
+                    "standing by again: %s", _first_line(error), exc_info=None if known else error
+                )
+                _rest(min(2.0**n_failures * random.uniform(0.25, 0.5), _MOST_BACK_OFF_SECS))
+
+
+@contextmanager
+def coordinating(context: Context, presence: Presence) -> Iterator[Held]:
+    """Wait for the lease and for this machine's device, and hold both inside."""
+    presence.become("standby", "standing by")
+    _LOG.info("standing by")
+    blocked = ""
+    while True:
+        held = presence.acquire()
+        if held is not None:
+            try:
+                with device_lock(context.settings.data_dir):
+                    yield held
+                    return
+            except DeviceBusy as error:
+                if str(error) != blocked:
+                    blocked = str(error)
+                    _LOG.info("waiting: %s", blocked)
+                    presence.become("standby", blocked)
+            finally:
+                presence.release()
+        _rest(_POLL_SECS)
+
+
+def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> None:
+    """Run the jobs of the service while the lease is ours."""
+    _LOG.info("coordinating", extra={"epoch": held.epoch})
+    presence.become("active", "starting workers")
+    fenced = replace(context, sessions=leases.fenced(context.engine, held))
+    with Workers(context.settings, presence.meter) as workers:
+        shutil.rmtree(scratch_of(context.settings.data_dir), ignore_errors=True)
+        workers.warm_up()
+        presence.become("active", "waiting for jobs", _device_of(context, workers))
+        intake = Intake(fenced, workers, limits, presence.tell)
+        desk = BuildDesk(fenced, limits, presence.tell)
+
+        def source() -> Sequence[TuningSession]:
+            presence.check()
+            desk.serve_next()
+            return intake.take(coordinator.job_ids)
+
+        coordinator = Coordinator(fenced.sessions, source, interrupted="queued")
+        while True:
+            coordinator.run()
+            presence.tell(None, "waiting for jobs")
+            _rest(_IDLE_SECS)
+
+
+def _device_of(context: Context, workers: Workers) -> dict[str, object]:
+    """Return the fingerprint of this machine's CPU; empty if the engine cannot say."""
+    try:
+        found = workers.builders.call(
+            context.settings.engine, "describe_target", "llvm", timeout_secs=_START_SECS
+        )
+    except (WorkError, CallTimeout) as error:
+        raise WorkError(f"the engine does not start: {error}") from error
+    return dict(found.device)
+
+
+def _rest(secs: float) -> None:
+    """Sleep; an interrupt ends it."""
+    with interrupts.waiting():
+        time.sleep(secs)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
