@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all lint bench docs clean help
+.PHONY: demo serve test test-all lint bench docs images clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -15,9 +15,13 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 	-c constraints.txt
 BENCHMARKS := $(filter-out _% demo,$(basename $(notdir $(wildcard benchmarks/*.py))))
 DEMO_SECONDS ?= 240
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
+
+serve: .venv/.runtime ## Start the service on this machine; ARGS go to tuner serve.
+	@$(BIN)/tuner serve $(ARGS)
 
 test: .venv/.dev ## Run the tests; ARGS go to pytest.
 	$(BIN)/python -m pytest $(ARGS)
@@ -39,6 +43,12 @@ bench: .venv/.dev ## Run every benchmark, one after the other: an hour and more.
 
 docs: .venv/.dev ## Check the documentation: its examples, its links, every option in it.
 	$(BIN)/python -m pytest tests/docs $(ARGS)
+
+images: ## Build the images of the API and of the worker; needs Docker.
+	@for name in api worker; do \
+		docker build --build-arg REVISION="$$(git rev-parse HEAD)" \
+			-f docker/$$name.Dockerfile -t subgraph-tuner-$$name:$(VERSION) . || exit 1; \
+	done
 
 clean: ## Remove .venv and caches; measurements and demo-out stay.
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
