@@ -47,7 +47,8 @@ def submit(session: Session, new: Submission) -> tuple[Job, bool]:
     """Return the job of a submission, and whether it is new.
 
     One that exists has its limits raised to what is asked for now, and goes on if it was
-    stopped or if it was done with less.
+    stopped or if it was done with less. Who asks for 0 trials wants its tasks alone, and gets
+    one that has them as it is.
     """
     values = {
         "request": new.request,
@@ -149,6 +150,9 @@ def keep_key(session: Session, subject: str, key: str, fingerprint: str, job_id:
 
 
 def _ask_again(session: Session, job: Job, new: Submission) -> None:
+    if new.budget_trials == 0:
+        _ask_for_tasks(session, job)
+        return
     grown = _raise_limits(job, new)
     job.priority = new.priority
     job.request = new.request
@@ -159,8 +163,19 @@ def _ask_again(session: Session, job: Job, new: Submission) -> None:
         jobs.set_state(session, job.id, "queued")
 
 
+def _ask_for_tasks(session: Session, job: Job) -> None:
+    """Have a job split its network, unless it did; what it may spend is none of our business."""
+    job.hidden = False
+    session.flush()
+    if job.network_id is None and job.state in _RESTARTED:
+        jobs.set_state(session, job.id, "queued")
+
+
 def _raise_limits(job: Job, new: Submission) -> bool:
     before = (job.budget_trials, job.budget_secs)
+    if job.budget_trials == 0 and new.budget_trials is None:
+        # It was to be split only; now it is to be tuned, for as long as the other limit says.
+        job.budget_trials = None
     if new.budget_trials is not None:
         job.budget_trials = max(job.budget_trials or 0, new.budget_trials)
     if new.budget_secs is not None:

@@ -41,6 +41,40 @@ def test_a_submission_is_queued_once(session: Session) -> None:
     assert [e.kind for e in events.events_after(session, first.id, 0)] == ["state"]
 
 
+@pytest.mark.parametrize("state", ["running", "paused", "failed", "cancelled", "done"])
+def test_asking_for_tasks_leaves_a_job_that_has_them(session: Session, state: JobState) -> None:
+    """A build or a list of tasks changes neither budget nor priority, and restarts nothing."""
+    job, _ = submissions.submit(
+        session, wanted(budget_trials=None, budget_secs=60.0, priority=2, name="mine")
+    )
+    submissions.assign(session, job.id, make.network(session), make.target(session), {})
+    jobs.set_state(session, job.id, state)
+
+    again, is_new = submissions.submit(session, wanted(budget_trials=0))
+
+    assert (again.id, is_new, again.state) == (job.id, False, state)
+    assert (again.budget_trials, again.budget_secs) == (None, 60.0)
+    assert (again.priority, again.name) == (2, "mine")
+
+
+def test_asking_for_tasks_again_tries_again(session: Session) -> None:
+    """A network that could not be split may be one that can be now."""
+    job, _ = submissions.submit(session, wanted(budget_trials=0))
+    jobs.set_state(session, job.id, "failed")
+
+    assert submissions.submit(session, wanted(budget_trials=0))[0].state == "queued"
+
+
+def test_a_network_that_was_only_split_is_tuned_for_some_time(session: Session) -> None:
+    """No trials at all was its limit; seconds alone are another."""
+    job, _ = submissions.submit(session, wanted(budget_trials=0))
+    jobs.set_state(session, job.id, "done")
+
+    again, _ = submissions.submit(session, wanted(budget_trials=None, budget_secs=60.0))
+
+    assert (again.state, again.budget_trials, again.budget_secs) == ("queued", None, 60.0)
+
+
 @pytest.mark.parametrize(
     ("state", "trials", "becomes"),
     [
