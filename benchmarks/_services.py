@@ -18,12 +18,12 @@ _STOP_SECS = 20.0
 
 
 @contextmanager
-def process(*arguments: str, data_dir: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``python -m ...`` as long as the block runs, in a process group of its own.
+def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command as long as the block runs, in a process group of its own.
 
     Args:
-        arguments: After ``-m``.
-        data_dir: Its data directory; what it prints goes to a file there.
+        command: Its words.
+        data_dir: Its data directory; what it prints goes to ``service.log`` there.
         environ: Variables beside ours, less those of a developer's tuner.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -31,9 +31,9 @@ def process(*arguments: str, data_dir: Path, **environ: str) -> Iterator[subproc
     config = data_dir / "config.toml"
     config.touch()
     places = {"TUNER_DATA_DIR": str(data_dir), "TUNER_CONFIG": str(config)}
-    with (data_dir / f"{arguments[0]}.log").open("ab") as log:
+    with (data_dir / "service.log").open("ab") as log:
         started = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
+            command,
             env={**ours, "PYTHONPATH": str(ROOT), **places, **environ},
             stdout=log,
             stderr=log,
@@ -48,16 +48,28 @@ def process(*arguments: str, data_dir: Path, **environ: str) -> Iterator[subproc
 
 @contextmanager
 def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
-    """Run an API process; gives its URL and its process id once it is ready.
+    """Run an API process alone; gives its URL and its process id once it is ready.
 
     Raises:
         RuntimeError: If it does not get ready.
     """
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    where = ("--host", "127.0.0.1", "--port", str(port), "--database", database_url)
-    with process("api", *where, data_dir=data_dir) as started:
-        wait_ready(url, started, data_dir / "api.log")
+    where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
+    with process(sys.executable, "-m", "api", *where, data_dir=data_dir) as started:
+        wait_ready(url := f"http://127.0.0.1:{port}", started, data_dir / "service.log")
+        yield url, started.pid
+
+
+@contextmanager
+def service(database_url: str, data_dir: Path, engine: str) -> Iterator[tuple[str, int]]:
+    """Run ``tuner serve``; gives its URL and its process id once it is ready.
+
+    Raises:
+        RuntimeError: If it does not get ready.
+    """
+    tuner = str(Path(sys.executable).with_name("tuner"))
+    where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
+    with process(tuner, "serve", *where, data_dir=data_dir, TUNER_ENGINE=engine) as started:
+        wait_ready(url := f"http://127.0.0.1:{port}", started, data_dir / "service.log")
         yield url, started.pid
 
 

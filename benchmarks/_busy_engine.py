@@ -1,0 +1,122 @@
+"""An engine of 200 tasks that burns real processor time, the same for every trial.
+
+Real candidates differ in what they cost, so that the tuning rates of two minutes differ by
+more than a service may disturb them. Here a search, a build and a run each hash a fixed number
+of bytes; a run reports what it took, so that its latencies say whether it was disturbed.
+Workers import this module by name, so the repository root has to be on their path.
+"""
+
+import hashlib
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tuner.cost_models import features
+from tuner.engines.base import (
+    BuildRequest,
+    BuildResult,
+    Candidate,
+    CompileRequest,
+    CompileResult,
+    ExtractedTask,
+    Extraction,
+    ModelFile,
+    NetworkRun,
+    RunRequest,
+    RunResult,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.errors import ModelError, TargetError
+
+N_TASKS = 200
+SPEC = '{"kind":"busy"}'
+# About 1 ms each where SHA-256 has instructions of its own.
+_BLOCK = bytes(1_500_000)
+_SEARCH_BLOCKS, _BUILD_BLOCKS, _SAMPLE_BLOCKS = 100, 100, 15
+_N_SAMPLES = 5
+
+
+def describe_target(spec: str) -> TargetInfo:
+    """Know ``llvm``."""
+    if spec not in ("llvm", SPEC):
+        raise TargetError(f"unknown target {spec!r}")
+    return TargetInfo(SPEC, "llvm", {"name": "busy"})
+
+
+def extract(model: ModelFile, target: str) -> Extraction:  # noqa: ARG001  as engines have it
+    """Give every network the same tasks."""
+    tasks = tuple(_task(number) for number in range(N_TASKS))
+    return Extraction(tasks, sum(task.weight for task in tasks), ("a busy network",))
+
+
+def _task(number: int) -> ExtractedTask:
+    ir = json.dumps({"task": number}).encode()
+    workload = hashlib.sha256(ir).hexdigest()[:16]
+    name = f"fused_conv2d_add_relu[1, {16 * number + 16}, 56, 56]"
+    return ExtractedTask(workload, name, ir, 1 + number % 4, 1e7 * (1 + number % 17))
+
+
+def propose(request: SearchRequest) -> list[Candidate]:
+    """Draw programs that nobody drew before."""
+    _burn(_SEARCH_BLOCKS)
+    drawn = random.Random(request.seed)
+    packed = features.pack(np.zeros((2, 8), dtype=np.float32))
+    names = [f"{drawn.getrandbits(64):016x}" for _ in range(request.n_candidates)]
+    traces = [json.dumps({"program": name, "decisions": "x" * 1_700}) for name in names]
+    return [Candidate(trace, name, packed, 0.0) for trace, name in zip(traces, names, strict=True)]
+
+
+def build(request: BuildRequest) -> BuildResult:
+    """Take the time of a build."""
+    _burn(_BUILD_BLOCKS)
+    folder = Path(request.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    return BuildResult(str(folder))
+
+
+def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001
+    """Keep an output."""
+    Path(out).write_bytes(b"")
+
+
+def run(request: RunRequest) -> RunResult:  # noqa: ARG001
+    """Take samples of the same work."""
+    return RunResult(tuple(_burn(_SAMPLE_BLOCKS) for _ in range(_N_SAMPLES)), max_error=0.0)
+
+
+def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
+    """Take samples of the same work for each."""
+    return [
+        RunResult(tuple(_burn(_SAMPLE_BLOCKS) for _ in range(n_turns)), max_error=0.0)
+        for _ in requests
+    ]
+
+
+def compile_network(request: CompileRequest) -> CompileResult:
+    """Refuse: there is nothing to compile.
+
+    Raises:
+        ModelError: Always.
+    """
+    raise ModelError(f"{request.target} networks cannot be built")
+
+
+def run_network(request: NetworkRun) -> tuple[float, ...]:
+    """Refuse: there is nothing to run.
+
+    Raises:
+        ModelError: Always.
+    """
+    raise ModelError(f"{request.library} cannot be run")
+
+
+def _burn(n_blocks: int) -> float:
+    started = time.perf_counter()
+    digest = hashlib.sha256()
+    for _ in range(n_blocks):
+        digest.update(_BLOCK)
+    return time.perf_counter() - started

@@ -1,0 +1,212 @@
+"""Two hundred clients that poll the table of a 200-task job, while it is being tuned.
+
+Starts ``tuner serve``, submits a job of 200 tasks, and measures in turns how many trials a
+second it makes alone, and while every client asks for the table once a second: alone, polled,
+polled, alone, and so on, so that what drifts hits both alike. The clients share the machine
+with the service, at a lower priority: theirs would have machines of their own. Prints one JSON
+line.
+
+The job's engine burns a fixed time of the processor for every trial, so that rates compare;
+``--engine real`` tunes six networks of the zoo in one job, whose trials differ by more.
+
+    python -m benchmarks.service_load --clients 200 --window 60 --pairs 2
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
+
+from benchmarks import _databases, _services
+from records import database
+from records.models import MeasureRecord
+
+_GOALS = {"errors": 0, "p99_ms": 100.0, "rate_ratio": 0.95}
+_ENGINES = {"busy": "benchmarks._busy_engine", "real": "tuner.engines.relax.worker"}
+_REAL = (
+    "inception_v3",
+    "resnet-50",
+    "mobilenet",
+    "squeezenet_v1.1",
+    "resnet3d-18",
+    "resnet-50?image=160",
+)
+_SECS = 86_400
+_PREPARE_SECS = 600.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of tuning: trials, seconds, processor seconds of the service's processes."""
+
+    n_trials: int
+    secs: float
+    cpu_secs: dict[str, float]
+    mean_run_ms: float
+    polled: dict[str, Any] | None
+
+    @property
+    def rate(self) -> float:
+        """Trials a second."""
+        return self.n_trials / self.secs
+
+
+def main() -> None:
+    """Run the comparison that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--window", type=float, default=60.0, help="seconds of a stretch")
+    parser.add_argument("--pairs", type=int, default=2, help="stretches alone, and polled")
+    parser.add_argument("--settle", type=float, default=30.0, help="seconds of tuning before")
+    parser.add_argument("--engine", choices=_ENGINES, default="busy")
+    parser.add_argument("--database", choices=_databases.KINDS, default="sqlite")
+    parser.add_argument("--client-nice", type=int, default=5, help="as the API's own")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="service-load-"))
+    try:
+        with _databases.running(arguments.database, folder / "database") as url:
+            print(json.dumps(_run(url, folder / "data", arguments)), flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(database_url: str, data_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    module = _ENGINES[arguments.engine]
+    with _services.service(database_url, data_dir, module) as (url, pid):
+        engine = database.open_database(database_url)
+        try:
+            job, n_tasks = _submit(url, arguments.engine)
+            time.sleep(arguments.settle)
+            windows = [
+                _measure(engine, pid, f"{url}/api/v1/jobs/{job}/tasks", polled, arguments)
+                for polled in _turns(arguments.pairs)
+            ]
+            httpx.post(f"{url}/api/v1/jobs/{job}/cancel", timeout=60.0).raise_for_status()
+        finally:
+            engine.dispose()
+    return _report(windows, n_tasks, arguments)
+
+
+def _submit(url: str, engine: str) -> tuple[int, int]:
+    """Submit the job and wait for its first trial; returns its number and its tasks."""
+    models = ["mlp"] if engine == "busy" else list(_REAL)
+    form = {"target": "llvm", "seconds": str(_SECS), "trials_per_round": "8"}
+    if engine == "busy":
+        form["cost_model"] = "random"
+    files = [(name, (None, value)) for name, value in form.items()]
+    files += [("zoo", (None, model)) for model in models]
+    answer = httpx.post(f"{url}/api/v1/tune", files=files, timeout=60.0)
+    answer.raise_for_status()
+    job: int = answer.json()["job"]["id"]
+    deadline = time.monotonic() + _PREPARE_SECS
+    while time.monotonic() < deadline:
+        view = httpx.get(f"{url}/api/v1/jobs/{job}/tasks", timeout=60.0).raise_for_status().json()
+        if view["job"]["trials"]:
+            return job, len(view["tasks"])
+        if view["job"]["state"] not in ("queued", "running"):
+            raise RuntimeError(f"the job is {view['job']['state']}: {view['job']['message']}")
+        time.sleep(1.0)
+    raise RuntimeError(f"no trial in {_PREPARE_SECS:.0f} s")
+
+
+def _turns(pairs: int) -> list[bool]:
+    """Order stretches as alone, polled, polled, alone: what drifts evenly cancels out."""
+    return [bool((number + 1) // 2 % 2) for number in range(2 * pairs)]
+
+
+def _measure(
+    engine: Engine, pid: int, url: str, polled: bool, arguments: argparse.Namespace
+) -> Window:
+    cpu, started = _cpu_secs(pid), time.monotonic()
+    with Session(engine) as session:
+        first = session.scalar(select(func.max(MeasureRecord.id))) or 0
+    answers = _poll(url, arguments) if polled else None
+    time.sleep(max(started + arguments.window - time.monotonic(), 0.0))
+    with Session(engine) as session:
+        n_trials, latency = session.execute(
+            select(func.count(), func.avg(MeasureRecord.latency)).where(MeasureRecord.id > first)
+        ).one()
+    secs = time.monotonic() - started
+    used = {name: round(after - cpu.get(name, 0.0), 1) for name, after in _cpu_secs(pid).items()}
+    return Window(n_trials, secs, used, round((latency or 0.0) * 1e3, 3), answers)
+
+
+def _poll(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    command = [
+        *(sys.executable, "-m", "benchmarks._pollers", url),
+        *("--clients", str(arguments.clients), "--seconds", str(arguments.window)),
+        *("--nice", str(arguments.client_nice)),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=_services.ROOT,
+        timeout=arguments.window + 120.0,
+    )
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
+
+
+def _cpu_secs(pid: int) -> dict[str, float]:
+    """Return processor seconds of the service's processes, by what they are."""
+    totals: dict[str, float] = {}
+    root = psutil.Process(pid)
+    for each in (root, *root.children(recursive=True)):
+        try:
+            times, words = each.cpu_times(), " ".join(each.cmdline())
+        except psutil.Error:
+            continue
+        kind = "workers" if "spawn_main" in words else "api" if " -m api" in words else "tuner"
+        totals[kind] = totals.get(kind, 0.0) + times.user + times.system
+    return totals
+
+
+def _report(windows: list[Window], n_tasks: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    alone = [window for window in windows if window.polled is None]
+    polled = [window for window in windows if window.polled is not None]
+    ratio = _rate(polled) / _rate(alone)
+    answers = [window.polled for window in polled if window.polled is not None]
+    errors = sum(answer["errors"] for answer in answers)
+    p99 = max(answer.get("p99_ms", float("inf")) for answer in answers)
+    return {
+        "benchmark": "service_load",
+        "engine": arguments.engine,
+        "database": arguments.database,
+        "tasks": n_tasks,
+        "clients": arguments.clients,
+        "window_secs": arguments.window,
+        "requests": sum(answer["requests"] for answer in answers),
+        "errors": errors,
+        "p99_ms": p99,
+        "polled": answers,
+        "trials_per_sec_alone": [round(window.rate, 3) for window in alone],
+        "trials_per_sec_polled": [round(window.rate, 3) for window in polled],
+        "rate_ratio": round(ratio, 4),
+        "mean_latency_ms_alone": [window.mean_run_ms for window in alone],
+        "mean_latency_ms_polled": [window.mean_run_ms for window in polled],
+        "cpu_secs_alone": [window.cpu_secs for window in alone],
+        "cpu_secs_polled": [window.cpu_secs for window in polled],
+        "goals": _GOALS,
+        "reached": not errors and p99 < _GOALS["p99_ms"] and ratio >= _GOALS["rate_ratio"],
+    }
+
+
+def _rate(windows: list[Window]) -> float:
+    return sum(window.n_trials for window in windows) / sum(window.secs for window in windows)
+
+
+if __name__ == "__main__":
+    main()
