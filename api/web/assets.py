@@ -1,0 +1,107 @@
+"""Style sheets, scripts and the icon, under addresses that change with their bytes."""
+
+import gzip
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_PLOTLY = "plotly.min.js"
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of the dashboard as it is sent."""
+
+    content_type: str
+    digest: str
+    plain: bytes
+    packed: bytes
+
+
+@cache
+def load(name: str) -> Asset:
+    """Read an asset once, and compress it once.
+
+    Raises:
+        KeyError: If there is none of that name.
+    """
+    plain = _sources()[name].read_bytes()
+    return Asset(
+        content_type=_TYPES[name[name.rindex(".") :]],
+        digest=hashlib.sha256(plain).hexdigest()[:16],
+        plain=plain,
+        packed=gzip.compress(plain, compresslevel=6, mtime=0),
+    )
+
+
+def address(name: str) -> str:
+    """Return the path of an asset, which names its content."""
+    return f"/static/{load(name).digest}/{name}"
+
+
+@cache
+def plotly_styles() -> str:
+    """Return the ids of the style elements that Plotly writes into a page as it loads.
+
+    The policy of our pages forbids those. They belong to maps, which we do not draw, and Plotly
+    leaves them out where there is an element of that id already.
+    """
+    ids = re.findall(rb'if\(!document\.getElementById\("([0-9a-f]{64})"\)\)', load(_PLOTLY).plain)
+    return " ".join(sorted({found.decode() for found in ids}))
+
+
+@router.get("/static/{digest}/{name}")
+def read_asset(request: Request, digest: str, name: str) -> Response:
+    """Serve an asset; one under the address of its content never changes."""
+    if name not in _sources():
+        raise HTTPException(404, f"no asset {name!r}")
+    return _answer(request, load(name), _FOR_EVER if digest == load(name).digest else "no-cache")
+
+
+@router.get("/favicon.ico")
+def read_icon(request: Request) -> Response:
+    """Serve the icon to browsers that ask before they have read the page."""
+    return _answer(request, load("favicon.svg"), "public, max-age=86400")
+
+
+def _answer(request: Request, asset: Asset, caching: str) -> Response:
+    packs = "gzip" in request.headers.get("accept-encoding", "")
+    tag = f'"{asset.digest}{"-gzip" if packs else ""}"'
+    headers = {
+        "cache-control": caching,
+        "etag": tag,
+        "vary": "accept-encoding",
+        "x-content-type-options": "nosniff",
+    }
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    if packs:
+        headers["content-encoding"] = "gzip"
+    body = asset.packed if packs else asset.plain
+    return Response(body, media_type=asset.content_type, headers=headers)
+
+
+@cache
+def _sources() -> dict[str, Path]:
+    """Find the files that are served: nothing else is, whatever a path says."""
+    own = Path(__file__).with_name("static").iterdir()
+    shown = {file.name: file for file in own if file.suffix in _TYPES}
+    # Found without importing: the package takes a second to import, and only its file is wanted.
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
+        return shown
+    return {**shown, _PLOTLY: Path(spec.origin).parent / "package_data" / _PLOTLY}

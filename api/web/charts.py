@@ -1,0 +1,198 @@
+"""Charts as figures of Plotly, in plain data: the page's script draws them.
+
+Colours are names of the style sheet, ``var(--series-1)``: the script looks them up, so that a
+chart follows the theme. Each chart comes with the table of its numbers, for those who do not
+see it and for browsers without scripts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.web import formats
+from tuner.views import HistoryPoint, HistoryView
+
+N_COLOURS = 12
+_N_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and what stands in for it.
+
+    Attributes:
+        id: Of its element.
+        title: What it shows, and in which unit.
+        summary: In a sentence.
+        figure: For Plotly: data and layout.
+        heads: Of the table.
+        rows: Of the table, as printed.
+        wide: Whether it needs the width of the page.
+    """
+
+    id: str
+    title: str
+    summary: str
+    figure: dict[str, Any]
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A job's latency over time, under the name it has in the legend."""
+
+    name: str
+    points: Sequence[HistoryPoint]
+
+
+def latency_over_trials(curves: Sequence[Curve]) -> Chart:
+    """Draw the estimated latency of the network over the trials spent."""
+    return _latency(
+        "over-trials", "Estimated total latency (ms) over trials", "trials", curves, _trials_of
+    )
+
+
+def latency_over_time(curves: Sequence[Curve]) -> Chart:
+    """Draw the estimated latency of the network over the minutes spent."""
+    return _latency(
+        "over-time", "Estimated total latency (ms) over minutes", "minutes", curves, _minutes_of
+    )
+
+
+def trials_per_task(history: HistoryView) -> Chart:
+    """Stack the trials that tasks were given, over the trials of the job."""
+    trials = [point.trials for point in history.points]
+    data = [
+        _trace(
+            _task_label(task.task, task.name),
+            trials,
+            task.trials,
+            _series(index) if task.task is not None else "var(--series-rest)",
+            stackgroup="tasks",
+            line={"width": 1, "color": "var(--surface)"},
+            hovertemplate="%{y:,}",
+        )
+        for index, task in enumerate(history.tasks)
+    ]
+    rows = [
+        (
+            _task_label(task.task, task.name),
+            formats.count(task.trials[-1]),
+            formats.percent(task.trials[-1] / trials[-1] if trials[-1] else 0.0),
+        )
+        for task in history.tasks
+    ]
+    layout = _layout("trials of the job", "trials")
+    layout["height"] = 340
+    layout["legend"] = {"font": {"size": 11}, "x": 1.01, "y": 1, "traceorder": "reversed"}
+    most = f"; most went to {rows[0][0]} ({rows[0][2]})" if rows else ""
+    return Chart(
+        id="per-task",
+        title="Trials per task",
+        summary=f"{formats.count(trials[-1] if trials else 0)} trials{most}.",
+        figure={"data": data, "layout": layout},
+        heads=("Task", "Trials", "Share"),
+        rows=rows,
+        wide=True,
+    )
+
+
+def _latency(
+    chart_id: str,
+    title: str,
+    axis: str,
+    curves: Sequence[Curve],
+    place: Callable[[HistoryPoint], float],
+) -> Chart:
+    known = [
+        (curve.name, [p for p in curve.points if p.total_latency_secs is not None])
+        for curve in curves
+    ]
+    data = [
+        _trace(
+            name,
+            [place(point) for point in points],
+            [(point.total_latency_secs or 0.0) * 1e3 for point in points],
+            _series(index),
+            line={"width": 2, "color": _series(index), "shape": "hv"},
+            hovertemplate="%{y:,.4f} ms",
+        )
+        for index, (name, points) in enumerate(known)
+    ]
+    rows = [
+        (name, f"{place(point):,.4g}", formats.milliseconds(point.total_latency_secs))
+        for name, points in known
+        for point in _thinned(points)
+    ]
+    layout = _layout(axis, "ms")
+    layout["showlegend"] = len(curves) > 1
+    return Chart(
+        id=chart_id,
+        title=title,
+        summary=" ".join(_course(name, points) for name, points in known),
+        figure={"data": data, "layout": layout},
+        heads=("Job", axis.capitalize(), "Latency (ms)"),
+        rows=rows,
+    )
+
+
+def _course(name: str, points: Sequence[HistoryPoint]) -> str:
+    if not points:
+        return f"{name}: no latency is known until every task has a best record."
+    first, last = points[0], points[-1]
+    return (
+        f"{name}: from {formats.milliseconds(first.total_latency_secs)} ms after "
+        f"{formats.count(first.trials)} trials to {formats.milliseconds(last.total_latency_secs)}"
+        f" ms after {formats.count(last.trials)}, in {formats.clock(last.secs)}."
+    )
+
+
+def _thinned(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
+    """Return about ``_N_ROWS`` points, the first and the last among them."""
+    if len(points) <= _N_ROWS:
+        return list(points)
+    step = (len(points) - 1) / (_N_ROWS - 1)
+    return [points[round(index * step)] for index in range(_N_ROWS)]
+
+
+def _trace(name: str, x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> Any:
+    stacked = {"fillcolor": colour} if "stackgroup" in more else {}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        **stacked,
+        **more,
+    }
+
+
+def _layout(x_title: str, y_title: str) -> dict[str, Any]:
+    return {
+        "height": 300,
+        "margin": {"l": 64, "r": 16, "t": 8, "b": 48},
+        "hovermode": "x unified",
+        "showlegend": True,
+        "legend": {"font": {"size": 11}, "orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": y_title}},
+    }
+
+
+def _series(index: int) -> str:
+    return f"var(--series-{index % N_COLOURS + 1})"
+
+
+def _task_label(task: int | None, name: str) -> str:
+    return name if task is None else f"{task} · {name}"
+
+
+def _trials_of(point: HistoryPoint) -> float:
+    return point.trials
+
+
+def _minutes_of(point: HistoryPoint) -> float:
+    return round(point.secs / 60, 4)

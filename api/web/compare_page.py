@@ -1,0 +1,165 @@
+"""The comparison of two jobs: their totals, their courses, and where each is faster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from api.dependencies import ReaderDep
+from api.web import access, charts
+from api.web.charts import Curve
+from api.web.rendering import render
+from api.web.sorting import Keys, read_sorting, sort_rows
+from records.models import Job, Pick
+from tuner import reading
+from tuner.views import HistoryView, JobSummary, JobView
+
+router = APIRouter(include_in_schema=False)
+
+# Latencies closer than this are alike: it is what measuring again would change.
+_ALIKE = 0.01
+_N_CHOICES = 200
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one job did for one workload: its own best latency, seconds, and its trials."""
+
+    weight: int
+    latency: float | None
+    trials: int
+
+    @property
+    def total(self) -> float | None:
+        """Seconds in the whole network."""
+        return None if self.latency is None else self.weight * self.latency
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A workload in both jobs, or in one of them."""
+
+    workload: str
+    name: str
+    a: Side | None
+    b: Side | None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast B runs it as A."""
+        if not self.a or not self.b or not self.a.latency or not self.b.latency:
+            return None
+        return self.a.latency / self.b.latency
+
+    @property
+    def faster(self) -> str:
+        """Who is faster: a, b, alike, or nobody knows."""
+        if self.speedup is None:
+            return ""
+        if abs(self.speedup - 1) <= _ALIKE:
+            return "alike"
+        return "b" if self.speedup > 1 else "a"
+
+    @property
+    def saved(self) -> float | None:
+        """Seconds that B saves of an inference, where both have the workload."""
+        if not self.a or not self.b or self.a.total is None or self.b.total is None:
+            return None
+        return self.a.total - self.b.total
+
+
+COLUMNS: Keys = {
+    "name": lambda row: row.name,
+    "a": lambda row: row.a.latency if row.a else None,
+    "b": lambda row: row.b.latency if row.b else None,
+    "speedup": lambda row: row.speedup,
+    "saved": lambda row: None if row.saved is None else abs(row.saved),
+}
+
+
+@router.get("/compare")
+def compare_jobs(
+    request: Request,
+    session: ReaderDep,
+    _subject: access.Reader,
+    a: str = "",
+    b: str = "",
+    sort: str = "",
+) -> HTMLResponse:
+    """Show two jobs side by side, or ask which."""
+    recent = select(Job).where(~Job.hidden).order_by(Job.id.desc()).limit(_N_CHOICES)
+    values: dict[str, Any] = {
+        "choices": reading.summaries(session, list(session.scalars(recent))),
+        "a": a,
+        "b": b,
+        "both": None,
+    }
+    if a.isascii() and a.isdigit() and b.isascii() and b.isdigit():
+        values |= _compared(session, int(a), int(b), sort)
+    return render(request, "compare.html", **values)
+
+
+def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
+    views = [reading.read_job(session, job_id) for job_id in (a, b)]
+    histories = [reading.read_history(session, job_id) for job_id in (a, b)]
+    sorting = read_sorting(sort, COLUMNS, "-saved", {"a": str(a), "b": str(b)})
+    curves = [
+        Curve(f"{letter} · {view.job.name}", history.points)
+        for letter, view, history in zip("AB", views, histories, strict=True)
+    ]
+    rows = differences(session, views[0], views[1])
+    totals = [_total(view, history) for view, history in zip(views, histories, strict=True)]
+    return {
+        "both": tuple(zip("AB", (view.job for view in views), totals, strict=True)),
+        "verdict": _verdict(views[0].job, views[1].job, totals[0], totals[1]),
+        "rows": sort_rows(rows, sorting, COLUMNS),
+        "table": sorting,
+        "charts": [charts.latency_over_trials(curves), charts.latency_over_time(curves)],
+        "counts": {key: sum(row.faster == key for row in rows) for key in ("a", "b", "alike")},
+        "same_target": views[0].job.target_id == views[1].job.target_id,
+    }
+
+
+def differences(session: Session, a: JobView, b: JobView) -> list[Difference]:
+    """Pair the workloads of two jobs, by what each job itself measured.
+
+    Best records belong to all jobs on a target: they would make any two of them alike.
+    """
+    sides = [_sides(session, view) for view in (a, b)]
+    names = {task.workload: task.name for view in (b, a) for task in view.tasks}
+    return [
+        Difference(workload, name, sides[0].get(workload), sides[1].get(workload))
+        for workload, name in sorted(names.items(), key=lambda item: (item[1], item[0]))
+    ]
+
+
+def _sides(session: Session, view: JobView) -> Mapping[str, Side]:
+    rows = session.execute(
+        select(Pick.task_id, func.min(Pick.best_secs), func.sum(Pick.n_measured))
+        .where(Pick.job_id == view.job.id)
+        .group_by(Pick.task_id)
+    )
+    own = {task_id: (best, n_trials) for task_id, best, n_trials in rows}
+    return {
+        task.workload: Side(task.weight, *own.get(task.task_id, (None, 0))) for task in view.tasks
+    }
+
+
+def _total(view: JobView, history: HistoryView) -> float | None:
+    """Return the latency a job came to: other jobs may have improved on it since."""
+    reached = [p.total_latency_secs for p in history.points if p.total_latency_secs is not None]
+    return reached[-1] if reached else view.job.total_latency_secs
+
+
+def _verdict(a: JobSummary, b: JobSummary, a_secs: float | None, b_secs: float | None) -> str:
+    if a_secs is None or b_secs is None:
+        return "One of the jobs has no total latency yet."
+    ratio = a_secs / b_secs
+    if abs(ratio - 1) <= _ALIKE:
+        return "Both came to the same latency, within 1 %."
+    first, second = (f"B ({b.name})", "A") if ratio > 1 else (f"A ({a.name})", "B")
+    return f"{first} runs its network {max(ratio, 1 / ratio):.2f} times as fast as {second}."

@@ -1,0 +1,128 @@
+"""What the forms of a job's page do: the same as the routes of the REST API, from a browser."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi import Form as FormField
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from api.dependencies import ReaderDep, StateDep
+from api.routes import jobs as routes
+from api.routes import libraries
+from api.schemas import BudgetIn, BuildIn, Id, PriorityIn
+from api.web import access
+from api.web.errors import said_of
+from api.web.job_page import job_page
+from api.web.rendering import render
+from records import jobs
+from tuner import reading
+from tuner.errors import RequestError
+
+router = APIRouter(include_in_schema=False)
+
+Text = Annotated[str, FormField()]
+
+
+class Change:
+    """What a form needs to change a job: who asks, and where."""
+
+    def __init__(
+        self, request: Request, state: StateDep, subject: access.Submitter, job_id: Id
+    ) -> None:
+        self.request = request
+        self.state = state
+        self.subject = subject
+        self.job_id = job_id
+
+    def by(self, route: Callable[..., object], body: object = None, then: str = "") -> Response:
+        """Do what a route does, and go back to the page, or show there why it cannot be done.
+
+        Args:
+            route: Takes the job's number, a body if there is one, session, subject and state.
+            body: What the form said.
+            then: Where to go; empty: to the page of the job.
+        """
+        said: dict[str, Any] = {} if body is None else {"body": body}
+        try:
+            with self.state.sessions.begin() as session:
+                route(self.job_id, session=session, subject=self.subject, state=self.state, **said)
+        except (HTTPException, RequestError) as error:
+            return self.refuse(error)
+        return RedirectResponse(then or f"/jobs/{self.job_id}", 303)
+
+    def refuse(self, error: Exception) -> HTMLResponse:
+        """Show the page of the job with what is wrong."""
+        status, said = said_of(error)
+        with self.state.readers() as session:
+            return job_page(self.request, session, self.job_id, error=said, status=status)
+
+
+ChangeDep = Annotated[Change, Depends(Change)]
+
+
+@router.post("/jobs/{job_id}/pause")
+def pause_job(change: ChangeDep) -> Response:
+    """Stop a job after the round that runs, until it is resumed."""
+    return change.by(routes.pause_job)
+
+
+@router.post("/jobs/{job_id}/cancel")
+def cancel_job(change: ChangeDep) -> Response:
+    """Stop a job after the round that runs."""
+    return change.by(routes.cancel_job)
+
+
+@router.post("/jobs/{job_id}/resume")
+def resume_job(change: ChangeDep) -> Response:
+    """Let a stopped job go on."""
+    return change.by(routes.resume_job)
+
+
+@router.post("/jobs/{job_id}/budget")
+def raise_budget(change: ChangeDep, trials: Text = "", seconds: Text = "") -> Response:
+    """Raise the limits of a job."""
+    given = {"trials": trials.strip(), "seconds": seconds.strip()}
+    try:
+        body = BudgetIn.model_validate({name: text for name, text in given.items() if text})
+    except ValidationError as error:
+        return change.refuse(RequestValidationError(error.errors()))
+    return change.by(routes.raise_budget, body)
+
+
+@router.post("/jobs/{job_id}/priority")
+def set_priority(change: ChangeDep, priority: Text = "") -> Response:
+    """Change the share of device time a job gets."""
+    try:
+        body = PriorityIn.model_validate({"priority": priority.strip()})
+    except ValidationError as error:
+        return change.refuse(RequestValidationError(error.errors()))
+    return change.by(routes.set_priority, body)
+
+
+@router.post("/jobs/{job_id}/build")
+def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0") -> Response:
+    """Ask for the library of a job's network."""
+    try:
+        body = BuildIn.model_validate({"strict": bool(strict), "model_index": model_index})
+    except ValidationError as error:
+        return change.refuse(RequestValidationError(error.errors()))
+    return change.by(libraries.request_build, body)
+
+
+@router.get("/jobs/{job_id}/delete")
+def confirm_delete(
+    request: Request, session: ReaderDep, _subject: access.Submitter, job_id: Id
+) -> HTMLResponse:
+    """Ask whether a job is really to be deleted."""
+    (job,) = reading.summaries(session, [jobs.get_job(session, job_id)])
+    return render(request, "delete.html", job=job, error=None)
+
+
+@router.post("/jobs/{job_id}/delete")
+def delete_job(change: ChangeDep) -> Response:
+    """Delete a job that rests."""
+    return change.by(routes.delete_job, then="/")

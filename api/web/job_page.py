@@ -1,0 +1,166 @@
+"""The page of a job: the task scheduler table, its course, its failures and its libraries."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from sqlalchemy.orm import Session
+
+from api.dependencies import ReaderDep
+from api.schemas import Id
+from api.web import access, charts
+from api.web.charts import Chart, Curve
+from api.web.errors import Said
+from api.web.job_list import progress_of
+from api.web.rendering import render
+from api.web.sorting import Keys, read_sorting, sort_rows
+from records import builds, jobs, libraries
+from records.service_models import Build
+from tuner import reading
+from tuner.views import JobSummary, JobView
+
+router = APIRouter(include_in_schema=False)
+
+_N_PICKS = 12
+COLUMNS: Keys = {
+    "id": lambda task: task.id,
+    "name": lambda task: task.name,
+    "weight": lambda task: task.weight,
+    "latency": lambda task: task.latency_secs,
+    "gflops": lambda task: task.gflops or None,
+    "share": lambda task: task.share or None,
+    "trials": lambda task: task.trials,
+    "failed": lambda task: task.failed,
+    "gradient": lambda task: task.gradient,
+    "picked": lambda task: task.last_pick.sequence if task.last_pick else None,
+}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the newest library of a network of a job is made of.
+
+    Attributes:
+        build: That made it.
+        model: Name of the network's model.
+        n_tuned: Subgraphs built from a record.
+        n_fallback: Subgraphs without one.
+        fallbacks: Names of the latter.
+    """
+
+    build: Build
+    model: str
+    n_tuned: int
+    n_fallback: int
+    fallbacks: tuple[str, ...]
+
+
+@router.get("/jobs/{job_id}")
+def read_job(
+    request: Request, session: ReaderDep, _subject: access.Reader, job_id: Id, sort: str = ""
+) -> HTMLResponse:
+    """Show a job."""
+    return job_page(request, session, job_id, sort=sort)
+
+
+def job_page(
+    request: Request,
+    session: Session,
+    job_id: int,
+    *,
+    sort: str = "",
+    error: Said | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    """Render the page of a job, with what was wrong with an action.
+
+    Raises:
+        NoSuchRow: If there is no such job.
+    """
+    view = reading.read_job(session, job_id)
+    sorting = read_sorting(sort, COLUMNS, "-share")
+    found = builds.builds_of(session, job_id)
+    models = _models(session, job_id)
+    return render(
+        request,
+        "job.html",
+        status,
+        error=error,
+        view=view,
+        job=view.job,
+        tasks=sort_rows(view.tasks, sorting, COLUMNS),
+        table=sorting,
+        progress=progress_of(view.job),
+        eta=eta_secs(view.job),
+        running=[task for task in view.tasks if task.running],
+        unmeasured=sum(task.latency_secs is None for task in view.tasks),
+        gradient_in_ms=view.job.objective != "geometric_mean",
+        charts=_charts(request, session, view),
+        failures=reading.read_failures(session, job_id),
+        picks=reading.read_picks(session, job_id, limit=_N_PICKS),
+        builds=found,
+        models=models,
+        coverages=_coverages(session, found, models),
+        actions=actions_of(view.job),
+    )
+
+
+def actions_of(job: JobSummary) -> tuple[str, ...]:
+    """Return what may be done with a job in its state."""
+    if job.state in ("queued", "running"):
+        return ("pause", "cancel")
+    if job.state == "paused":
+        return ("resume", "cancel", "delete") if job.from_service else ("cancel", "delete")
+    if job.state in ("failed", "cancelled") and job.from_service:
+        return ("resume", "delete")
+    return ("delete",)
+
+
+def eta_secs(job: JobSummary) -> float | None:
+    """Estimate how long a running job still takes, by its pace so far."""
+    if job.state != "running":
+        return None
+    left = []
+    if job.budget_secs is not None:
+        left.append(max(job.budget_secs - job.spent_secs, 0.0))
+    if job.budget_trials is not None and job.spent_trials and job.spent_secs:
+        pace = job.spent_secs / job.spent_trials
+        left.append(max(job.budget_trials - job.spent_trials, 0) * pace)
+    return min(left, default=None)
+
+
+def _charts(request: Request, session: Session, view: JobView) -> list[Chart]:
+    """Draw the course of a job, unless only what changes fast was asked for."""
+    if request.query_params.get("fragment") == "fast":
+        return []
+    history = reading.read_history(session, view.job.id)
+    curve = [Curve(view.job.name, history.points)]
+    return [
+        charts.latency_over_trials(curve),
+        charts.latency_over_time(curve),
+        charts.trials_per_task(history),
+    ]
+
+
+def _models(session: Session, job_id: int) -> list[str]:
+    """Name the models of a job; none if a command line runs it."""
+    request = jobs.get_job(session, job_id).request or {}
+    stored: list[dict[str, Any]] = request.get("models", [])
+    return [str(model.get("name") or model.get("reference", "")) for model in stored]
+
+
+def _coverages(session: Session, found: list[Build], models: list[str]) -> list[Coverage]:
+    newest: dict[int, Build] = {}
+    for build in found:
+        if build.state == "done" and build.library_key is not None:
+            newest.setdefault(build.model_index, build)
+    return [_coverage(session, build, models) for _, build in sorted(newest.items())]
+
+
+def _coverage(session: Session, build: Build, models: list[str]) -> Coverage:
+    library = libraries.library_of(session, build.library_key or "")
+    entries: list[dict[str, Any]] = library.manifest.get("subgraphs", []) if library else []
+    missing = tuple(str(entry["name"]) for entry in entries if entry.get("record") is None)
+    model = models[build.model_index] if build.model_index < len(models) else ""
+    return Coverage(build, model, len(entries) - len(missing), len(missing), missing)

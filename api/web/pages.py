@@ -1,0 +1,29 @@
+"""All pages of the dashboard, and what they load."""
+
+from fastapi import APIRouter
+
+from api.web import (
+    assets,
+    compare_page,
+    job_forms,
+    job_list,
+    job_page,
+    record_pages,
+    signing_in,
+    submit_form,
+    worker_pages,
+)
+
+router = APIRouter(include_in_schema=False)
+for part in (
+    assets,
+    signing_in,
+    job_list,
+    submit_form,
+    job_forms,
+    job_page,
+    record_pages,
+    compare_page,
+    worker_pages,
+):
+    router.include_router(part.router)

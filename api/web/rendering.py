@@ -1,0 +1,87 @@
+"""Turn templates into answers: what every page knows, and the headers every page carries."""
+
+import json
+from functools import cache
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from api.auth import ANONYMOUS, Subject
+from api.web import assets, formats
+
+#: Nothing is loaded from elsewhere and nothing is inline: not a script, not a style.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+THEMES = ("auto", "light", "dark")
+THEME_COOKIE = "tuner_theme"
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Render a page; with ``?fragment`` only what changes while it is open."""
+    theme = request.cookies.get(THEME_COOKIE, "auto")
+    subject: Subject | None = getattr(request.state, "subject", None)
+    common = {
+        "path": request.url.path,
+        "here": _here(request),
+        "fragment": "fragment" in request.query_params,
+        "theme": theme if theme in THEMES else "auto",
+        "subject": subject,
+        "signed_in": subject is not None and subject.name != ANONYMOUS,
+    }
+    text = environment().get_template(template).render({**common, **values})
+    return HTMLResponse(text, status, headers=HEADERS)
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates; everything they print is escaped."""
+    made = Environment(
+        loader=PackageLoader("api.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= formats.FILTERS | {"data": _data}
+    made.globals |= {
+        "asset": assets.address,
+        "plotly_styles": assets.plotly_styles,
+        "ratio": formats.ratio,
+        "dash": formats.DASH,
+    }
+    return made
+
+
+def _data(value: Any) -> Markup:
+    """Print JSON that can stand in a script element, whatever its strings hold."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)
+
+
+def _here(request: Request) -> str:
+    """Return the page's own address on this server, to come back to."""
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query and "fragment" not in query else "")

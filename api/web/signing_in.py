@@ -1,0 +1,67 @@
+"""Signing in and out with a token, and the choice of a theme."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import RedirectResponse, Response
+
+from api.auth import COOKIE
+from api.dependencies import StateDep
+from api.web.forms import local_path
+from api.web.rendering import THEME_COOKIE, THEMES, render
+
+router = APIRouter(include_in_schema=False)
+
+_YEAR_SECS = 365 * 24 * 3600
+_MOST_TOKEN = 200
+
+
+@router.get("/login")
+def read_login(request: Request, next: str = "/") -> Response:  # noqa: A002  as the address says
+    """Show the form that asks for a token."""
+    return render(request, "login.html", next=local_path(next), error="")
+
+
+@router.post("/login")
+async def sign_in(
+    request: Request,
+    state: StateDep,
+    token: Annotated[str, Form()] = "",
+    next: Annotated[str, Form()] = "/",  # noqa: A002  as the form says
+) -> Response:
+    """Keep a good token in a cookie that no script reads and no other site sends."""
+    secret = token.strip()
+    good = secret.isascii() and 0 < len(secret) <= _MOST_TOKEN
+    if not good or await state.tokens.find(secret) is None:
+        said = "That token is unknown, expired or revoked."
+        return render(request, "login.html", 401, next=local_path(next), error=said)
+    answer = RedirectResponse(local_path(next), 303)
+    answer.set_cookie(
+        COOKIE,
+        secret,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+    return answer
+
+
+@router.post("/logout")
+async def sign_out() -> Response:
+    """Forget the token."""
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
+    return answer
+
+
+@router.post("/theme")
+async def choose_theme(
+    theme: Annotated[str, Form()] = THEMES[0],
+    next: Annotated[str, Form()] = "/",  # noqa: A002  as the form says
+) -> Response:
+    """Remember a theme, for browsers without scripts."""
+    answer = RedirectResponse(local_path(next), 303)
+    chosen = theme if theme in THEMES else THEMES[0]
+    answer.set_cookie(THEME_COOKIE, chosen, max_age=_YEAR_SECS, samesite="lax", path="/")
+    return answer

@@ -1,0 +1,56 @@
+"""The form for a new job, as the page of jobs shows it."""
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from api.dependencies import StateDep
+from api.errors import as_problem
+from api.state import State
+from api.submitting import submit_form
+from api.web import access
+from api.web.errors import said_of
+from api.web.forms import Form
+from api.web.job_list import Filter, job_list_page
+from tuner.errors import RequestError
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/jobs")
+async def submit_job(request: Request, state: StateDep, subject: access.Submitter) -> Response:
+    """Make a job of the form and go to its page, or show the form again with what is wrong."""
+    try:
+        job_id, _ = await submit_form(request, subject)
+    except (HTTPException, RequestValidationError, RequestError) as error:
+        sent = await _sent(request)
+        return await run_in_threadpool(_again, request, state, error, sent)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+def _again(
+    request: Request, state: State, error: Exception, sent: Mapping[str, list[str]]
+) -> HTMLResponse:
+    status, said = said_of(error)
+    wrong = [each["field"] for each in as_problem(error).more.get("errors", ())]
+    wrong = wrong or [name for name in sent if name in said.detail]
+    form = Form(sent, tuple(name.partition(".")[0] for name in wrong), open=True)
+    with state.readers() as session:
+        return job_list_page(request, session, Filter(), form=form, error=said, status=status)
+
+
+async def _sent(request: Request) -> dict[str, list[str]]:
+    """Return the texts that were sent, so that nobody types them again."""
+    sent: dict[str, list[str]] = {}
+    try:
+        form = await request.form()
+    except (RuntimeError, HTTPException):
+        return sent  # it could not be read
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            sent.setdefault(name, []).append(value)
+    return sent
