@@ -1,0 +1,221 @@
+"""What one worker does with jobs and builds."""
+
+import hashlib
+import signal
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from records import jobs, networks, submissions, targets
+from records.models import JobState, MeasureRecord
+from tests.service.rig import Rig, rig, wait_for
+from tuner.device_lock import device_lock
+from tuner.library import manifest as manifests
+from tuner.service.archives import archives_of
+from tuner.submitting import upload_path
+
+_MEMORY_MB = "400"
+
+
+@pytest.fixture(scope="module")
+def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A worker that takes jobs while all these tests run."""
+    folder = tmp_path_factory.mktemp("service")
+    with rig(f"sqlite:///{folder / 'tuner.db'}", folder, run_secs=0.02) as opened:
+        opened.start("data", "--load-memory-mb", _MEMORY_MB)
+        yield opened
+
+
+def set_state(at_work: Rig, job_id: int, state: JobState) -> None:
+    """Ask for a state, as the API does."""
+    with at_work.sessions.begin() as session:
+        jobs.set_state(session, job_id, state)
+
+
+def ended(at_work: Rig, job_id: int, secs: float = 40.0) -> str:
+    """Wait until a job has ended; returns its state."""
+    wait_for(lambda: at_work.state(job_id) in ("done", "failed"), secs)
+    return at_work.state(job_id)
+
+
+def test_a_job_is_tuned_and_another_with_a_bad_model_is_not(at_work: Rig) -> None:
+    """The bad one says what is wrong with it; each trial of the good one counts once."""
+    bad, good = at_work.submit("zoo:nope"), at_work.submit("zoo:mlp", 12)
+
+    assert (ended(at_work, bad), ended(at_work, good)) == ("failed", "done")
+    assert "no zoo network 'nope'" in (at_work.job(bad).message or "")
+    assert at_work.job(good).reached_trials == 12
+    at_work.check_counts(good)
+
+
+def test_no_trials_are_a_network_split_into_tasks(at_work: Rig) -> None:
+    """Nothing is measured, and its tasks are known."""
+    before = at_work.n_trials()
+
+    job = at_work.submit("zoo:mlp?batch=3", 0)
+
+    assert ended(at_work, job) == "done"
+    assert at_work.job(job).network_id is not None
+    assert at_work.n_trials() == before
+
+
+def test_no_limit_is_so_many_trials_a_task(at_work: Rig) -> None:
+    """Whoever looks at the job sees its limit."""
+    job = at_work.submit("zoo:mlp?batch=4", None)
+
+    wait_for(lambda: at_work.job(job).budget_trials == 64 * 4)
+    set_state(at_work, job, "cancelled")
+
+
+def test_an_upload_that_is_no_model_fails_in_plain_words(at_work: Rig) -> None:
+    """Its message names it as its owner does, and no path of this machine."""
+    sha256 = hashlib.sha256(b"hello").hexdigest()
+    path = upload_path(at_work.folder / "data", sha256)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"hello")
+
+    job = at_work.submit(f"upload:{sha256}.onnx")
+
+    assert ended(at_work, job) == "failed"
+    assert "is a text file, not an ONNX model" in (at_work.job(job).message or "")
+    assert str(at_work.folder) not in (at_work.job(job).message or "")
+
+
+def test_a_model_that_takes_too_much_memory_fails(at_work: Rig) -> None:
+    """Its process ends or gives up; the worker goes on."""
+    job = at_work.submit("zoo:resnet-50")
+
+    assert ended(at_work, job) == "failed"
+    message = at_work.job(job).message or ""
+    assert "needs more than the 0.391 GiB" in message or "may take 0.391 GiB" in message
+    assert ended(at_work, at_work.submit("zoo:mlp?batch=5", 0)) == "done"
+
+
+def test_a_job_is_paused_resumed_and_cancelled(at_work: Rig) -> None:
+    """It ends with its round, and goes on where it was."""
+    job = at_work.submit("zoo:mlp?batch=6", 400)
+    wait_for(lambda: at_work.job(job).spent_secs > 0)
+    set_state(at_work, job, "paused")
+    # Another job gets its turn only when the round is over.
+    ended(at_work, at_work.submit("zoo:mlp?batch=7", 0))
+    before = at_work.n_trials()
+    ended(at_work, at_work.submit("zoo:mlp?batch=8", 0))
+
+    assert (at_work.state(job), at_work.n_trials()) == ("paused", before)
+
+    with at_work.sessions.begin() as session:
+        assert submissions.resume(session, job)
+    wait_for(lambda: at_work.n_trials() > before)
+    set_state(at_work, job, "cancelled")
+    ended(at_work, at_work.submit("zoo:mlp?batch=9", 0))
+
+    assert at_work.state(job) == "cancelled"
+    at_work.check_counts(job)
+
+
+def test_a_job_cancelled_in_the_queue_is_not_loaded(at_work: Rig) -> None:
+    """It never has a network."""
+    first = at_work.submit("zoo:mlp?batch=10", 0)
+    job = at_work.submit("zoo:mlp?batch=11", 0)
+    set_state(at_work, job, "cancelled")
+    ended(at_work, first)
+    ended(at_work, at_work.submit("zoo:mlp?batch=12", 0))
+
+    assert (at_work.state(job), at_work.job(job).network_id) == ("cancelled", None)
+
+
+def test_a_library_is_built_into_the_same_archive_each_time(at_work: Rig) -> None:
+    """Its hash is that of the file, and the files are those of the manifest."""
+    job = at_work.submit("zoo:mlp", 12)
+    ended(at_work, job)
+    first = at_work.build(job)
+    path = archives_of(at_work.folder / "data") / str(first.archive)
+    content = path.read_bytes()
+    path.unlink()
+
+    again = at_work.build(job)
+
+    assert path.read_bytes() == content
+    assert (again.sha256, again.n_bytes) == (first.sha256, first.n_bytes)
+    assert first.sha256 == hashlib.sha256(content).hexdigest()
+    out = at_work.folder / "extracted"
+    with tarfile.open(path) as archive:
+        archive.extractall(out, filter="data")
+    described = manifests.read(out)
+    manifests.verify(out, described)
+    assert set(described.files) == {"lib.so"}
+    assert sum(entry.record is not None for entry in described.subgraphs) >= 1
+
+
+def test_builds_that_cannot_be_are_explained(at_work: Rig) -> None:
+    """A job without its records when they are asked for, and a job of the command line."""
+    unmeasured = at_work.submit("zoo:mlp?batch=13", 0)
+    ended(at_work, unmeasured)
+    with at_work.sessions.begin() as session:
+        network_id = networks.ensure_network(session, "ab", "here", {}).id
+        target_id = targets.ensure_target(session, "{}", {}).id
+        key = jobs.NewJob(
+            network_id=network_id, target_id=target_id, objective="weighted_sum", seed=0
+        )
+        of_command_line = jobs.open_job(session, key).id
+
+    strict = at_work.build(unmeasured, strict=True)
+    other = at_work.build(of_command_line)
+
+    assert "subgraphs have no record for this target" in (strict.message or "")
+    assert "build it with tuner build" in (other.message or "")
+
+
+def test_logs_name_the_job_the_pick_and_the_record(at_work: Rig) -> None:
+    """A line a trial."""
+    ended(at_work, at_work.submit("zoo:mlp", 12))
+
+    trials = [line for line in at_work.logs() if line["message"] == "trial"]
+
+    assert {"job", "pick", "record"} <= set(trials[0])
+    assert {line["record"] for line in trials} >= {1, 2, 3}
+    assert all(("latency_secs" in line) != ("error" in line) for line in trials)
+
+
+def test_a_worker_says_what_it_does(at_work: Rig) -> None:
+    """Others read it from the database."""
+    (worker,) = at_work.workers()
+
+    assert (worker.role, worker.device) == ("active", {"name": "toy"})
+    assert 0.0 < worker.busy_share <= 1.0
+
+
+def test_a_job_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """SIGTERM puts it back into the queue within seconds; a paused one stays paused."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
+        job, paused = opened.submit(trials=60), opened.submit("zoo:mlp?batch=2")
+        set_state(opened, paused, "paused")
+        first = opened.start()
+        wait_for(lambda: opened.n_trials() >= 4)
+
+        first.send_signal(signal.SIGTERM)
+
+        assert first.wait(5.0) == 128 + signal.SIGTERM
+        assert (opened.state(job), opened.state(paused)) == ("queued", "paused")
+        assert opened.workers()[0].activity == "stopped"
+        assert 4 <= opened.n_trials() < 60
+
+        opened.start()
+        assert ended(opened, job) == "done"
+        assert len(opened.all(MeasureRecord.id)) == 60
+        assert opened.state(paused) == "paused"
+        opened.check_counts(job)
+
+
+def test_a_worker_waits_for_the_device(tmp_path: Path) -> None:
+    """While somebody else measures on its machine it says so, and takes no jobs."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
+        job = opened.submit(trials=0)
+        with device_lock(tmp_path / "data"):
+            opened.start()
+            wait_for(lambda: any("is measuring" in line["message"] for line in opened.logs()))
+            assert opened.state(job) == "queued"
+
+        assert ended(opened, job) == "done"
