@@ -260,10 +260,10 @@ class TunerClient:
         return manifests.read(out)
 
     def best_records(
-        self, *, workload: str | None = None, target: int | None = None
+        self, *, workload: str | None = None, target: int | None = None, job: int | None = None
     ) -> list[BestView]:
-        """Return the best record of every task, or of those of a workload or a target."""
-        params = {"workload": workload, "target": target}
+        """Return the best record of every task, or of those of a workload, a target or a job."""
+        params = {"workload": workload, "target": target, "job": job}
         return list(self._pages(BestView, "/records/best", params))
 
     def list_records(

@@ -129,7 +129,8 @@ def _fetch_rest(
             etag = response.headers.get("etag", "")
             length = response.headers.get("content-length", "")
             n_all = n_have + int(length) if length.isdecimal() else 0
-            for chunk in response.iter_raw(_CHUNK):
+            # As it comes: what a larger piece would gather is lost where the connection breaks.
+            for chunk in response.iter_raw():
                 stream.write(chunk)
                 n_have += len(chunk)
                 told(n_have, n_all)

@@ -64,12 +64,18 @@ def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) 
         retry_secs: From Retry-After.
     """
     said = [str(problem[name]) for name in ("detail", "advice") if problem.get(name)]
-    message = "; ".join(text.strip().rstrip(".") for text in said)
+    message = "; ".join(_phrase(text) for text in said)
     kind = str(problem.get("type", "")).removeprefix(_URN)
     message = message or f"the service answered with HTTP status {status}"
     if status == 401:
         message += "; give it with --token or TUNER_TOKEN"
     return _class_of(status)(message, status=status, kind=kind, retry_secs=retry_secs)
+
+
+def _phrase(sentence: str) -> str:
+    """Return a sentence as part of one line."""
+    text = " ".join(sentence.split()).rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
 def _class_of(status: int) -> type[ServiceError]:

@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from tuner.client.errors import Failed
+from tuner.client.errors import Failed, ServiceError
 from tuner.client.models import Health
 from tuner.client.transport import Transport
 
@@ -23,7 +23,7 @@ def read_health(transport: Transport) -> Health:
         ready, detail = True, _said(transport.send("GET", "//readyz"))
     except Failed as error:
         ready, detail = False, str(error)
-    return Health(ready, detail, _version(response), _skew(response, asked + took / 2))
+    return Health(ready, detail, _version(transport), _skew(response, asked + took / 2))
 
 
 def _said(response: httpx.Response) -> str:
@@ -33,12 +33,13 @@ def _said(response: httpx.Response) -> str:
         return response.text.strip()[:100] or "ready"
 
 
-def _version(response: httpx.Response) -> str | None:
+def _version(transport: Transport) -> str | None:
+    """Look the version up in the description of the API, which may need a token."""
     try:
-        version = response.json().get("version")
-    except (ValueError, AttributeError):
+        version = transport.send("GET", "/openapi.json").json()["info"]["version"]
+    except (ServiceError, ValueError, KeyError, TypeError):
         return None
-    return None if version is None else str(version)
+    return str(version)
 
 
 def _skew(response: httpx.Response, ours: float) -> float | None:

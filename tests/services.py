@@ -1,0 +1,113 @@
+"""A service as its users meet it: an API process and a worker, on a port of their own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import httpx
+
+from tests.cli import ROOT, Cli
+from tests.engines import toy
+
+_START_SECS = 30.0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Service:
+    """Processes on one data directory; what they say is kept beside it."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def here(self) -> Cli:
+        """Commands on the database of the service, as its operator runs them."""
+        return Cli(self.folder, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+
+    def cli(self, folder: Path, **settings: str) -> Cli:
+        """Commands of a user somewhere else, who has the URL and nothing more."""
+        return Cli(folder, {"TUNER_SERVER": self.url, **settings})
+
+    def start_api(self, *options: str) -> None:
+        """Start an API process and wait until it serves."""
+        self._start("api", ["-m", "api", "--port", str(self.port), *options])
+        deadline = time.monotonic() + _START_SECS
+        while not self._is_ready():
+            assert self._running["api"].poll() is None, self.said("api")
+            assert time.monotonic() < deadline, self.said("api")
+            time.sleep(0.1)
+
+    def start_worker(self, **environ: str) -> None:
+        """Start a worker; it has jobs to do once it is awake."""
+        program = "from tuner.cli import main; main()"
+        self._start("worker", ["-c", program, "worker"], **environ)
+
+    def stop(self, name: str, number: int = signal.SIGTERM) -> None:
+        """End a process that was started."""
+        process = self._running.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def said(self, name: str) -> str:
+        """Return what a process wrote on stderr."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def _start(self, name: str, arguments: list[str], **environ: str) -> None:
+        log: IO[str]
+        with (self.folder / f"{name}.log").open("a") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=self.here.environ(**{**self.settings, **environ}),
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).is_success
+        return False
+
+
+@contextlib.contextmanager
+def running(folder: Path, *, worker: bool = True, **environ: str) -> Iterator[Service]:
+    """Run a service with the toy engine, and end it."""
+    service = Service(folder)
+    try:
+        service.start_api()
+        if worker:
+            service.start_worker(**environ)
+        yield service
+    finally:
+        for name in list(service._running):
+            service.stop(name)

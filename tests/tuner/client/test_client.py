@@ -1,0 +1,278 @@
+"""The client against a real service: an API process, a worker, a database."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli import ROOT
+from tests.engines import toy
+from tests.services import Service, free_port
+from tests.tuner.client.tokens import make_token
+from tests.tuner.networks.models import relu_model
+from tuner.client import NotThere, Refused, TunerClient, Unreachable
+from tuner.errors import ModelError, RequestError
+from tuner.library import manifest
+from tuner.views import JobSummary
+
+
+def test_a_job_is_submitted_and_waited_for(client: TunerClient, done: JobSummary) -> None:
+    """Its table, its picks and its history agree on what was spent."""
+    view = client.table(done.id)
+    picks = list(client.picks(done.id))
+    history = client.history(done.id)
+
+    assert (done.state, done.trials) == ("done", 40)
+    assert len(view.tasks) == toy.N_TASKS
+    assert sum(task.trials for task in view.tasks) == 40
+    assert sum(pick.n_measured for pick in picks) == 40
+    assert [pick.sequence for pick in picks] == list(range(len(picks), 0, -1))
+    assert history.points[-1].trials == 40
+    assert view.split is not None
+    assert view.split.device["name"] == "toy"
+
+
+def test_the_same_request_is_answered_with_what_is_known(
+    client: TunerClient, done: JobSummary
+) -> None:
+    """Nothing is measured again."""
+    again = client.tune("zoo:mlp", trials=40)
+
+    assert (again.created, again.job.id, again.job.state) == (False, done.id, "done")
+    assert again.links["tasks"] == f"/api/v1/jobs/{done.id}/tasks"
+
+
+def test_a_file_is_sent_as_it_is_read(client: TunerClient, tmp_path: Path) -> None:
+    """Progress ends at its size; shapes come along."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(relu_model("batch", 4).SerializeToString())
+    seen: list[tuple[int, int]] = []
+
+    submitted = client.tune(
+        path, trials=0, inputs={"data": (2, 4)}, sent=lambda n, n_all: seen.append((n, n_all))
+    )
+
+    size = path.stat().st_size
+    assert seen[-1] == (size, size)
+    assert client.wait(submitted.job.id).state == "done"
+    assert client.table(submitted.job.id).job.network == "net"
+
+
+def test_events_are_complete_and_in_order(client: TunerClient, done: JobSummary) -> None:
+    """Numbers have no gaps; one may begin anywhere."""
+    events = list(itertools.islice(client.events(done.id), done.n_events))
+    later = list(itertools.islice(client.events(done.id, after=10), done.n_events - 10))
+
+    assert [event.sequence for event in events] == list(range(1, done.n_events + 1))
+    assert later == events[10:]
+    assert sum(event.kind == "trial" for event in events) == 40
+    assert events[-1].data == {"state": "done", "message": None}
+
+
+def test_jobs_are_listed_over_pages(
+    client: TunerClient, done: JobSummary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters hold on each of them."""
+    for seed in range(3):
+        client.tune("zoo:mlp", trials=0, seed=seed, name=f"paged {seed}")
+    monkeypatch.setattr("tuner.client.client._PAGE", 2)
+
+    listed = [job.id for job in client.jobs(sort="created")]
+
+    assert listed == sorted(listed)
+    assert done.id in listed
+    assert [job.name for job in client.jobs(text="PAGED", sort="-name")][:2] == [
+        "paged 2",
+        "paged 1",
+    ]
+
+
+def test_a_job_is_steered(client: TunerClient) -> None:
+    """Paused, resumed, given more, preferred, cancelled, deleted."""
+    job = client.tune("zoo:mlp", trials=4000, seed=99).job.id
+    next(event for event in client.events(job) if event.kind == "trial")
+
+    assert client.pause(job).state == "paused"
+    assert client.set_priority(job, 3).priority == 3
+    assert client.raise_budget(job, trials=5000).budget_trials == 5000
+    assert client.resume(job).state in ("queued", "running")
+    assert client.cancel(job).state == "cancelled"
+    assert client.wait(job).state == "cancelled"
+    client.delete(job)
+    with pytest.raises(NotThere, match=f"no job {job}"):
+        client.job(job)
+
+
+def test_a_library_is_built_and_downloaded(
+    client: TunerClient, done: JobSummary, tmp_path: Path
+) -> None:
+    """It is whole, and replaces what was there; progress ends at its size."""
+    out = tmp_path / "out"
+    seen: list[tuple[int, int]] = []
+    build = client.wait_for_build(client.build(done.id))
+
+    described = client.download_library(
+        done.id, out, received=lambda n, n_all: seen.append((n, n_all))
+    )
+    again = client.download_library(done.id, out)
+
+    manifest.verify(out, described)
+    assert described == again
+    assert all(entry.record is not None for entry in described.subgraphs)
+    assert seen[-1] == (build.n_bytes, build.n_bytes)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_records_travel(client: TunerClient, done: JobSummary) -> None:
+    """What was exported is known when it comes back."""
+    lines = list(client.export_records())
+    best = client.best_records(job=done.id)
+
+    report = client.import_records(line.encode() for line in lines)
+
+    assert (report.added, report.torn) == (0, 0)
+    assert report.known == sum('"kind":"record"' in line for line in lines) >= 40
+    assert len(best) == toy.N_TASKS
+    assert client.best_records(workload=best[0].workload)[0] == best[0]
+    failed = list(client.list_records(failed=True))
+    assert all(record.error_kind for record in failed)
+
+
+def test_the_rest_of_the_catalogue(client: TunerClient, done: JobSummary) -> None:
+    """Networks with their tasks, targets, workers, libraries, failures, curves."""
+    network = next(network for network in client.networks() if network.id == done.network_id)
+    (target,) = list(client.targets())
+    (worker,) = [worker for worker in client.workers() if worker.role == "active"]
+
+    tasks = client.network_tasks(network.id, target.id)
+
+    assert [task.weight for task in tasks] == [3, 1, 2, 1]
+    assert worker.alive
+    assert sum(failure.trials for failure in client.failures(done.id)) == sum(
+        task.failed for task in client.table(done.id).tasks
+    )
+    assert client.recording(done.id).startswith(b"\x1f\x8b")
+    assert all(library.key for library in client.libraries())
+    assert [entry.action for entry in client.audit() if entry.job_id == done.id][-1] == "tune"
+
+
+def test_health(client: TunerClient) -> None:
+    """Ready, of a version, with a clock near ours."""
+    health = client.health()
+
+    assert health.ready
+    assert health.version
+    assert health.skew_secs is not None
+    assert abs(health.skew_secs) < 2
+
+
+def test_what_is_not_there_is_refused(client: TunerClient, done: JobSummary) -> None:
+    """Exit status 2, with the service's own words and advice."""
+    with pytest.raises(NotThere, match="no job 77777") as missing:
+        client.table(77777)
+    with pytest.raises(Refused, match=f"job {done.id} is done") as state:
+        client.cancel(done.id)
+    with pytest.raises(Refused, match="unknown objective 'beauty'"):
+        client.tune("zoo:mlp", objective="beauty")
+
+    assert (missing.value.status, missing.value.exit_code) == (404, 2)
+    assert (state.value.status, state.value.kind) == (409, "wrong-state")
+
+
+def test_a_library_that_was_not_built_is_refused(client: TunerClient, tmp_path: Path) -> None:
+    """The advice says how to get one; the folder is not made."""
+    job = client.wait(client.tune("zoo:mlp?seed=5", trials=0).job.id).id
+
+    with pytest.raises(Refused, match="no finished build"):
+        client.download_library(job, tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_network_that_cannot_be_loaded_fails_its_job(client: TunerClient, tmp_path: Path) -> None:
+    """The message says why."""
+    (tmp_path / "net.onnx").write_bytes(b"not a model at all, but not empty either")
+
+    job = client.wait(client.tune(tmp_path / "net.onnx").job.id)
+
+    assert job.state == "failed"
+    assert job.message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("net.pt2", b"PK", "is a pickle"),
+        ("net.onnx", b"", "is empty"),
+        ("net.txt", b"x", "extension"),
+        ("missing.onnx", None, "no such file"),
+    ],
+)
+def test_a_bad_file_is_not_sent(
+    tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    """Nobody has to listen."""
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    url = f"http://127.0.0.1:{free_port()}"
+    with TunerClient(url) as client, pytest.raises(ModelError, match=words):
+        client.tune(tmp_path / name)
+
+
+def test_nobody_there_is_one_line() -> None:
+    """The URL is in it, and it is no request of ours that was wrong."""
+    url = f"http://127.0.0.1:{free_port()}"
+
+    with TunerClient(url) as client, pytest.raises(Unreachable, match=url) as refused:
+        client.job(1)
+
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8080", "ftp://host", "http://", "http://user:pw@host", "http://[::"]
+)
+def test_a_wrong_url_is_refused(url: str) -> None:
+    """Before anything is sent, and without its password."""
+    with pytest.raises(RequestError) as refused:
+        TunerClient(url)
+
+    assert ":pw" not in str(refused.value)
+
+
+def test_tokens_are_asked_for_and_not_shown(tmp_path: Path) -> None:
+    """Without one, with a wrong one and with one for less, the error says what to do."""
+    service = Service(tmp_path)
+    try:
+        service.start_api("--require-tokens")
+        reader = make_token(service.here.url, "read")
+        with TunerClient(service.url) as nobody, pytest.raises(Refused, match="--token"):
+            nobody.job(1)
+        with TunerClient(service.url, "tuner_wrong") as wrong, pytest.raises(Refused) as refused:
+            wrong.job(1)
+        with TunerClient(service.url, reader) as client:
+            assert list(client.jobs()) == []
+            with pytest.raises(Refused, match="submit") as forbidden:
+                client.tune("zoo:mlp")
+    finally:
+        service.stop("api")
+
+    assert "tuner_wrong" not in str(refused.value) + repr(refused.value)
+    assert reader not in str(forbidden.value)
+
+
+def test_importing_the_client_is_cheap() -> None:
+    """It takes neither TVM nor a database, so that a notebook may use it."""
+    program = (
+        "import sys, tuner.client; "
+        "print([m for m in ('tvm', 'xgboost', 'onnx', 'sqlalchemy', 'numpy') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", program]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
