@@ -79,10 +79,11 @@ def open_filled(url: str, filling: Filling) -> Engine:
     return engine
 
 
-def analysed(connection: Connection, sql: str) -> list[str]:
+def analysed(connection: Connection, sql: str, parameters: Any) -> list[str]:
     """Return the plan of a statement, a line a step."""
     how = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
-    return [str(row[-1]).strip() for row in connection.exec_driver_sql(f"{how} {sql}")]
+    rows = connection.exec_driver_sql(f"{how} {sql}", parameters)
+    return [str(row[-1]).strip() for row in rows]
 
 
 def scans(plan: list[str]) -> list[str]:

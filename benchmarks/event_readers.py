@@ -47,6 +47,7 @@ class Reader(asyncio.Protocol):
         self.delays: list[float] = []
         self.finished = asyncio.get_running_loop().create_future()
         self._asking, self._leaves_at = asking, leaves_at
+        self._connected = 0.0
         self._head, self._raw, self._rest = True, b"", b""
         self._transport: asyncio.Transport | None = None
 
@@ -62,6 +63,7 @@ class Reader(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
+        self._connected = time.time()
         # uvloop's is none of asyncio's, but has its methods.
         self._transport = cast("asyncio.Transport", transport)
         last = f"Last-Event-ID: {self.last}\r\n" if self.n_connections > 1 else ""
@@ -113,8 +115,11 @@ class Reader(asyncio.Protocol):
             self._fail(f"event {sequence} after {self.last}")
         self.last = sequence
         if sequence % self._asking.sampled == 0:
-            created = json.loads(block[block.index(b"data: ") + 6 :])["created"]
-            self.delays.append(now - datetime.fromisoformat(created).timestamp())
+            told = json.loads(block[block.index(b"data: ") + 6 :])["created"]
+            created = datetime.fromisoformat(told).timestamp()
+            # What happened while it was away is no delay.
+            if created > self._connected:
+                self.delays.append(now - created)
         if sequence == self._asking.n_events and not self.finished.done():
             self.finished.set_result(True)
         if sequence == self._leaves_at and self._transport is not None:

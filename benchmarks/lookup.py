@@ -1,8 +1,9 @@
 """Best-record look-up among ten million measure records, in the database and through REST.
 
 Generates the records into an SQLite file and a PostgreSQL server of its own, then looks up
-random workloads, one at a time: by the driver alone, by a session as the API opens one, and
-by an HTTP client that keeps its connection. Prints one JSON line a database.
+random workloads, one at a time: with the API's own statements by the driver alone, by a
+session as the API opens one, and by an HTTP client that keeps its connection. Prints one JSON
+line a database.
 
     python -m benchmarks.lookup --records 10000000 --dir /var/tmp/lookup --keep
 """
@@ -13,16 +14,18 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
 
 from benchmarks import _databases, _filling, _services
 from benchmarks._latencies import described, timed
-from records import bests, database
+from records import database
+from tuner import record_reading
 
 _GOALS = {"database_p99_ms": 1.0, "rest_p99_ms": 5.0}
 _TARGET = 1
@@ -57,7 +60,7 @@ def _run(url: str, data_dir: Path, filling: _filling.Filling, n_lookups: int) ->
     engine = _filling.open_filled(url, filling)
     filling_secs = time.monotonic() - started
     try:
-        plan = _plan(engine)
+        plan = _plan(engine, _filling.workload_hash(7))
         found = {
             "by_driver": described(_by_driver(engine, _keys(filling, n_lookups))),
             "by_session": described(_by_session(engine, _keys(filling, n_lookups))),
@@ -90,29 +93,48 @@ def _warm(look_up: Callable[[str], None], keys: list[str]) -> list[float]:
     return timed(look_up, keys)
 
 
-def _statement(engine: Engine, hashed: str) -> str:
-    return str(
-        bests.best_statement(hashed, _TARGET, _filling.ENGINE).compile(
-            engine, compile_kwargs={"literal_binds": True}
-        )
-    )
+def _look_up(session: Session, key: str) -> None:
+    """Look a workload up as the API does."""
+    found = record_reading.read_bests(session, workload=key, target_id=_TARGET, limit=101)
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} best records of workload {key}")
 
 
-def _plan(engine: Engine) -> list[str]:
+def _sent(engine: Engine, key: str) -> list[tuple[str, Any]]:
+    """Return the statements of a look-up, with their parameters."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, sql: str, parameters: Any, *_rest: Any) -> None:
+        if sql.startswith("SELECT"):
+            sent.append((sql, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        with database.sessions(engine, read_only=True)() as session:
+            _look_up(session, key)
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    return sent
+
+
+def _plan(engine: Engine, key: str) -> list[str]:
     with engine.connect() as connection:
-        return _filling.analysed(connection, _statement(engine, _filling.workload_hash(7)))
+        return [
+            step
+            for sql, parameters in _sent(engine, key)
+            for step in _filling.analysed(connection, sql, parameters)
+        ]
 
 
 def _by_driver(engine: Engine, keys: list[str]) -> list[float]:
-    marker = _statement(engine, "MARKER")
+    sent = _sent(engine, keys[0])
     connection = engine.raw_connection()
     cursor = connection.cursor()
-    sign = "?" if engine.dialect.name == "sqlite" else "%s"
-    statement = marker.replace("'MARKER'", sign)
 
     def look_up(key: str) -> None:
-        cursor.execute(statement, (key,))
-        assert len(cursor.fetchall()) == 1, key
+        for sql, parameters in sent:
+            cursor.execute(sql, _replaced(parameters, keys[0], key))
+            cursor.fetchall()
 
     try:
         return _warm(look_up, keys)
@@ -120,12 +142,18 @@ def _by_driver(engine: Engine, keys: list[str]) -> list[float]:
         connection.close()
 
 
+def _replaced(parameters: Any, old: str, new: str) -> Any:
+    if isinstance(parameters, Mapping):
+        return {name: new if value == old else value for name, value in parameters.items()}
+    return tuple(new if value == old else value for value in parameters)
+
+
 def _by_session(engine: Engine, keys: list[str]) -> list[float]:
     readers = database.sessions(engine, read_only=True)
 
     def look_up(key: str) -> None:
         with readers() as session:
-            bests.best_record(session, key, _TARGET, _filling.ENGINE)
+            _look_up(session, key)
 
     return _warm(look_up, keys)
 
@@ -136,7 +164,8 @@ def _by_rest(service: str, keys: list[str]) -> list[float]:
         def look_up(key: str) -> None:
             asked: dict[str, str | int] = {"workload": key, "target": _TARGET}
             answer = client.get("/api/v1/records/best", params=asked).raise_for_status()
-            assert len(answer.json()["items"]) == 1, key
+            if len(answer.json()["items"]) != 1:
+                raise LookupError(f"{answer.text} for workload {key}")
 
         return _warm(look_up, keys)
 

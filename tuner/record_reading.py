@@ -48,7 +48,9 @@ def read_bests(
         .join(Workload, Workload.id == Task.workload_id)
     )
     if workload is not None:
-        wanted = wanted.where(Workload.hash == workload)
+        # By its number: with the hash as one more join, SQLite walks all tasks of the target.
+        named = select(Workload.id).where(Workload.hash == workload)
+        wanted = wanted.where(Task.workload_id.in_(named))
     else:
         wanted = wanted.order_by(Task.id).limit(limit)
     if target_id is not None:
