@@ -49,6 +49,15 @@ def quick(sqlite_url: str, tmp_path: Path) -> ApiSettings:
     return ApiSettings(Settings(sqlite_url, tmp_path / "data", "tests.engines.toy", 1))
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server on SQLite for all tests of a module: those that change nothing."""
+    folder = tmp_path_factory.mktemp("shared")
+    settings = Settings(f"sqlite:///{folder}/tuner.db", folder / "data", "tests.engines.toy", 1)
+    with serving(ApiSettings(settings)) as opened:
+        yield opened
+
+
 @contextmanager
 def serving(settings: ApiSettings, **headers: str) -> Iterator[Served]:
     """Run a server in a thread for as long as the block, on a port that is free."""

@@ -1,0 +1,120 @@
+"""Libraries over HTTP: asked for, fetched whole, in parts, or not again."""
+
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from records import builds, events
+from tests.api import make
+from tests.api.conftest import Served
+
+CONTENT = bytes(range(256)) * 100
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def at(served: Served) -> str:
+    """Where the library of a job that has one is."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        make.built(session, job_id, served.data_dir / "archives", CONTENT, DIGEST)
+    return f"/api/v1/jobs/{job_id}/library"
+
+
+def test_a_library_is_fetched_with_its_digest(served: Served, at: str) -> None:
+    """Whole; the digest is in the tag and in Repr-Digest."""
+    answer = served.client.get(at)
+
+    assert answer.content == CONTENT
+    assert answer.headers["etag"] == f'"{DIGEST}"'
+    expected = base64.b64encode(bytes.fromhex(DIGEST)).decode()
+    assert answer.headers["repr-digest"] == f"sha-256=:{expected}:"
+    assert answer.headers["content-type"] == "application/gzip"
+    assert "attachment" in answer.headers["content-disposition"]
+
+
+def test_a_download_goes_on_where_it_stopped(served: Served, at: str) -> None:
+    """If the library is still the same; otherwise it begins again."""
+    start = served.client.get(at, headers={"range": "bytes=0-99"})
+    tag = {"if-range": start.headers["etag"]}
+    rest = served.client.get(at, headers={"range": "bytes=100-", **tag})
+    changed = served.client.get(at, headers={"range": "bytes=100-", "if-range": '"other"'})
+
+    assert (start.status_code, rest.status_code) == (206, 206)
+    assert start.content + rest.content == CONTENT
+    assert rest.headers["content-range"] == f"bytes 100-{len(CONTENT) - 1}/{len(CONTENT)}"
+    assert (changed.status_code, changed.content) == (200, CONTENT)
+
+
+def test_heads_and_conditions(served: Served, at: str) -> None:
+    """HEAD has the headers alone; who has it gets 304."""
+    head = served.client.head(at)
+    same = served.client.get(at, headers={"if-none-match": f'"{DIGEST}"'})
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(CONTENT))
+    assert (same.status_code, same.content) == (304, b"")
+
+
+@pytest.mark.parametrize("wanted", ["bytes=99999999-", "bytes=x", "lines=1-2", "bytes=5-2", "x"])
+def test_a_range_that_is_none_is_a_problem(served: Served, at: str, wanted: str) -> None:
+    """In a problem document like everything else."""
+    answer = served.client.get(at, headers={"range": wanted})
+
+    assert answer.status_code == 416
+    assert answer.json()["type"].endswith("bad-range")
+
+
+def test_a_build_is_asked_for_and_followed(served: Served) -> None:
+    """Once while it waits; a library that is not there is a conflict with advice."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+    at = f"/api/v1/jobs/{job_id}"
+    early = served.client.get(f"{at}/library")
+    first = served.client.post(f"{at}/build")
+    again = served.client.post(f"{at}/build", json={"strict": False})
+    strict = served.client.post(f"{at}/build", json={"strict": True})
+    found = served.client.get(f"{at}/builds/{first.json()['id']}")
+
+    assert (early.status_code, first.status_code) == (409, 202)
+    assert "/api/v1/jobs/{id}/build" in early.json()["advice"]
+    assert first.json() == again.json() == found.json()
+    assert strict.json()["id"] != first.json()["id"]
+    assert served.client.get(f"/api/v1/jobs/{job_id + 1}/builds/1").status_code == 404
+    with served.sessions() as session:
+        assert events.events_after(session, job_id, 0)[-1].kind == "build"
+
+
+def test_a_build_that_cannot_be_is_refused(served: Served) -> None:
+    """Before the tasks are known, for a network that is not there, for a command line's job."""
+    from tests.records import make as rows
+
+    with served.sessions.begin() as session:
+        waits, runs, foreign = make.job(session).id, make.tuned(session, "s1"), rows.job(session)
+    path = "/api/v1/jobs/{}/build"
+
+    assert served.client.post(path.format(waits)).status_code == 409
+    wrong = served.client.post(path.format(runs), json={"model_index": 1})
+    assert wrong.status_code == 422
+    assert served.client.post(path.format(foreign)).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "name", ["../tuner.db", "/etc/passwd", "..", "", "a/../../x.tar.gz", "link.tar.gz"]
+)
+def test_an_archive_elsewhere_is_never_served(served: Served, tmp_path: Path, name: str) -> None:
+    """Even if the database said so."""
+    archives = served.data_dir / "archives"
+    (tmp_path / "secret.tar.gz").write_bytes(b"secret")
+    (archives / "link.tar.gz").symlink_to(tmp_path / "secret.tar.gz")
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        build = builds.request_build(session, job_id)
+        builds.set_build(session, build.id, "done", archive=name, sha256=DIGEST, n_bytes=1)
+
+    answer = served.client.get(f"/api/v1/jobs/{job_id}/library")
+
+    assert answer.status_code == 409
+    assert answer.json()["type"].endswith("not-built")

@@ -1,0 +1,139 @@
+"""Measurements over HTTP: looked up, listed, carried out and in."""
+
+import gzip
+import json
+from collections.abc import Iterator
+
+from api.settings import ApiSettings
+from records import measures
+from tests.api import make
+from tests.api.conftest import Served, serving
+from tests.records import make as rows
+
+AT = "/api/v1/records"
+
+
+def test_the_best_record_of_a_workload(served: Served) -> None:
+    """On every target, or on one."""
+    with served.sessions.begin() as session:
+        for n_cores, secs in ((2, 0.5), (4, 0.25)):
+            task = rows.task(session, "w0", n_cores)
+            measures.add_record(session, rows.timed(task, f"t{n_cores}", secs))
+    found = served.client.get(f"{AT}/best", params={"workload": "w0"}).json()["items"]
+    target = found[1]["target_id"]
+    one = served.client.get(f"{AT}/best", params={"workload": "w0", "target": target}).json()
+    none = served.client.get(f"{AT}/best", params={"workload": "other"}).json()
+
+    assert [best["latency_secs"] for best in found] == [0.5, 0.25]
+    assert one["items"] == [found[1]]
+    assert none == {"items": [], "next": None}
+
+
+def test_best_records_in_pages(served: Served) -> None:
+    """All of them, or those of a job, in the order of their tasks."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        for number in range(5):
+            measures.add_record(session, rows.timed(rows.task(session, f"w{number}"), "t", 1.0))
+    first = served.client.get(f"{AT}/best", params={"limit": 4}).json()
+    rest = served.client.get(f"{AT}/best", params={"limit": 4, "cursor": first["next"]}).json()
+    of_job = served.client.get(f"{AT}/best", params={"job": job_id}).json()
+
+    assert len(first["items"] + rest["items"]) == 6
+    assert rest["next"] is None
+    assert [best["workload"] for best in of_job["items"]] == ["s0-w0"]
+
+
+def test_records_in_pages(served: Served) -> None:
+    """The newest first; only failures, if they are asked for; infinity is null."""
+    with served.sessions.begin() as session:
+        task = rows.task(session)
+        for number in range(5):
+            measures.add_record(session, rows.timed(task, f"t{number}", 1.0))
+        worst = rows.failed(task, "f", "wrong_result", max_error=float("inf"))
+        measures.add_record(session, worst)
+    first = served.client.get(f"{AT}/list", params={"limit": 4}).json()
+    rest = served.client.get(f"{AT}/list", params={"limit": 4, "cursor": first["next"]}).json()
+    failed = served.client.get(f"{AT}/list", params={"failed": True}).json()
+
+    assert [r["record"] for r in first["items"] + rest["items"]] == [6, 5, 4, 3, 2, 1]
+    assert [record["error_kind"] for record in failed["items"]] == ["wrong_result"]
+    assert failed["items"][0]["max_error"] is None
+
+
+def test_an_export_is_an_import(served: Served, quick: ApiSettings) -> None:
+    """Record for record; once more it is known already."""
+    with served.sessions.begin() as session:
+        make.tuned(session)
+    exported = served.client.get(AT)
+    assert exported.headers["content-type"].startswith("application/jsonl")
+    other = ApiSettings(
+        quick.tuner.__class__(
+            f"sqlite:///{quick.data_dir}/other.db", quick.data_dir / "other", "tests.engines.toy", 1
+        )
+    )
+    with serving(other) as second:
+        first = second.client.post(AT, content=exported.content).json()
+        again = second.client.post(AT, content=exported.content).json()
+        torn = second.client.post(AT, content=exported.content[:-5]).json()
+
+    assert (first["added"], first["known"]) == (4, 0)
+    assert (again["added"], again["known"]) == (0, 4)
+    assert torn["torn"] == 1
+
+
+def test_a_damaged_log_changes_nothing(served: Served) -> None:
+    """The line is named."""
+    with served.sessions.begin() as session:
+        make.tuned(session)
+    lines = served.client.get(AT).text.splitlines(keepends=True)
+    before = served.client.get(AT).content
+    for damaged in (
+        "",
+        "no log\n",
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+        "".join([lines[0], lines[1].replace("fingerprint", "finger")]),
+        "".join([lines[0], "[" * 100_000 + "\n"]),
+        lines[0] + json.dumps({"kind": "record"}) + "\n",
+    ):
+        answer = served.client.post(AT, content=damaged.encode("latin-1"))
+        assert answer.status_code == 422, damaged[:50]
+        assert answer.json()["type"].endswith("bad-log")
+        assert answer.json()["detail"].startswith("line ")
+    for junk in (b"\xff\xfe\x00", gzip.compress(before), b"\x00" * 1000):
+        assert served.client.post(AT, content=junk).status_code == 422
+    assert served.client.get(AT).content == before
+
+
+def test_a_log_that_is_too_large_is_refused(quick: ApiSettings) -> None:
+    """Even if its length was not announced."""
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(30):
+            yield b"x" * 100_000
+
+    with serving(ApiSettings(quick.tuner, max_upload_bytes=1000)) as served:
+        assert served.client.post(AT, content=chunks()).status_code == 413
+
+
+def test_a_reader_that_leaves_an_export_stops_it(quick: ApiSettings) -> None:
+    """Nobody goes on writing for it, and the server still stops."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            task = rows.task(session)
+            for number in range(3000):
+                measures.add_record(session, rows.failed(task, f"t{number}", error_text="x" * 2000))
+        with served.client.stream("GET", AT) as answer:
+            next(answer.iter_raw())
+        assert served.client.get("/healthz").status_code == 200
+
+
+def test_an_export_of_a_target(served: Served) -> None:
+    """That exists."""
+    with served.sessions.begin() as session:
+        for n_cores in (2, 4):
+            measures.add_record(session, rows.timed(rows.task(session, "w0", n_cores), "t", 1.0))
+    lines = served.client.get(AT, params={"target": 1}).text.splitlines()
+
+    assert sum('"kind":"record"' in line for line in lines) == 1
+    assert served.client.get(AT, params={"target": 9}).status_code == 404

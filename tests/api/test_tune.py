@@ -1,0 +1,234 @@
+"""Submitting a network: uploads, options, and asking again."""
+
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api.settings import ApiSettings
+from records import audit, jobs
+from tests.api.conftest import Served, serving
+from tests.api.make import ONNX
+
+AT = "/api/v1/tune"
+
+
+def upload(content: bytes = ONNX, name: str = "net.onnx") -> dict[str, Any]:
+    """Return a form's file."""
+    return {"model": (name, content)}
+
+
+def left(data_dir: Path) -> list[str]:
+    """Name the files below the data directory that an upload could leave."""
+    folders = (data_dir / "uploads", data_dir / "tmp")
+    return sorted(path.name for folder in folders for path in folder.iterdir())
+
+
+def test_an_upload_becomes_a_job(served: Served) -> None:
+    """Named by its hash on disk and by its file for people; noted who asked."""
+    options = {"trials": "7", "input": ["data=1,4"], "name": "", "priority": "2"}
+    answer = served.client.post(AT, files=upload(), data=options)
+
+    assert answer.status_code == 202, answer.text
+    told = answer.json()
+    assert told["created"]
+    assert (told["job"]["name"], told["job"]["budget_trials"]) == ("net", 7)
+    assert answer.headers["location"] == told["links"]["self"] == "/api/v1/jobs/1"
+    assert left(served.data_dir) == [f"{sha256(ONNX).hexdigest()}.onnx"]
+    assert (served.data_dir / "uploads" / left(served.data_dir)[0]).read_bytes() == ONNX
+    with served.sessions() as session:
+        (noted,) = audit.actions(session)
+    assert (noted.subject, noted.address, noted.action) == ("anonymous", "127.0.0.1", "tune")
+
+
+def test_the_same_again_is_the_same_job(served: Served) -> None:
+    """With 200 once it is done; a larger budget makes it go on."""
+    first = served.client.post(AT, files=upload(), data={"trials": "7"}).json()
+    with served.sessions.begin() as session:
+        jobs.set_state(session, first["job"]["id"], "done")
+
+    again = served.client.post(AT, files=upload(), data={"trials": "7"})
+    more = served.client.post(AT, files=upload(), data={"trials": "9"})
+    other = served.client.post(AT, files=upload(), data={"trials": "7", "seed": "1"})
+
+    assert (again.status_code, again.json()["created"]) == (200, False)
+    assert (more.status_code, more.json()["job"]["state"]) == (202, "queued")
+    assert again.json()["job"]["id"] == more.json()["job"]["id"] == first["job"]["id"]
+    assert other.json()["created"]
+
+
+def test_an_idempotency_key_stands_for_one_request(served: Served) -> None:
+    """A retry is answered with its job, another request with a problem."""
+    key = {"idempotency-key": "retry-1"}
+    first = served.client.post(AT, files=upload(), data={"trials": "7"}, headers=key)
+    again = served.client.post(AT, files=upload(), data={"trials": "7"}, headers=key)
+    other = served.client.post(AT, files=upload(), data={"trials": "8"}, headers=key)
+
+    assert first.json()["created"]
+    assert not again.json()["created"]
+    assert again.json()["job"]["id"] == first.json()["job"]["id"]
+    assert (other.status_code, other.json()["type"].split(":")[-1]) == (422, "key-reused")
+
+
+def test_a_key_of_a_deleted_job_makes_it_anew(quick: ApiSettings) -> None:
+    """Nobody is answered with a job that is gone."""
+    key = {"idempotency-key": "retry-1"}
+    with serving(quick) as served:
+        first = served.client.post(AT, data={"zoo": "mlp"}, files=upload(), headers=key).json()
+        served.client.post(first["links"]["self"] + "/cancel")
+        served.client.delete(first["links"]["self"])
+        again = served.client.post(AT, data={"zoo": "mlp"}, files=upload(), headers=key)
+
+    assert (again.status_code, again.json()["job"]["state"]) == (202, "queued")
+
+
+@pytest.mark.parametrize(
+    ("files", "data", "status", "slug"),
+    [
+        (upload(b""), {}, 422, "bad-model"),
+        (upload(b"PK\x03\x04rest"), {}, 415, "unsupported-model"),
+        (upload(b"\x80\x04\x95rest"), {}, 415, "unsupported-model"),
+        (upload(ONNX, "net.pt2"), {}, 415, "unsupported-model"),
+        (upload(ONNX, "../../etc/passwd"), {}, 415, "unsupported-model"),
+        ({"file": ("net.onnx", ONNX)}, {}, 422, "invalid"),
+        ({"model": (None, "text")}, {}, 422, "invalid"),
+        ({"trials": (None, "5")}, {}, 422, "invalid"),
+        (upload(), {"trials": "-1"}, 422, "invalid"),
+        (upload(), {"trials": "many"}, 422, "invalid"),
+        (upload(), {"seconds": "nan"}, 422, "invalid"),
+        (upload(), {"seconds": "inf"}, 422, "invalid"),
+        (upload(), {"seed": str(2**63)}, 422, "invalid"),
+        (upload(), {"priority": "1000"}, 422, "invalid"),
+        (upload(), {"objective": "fame"}, 422, "invalid"),
+        (upload(), {"input": "data=1,x"}, 422, "bad-model"),
+        (upload(), {"importance": "0"}, 422, "invalid"),
+        (upload(), {"name": "a\x00b"}, 422, "invalid"),
+        (upload(), {"name": "a\x1b[31mb"}, 422, "invalid"),
+        (upload(), {"target": "\x00"}, 422, "invalid"),
+        (upload(), {"colour": "red"}, 422, "invalid"),
+        ({"nothing": (None, "")}, {}, 422, "invalid"),
+        ({"nothing": (None, "")}, {"zoo": "mlp", "objective": "fame"}, 422, "invalid"),
+    ],
+)
+def test_a_wrong_form_leaves_nothing(
+    shared: Served, files: dict[str, Any], data: dict[str, str], status: int, slug: str
+) -> None:
+    """Neither a job nor a file."""
+    answer = shared.client.post(AT, files=files, data=data)
+
+    problem = answer.json()
+    assert (answer.status_code, problem["type"].split(":")[-1]) == (status, slug), problem
+    assert left(shared.data_dir) == []
+    assert shared.client.get("/api/v1/jobs").json()["items"] == []
+
+
+def test_text_that_is_no_text_is_refused(served: Served) -> None:
+    """Half a surrogate pair, which PostgreSQL would not store."""
+    boundary = "b"
+    body = (
+        f"--{boundary}\r\ncontent-disposition: form-data; name=zoo\r\n\r\nmlp\r\n"
+        f"--{boundary}\r\ncontent-disposition: form-data; name=name\r\n\r\n+2AA-\r\n"
+        f"--{boundary}--\r\n"
+    )
+    kind = {"content-type": f"multipart/form-data; boundary={boundary}; charset=utf-7"}
+    answer = served.client.post(AT, content=body.encode(), headers=kind)
+
+    assert answer.status_code == 422, answer.text
+
+
+def test_an_upload_that_is_too_large_is_refused(quick: ApiSettings) -> None:
+    """By what it announces, and by what it sends."""
+    small = ApiSettings(quick.tuner, max_upload_bytes=1000)
+    body = b"x" * 3_000_000
+
+    def chunks() -> Iterator[bytes]:
+        yield b'--b\r\ncontent-disposition: form-data; name="model"; filename="a.onnx"\r\n\r\n'
+        for start in range(0, len(body), 100_000):
+            yield body[start : start + 100_000]
+
+    with serving(small) as served:
+        announced = served.client.post(AT, files=upload(body))
+        kind = {"content-type": "multipart/form-data; boundary=b"}
+        chunked = served.client.post(AT, content=chunks(), headers=kind)
+        json = served.client.post(
+            "/api/v1/jobs/1/budget", content=b" " * 2_000_000, headers={"content-type": "a/json"}
+        )
+        remaining = left(served.data_dir)
+
+    assert [answer.status_code for answer in (announced, chunked, json)] == [413, 413, 413]
+    assert announced.json()["type"].endswith("too-large")
+    assert remaining == []
+
+
+def test_a_client_that_dies_leaves_nothing(quick: ApiSettings) -> None:
+    """In the middle of its upload, with the connection reset."""
+    with serving(quick) as served:
+        where = (str(served.client.base_url.host), served.client.base_url.port or 0)
+        with socket.create_connection(where) as connection:
+            connection.sendall(
+                b"POST /api/v1/tune HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9000000\r\n"
+                b"content-type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+                b'content-disposition: form-data; name="model"; filename="a.onnx"\r\n\r\n'
+            )
+            connection.sendall(b"x" * 4_000_000)
+            time.sleep(0.3)
+        time.sleep(0.3)
+        assert left(served.data_dir) == []
+        assert served.client.get("/api/v1/jobs").json()["items"] == []
+
+
+@contextmanager
+def small_files(n_bytes: int) -> Iterator[None]:
+    """Let this process write no file larger than so; the system says that with EFBIG."""
+    import signal
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_is_a_problem_not_a_defect(quick: ApiSettings) -> None:
+    """507, nothing left behind, and the next upload is taken."""
+    with serving(quick) as served:
+        with small_files(3_000_000):
+            full = served.client.post(AT, files=upload(ONNX + b"\0" * 5_000_000))
+        remaining = left(served.data_dir)
+        after = served.client.post(AT, files=upload())
+
+    assert full.status_code == 507, full.text
+    assert full.json()["type"].endswith("disk-full")
+    assert remaining == []
+    assert after.status_code == 202
+
+
+def test_uploads_of_the_same_model_at_once_are_one_job(served: Served) -> None:
+    """Whoever is first creates it; the file is whole whatever happens."""
+    found: list[httpx.Response] = []
+
+    def submit() -> None:
+        with httpx.Client(base_url=served.client.base_url, timeout=30) as client:
+            found.append(client.post(AT, files=upload(), data={"trials": "3"}))
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [answer.status_code for answer in found] == [202] * 8
+    assert sum(answer.json()["created"] for answer in found) == 1
+    assert len({answer.json()["job"]["id"] for answer in found}) == 1
+    assert left(served.data_dir) == [f"{sha256(ONNX).hexdigest()}.onnx"]
