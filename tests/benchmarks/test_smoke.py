@@ -1,0 +1,88 @@
+"""Benchmarks of the service work at sizes that take seconds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from benchmarks._filling import TRIALS_PER_PICK, Filling, open_filled, workload_hash
+from benchmarks._latencies import percentile
+from records import database, measures
+from records.models import MeasureRecord, Pick
+from tuner import reading, record_reading
+
+_ROOT = Path(__file__).parents[2]
+_N_RECORDS = 3_200
+_N_TASKS = 20
+
+
+def test_generated_records_agree_with_their_sums(tmp_path: Path) -> None:
+    """A generated job can be shown, and its table counts what its records are."""
+    filling = Filling(_N_RECORDS, _N_TASKS, tasks_per_job=_N_TASKS, events=True)
+    engine = open_filled(f"sqlite:///{tmp_path}/records.db", filling)
+    with database.sessions(engine, read_only=True)() as session:
+        n_failed = session.scalar(select(func.count(MeasureRecord.error_kind)))
+        (best,) = record_reading.read_bests(session, workload=workload_hash(3), target_id=1)
+        fastest = session.scalar(
+            select(func.min(MeasureRecord.latency)).where(MeasureRecord.task_id == 4)
+        )
+        view = reading.read_job(session, 1)
+        own = measures.own_trials(session, 1)
+        n_picks = session.scalar(select(func.count(Pick.id)))
+    engine.dispose()
+
+    assert view.job.trials == sum(own.values()) == _N_RECORDS
+    assert sum(task.failed for task in view.tasks) == n_failed
+    assert (best.task, best.latency_secs) == (4, fastest)
+    assert n_picks == filling.n_picks == _N_RECORDS // TRIALS_PER_PICK
+
+
+def test_a_filled_database_is_not_filled_again(tmp_path: Path) -> None:
+    """And one of another size is refused, for its numbers would be another benchmark's."""
+    url = f"sqlite:///{tmp_path}/records.db"
+    for _ in range(2):
+        open_filled(url, Filling(640, 10, tasks_per_job=10)).dispose()
+
+    with pytest.raises(ValueError, match="holds 640 records, not 1280"):
+        open_filled(url, Filling(1_280, 10, tasks_per_job=10))
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 2), (0.99, 4), (1.0, 4)])
+def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
+    """The nearest rank, and never one in between."""
+    assert percentile([3, 1, 4, 2], share) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "lookup --records 64000 --tasks 200 --lookups 20",
+        "job_page --records 64000 --requests 3 --databases sqlite",
+        "event_readers --readers 20 --events 20",
+        "service_load --clients 5 --window 5 --pairs 1 --settle 1",
+    ],
+)
+def test_a_benchmark_prints_one_line_a_database(words: str) -> None:
+    """As JSON, with what it wanted to reach."""
+    name, *options = words.split()
+
+    for line in _run(name, *options):
+        assert line["benchmark"] == name
+        assert line["reached"] in (True, False)
+
+
+def _run(name: str, *options: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *options],
+        capture_output=True,
+        text=True,
+        cwd=_ROOT,
+        timeout=300,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
