@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo serve test test-all lint bench docs images clean help
+.PHONY: demo test serve test-all lint bench docs images clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -20,11 +20,11 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
-serve: .venv/.runtime ## Start the service on this machine; ARGS go to tuner serve.
-	@$(BIN)/tuner serve $(ARGS)
-
 test: .venv/.dev ## Run the tests; ARGS go to pytest.
 	$(BIN)/python -m pytest $(ARGS)
+
+serve: .venv/.runtime ## Start the service on this machine; ARGS go to tuner serve.
+	@$(BIN)/tuner serve $(ARGS)
 
 test-all: .venv/.dev ## Run the tests with the slow ones: real tuning, minutes each.
 	$(BIN)/python -m pytest -m "not gpu" $(ARGS)

@@ -16,8 +16,13 @@ RUN /opt/pip/bin/pip install --only-binary :all: -c constraints.txt -r worker-re
 
 FROM builder AS cuda-builder
 COPY docker/cuda-requirements.txt ./
+# TVM looks for CCCL beside CUDA's own headers. Static libraries, a second NVRTC and the C++ that
+# the bindings were made from are 190 MB that nothing reads.
 RUN /opt/pip/bin/pip install --only-binary :all: --prefix /cuda -r cuda-requirements.txt \
-    && ln -s "$(cd /cuda && echo lib/python3*/site-packages/nvidia/cu13)" /cuda/cuda
+    && ln -s "$(cd /cuda && echo lib/python3*/site-packages/nvidia/cu13)" /cuda/cuda \
+    && ln -s cccl/cub cccl/cuda cccl/thrust /cuda/cuda/include/ \
+    && rm /cuda/cuda/lib/*.a /cuda/cuda/lib/*.alt.* \
+    && find /cuda -name '*.cpp' -delete
 
 FROM builder AS code
 COPY . .

@@ -91,4 +91,7 @@ def test_make_help_lists_every_target() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
     listed = [line.split()[1] for line in done.stdout.splitlines()]
-    assert listed == ["demo", "test", "test-all", "lint", "bench", "docs", "clean", "help"]
+    assert listed[:2] == ["demo", "test"]
+    assert set(listed[2:]) == {
+        "serve", "test-all", "lint", "bench", "docs", "images", "clean", "help",
+    }  # fmt: skip
