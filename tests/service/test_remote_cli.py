@@ -1,0 +1,345 @@
+"""Every command with ``--server``: a user with a URL, a service with everything else."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines import toy
+from tests.services import Service, free_port, running
+from tests.tuner.client.tokens import make_token
+from tests.tuner.commands.conftest import Answer, Shell
+from tests.tuner.networks.models import relu_model
+from tuner.client import TunerClient
+from tuner.library import manifest
+
+TRIALS = 40
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service, its candidates slow enough to be watched."""
+    with running(tmp_path_factory.mktemp("service"), TOY_RUN_SECS="0.02") as service:
+        yield service
+
+
+class Away:
+    """A user whose commands name a service; they have no database."""
+
+    def __init__(self, shell: Shell, url: str) -> None:
+        self.shell, self.url, self.folder = shell, url, shell.folder
+
+    def __call__(self, *args: str, stdin: str = "", **environ: str) -> Answer:
+        """Run a command to its end."""
+        return self.shell("--server", self.url, *args, stdin=stdin, **environ)
+
+    def start(self, *args: str, **environ: str) -> "subprocess.Popen[str]":
+        """Start a command as a process."""
+        return subprocess.Popen(
+            self.shell.command("--server", self.url, *args),
+            env=self.shell.environ(**environ),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture
+def away(service: Service, tmp_path: Path) -> Away:
+    """A user somewhere else."""
+    return Away(Shell(tmp_path), service.url)
+
+
+@pytest.fixture(scope="module")
+def tuned(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Answer:
+    """What tuning a network printed."""
+    user = Away(Shell(tmp_path_factory.mktemp("tuned")), service.url)
+    answer = user("tune", "zoo:mlp", "--trials", str(TRIALS), "--json")
+    assert answer.status == 0, answer.err
+    return answer
+
+
+def test_tune_tells_what_it_tells_here(away: Away, tuned: Answer) -> None:
+    """One object on stdout, progress on stderr; a second time nothing is measured."""
+    again = away("tune", "zoo:mlp", "--trials", str(TRIALS))
+
+    assert tuned.json["trials"] == tuned.json["measured_now"] == TRIALS
+    assert (tuned.json["error"], tuned.json["network"]) == (None, "mlp")
+    assert 0 < tuned.json["first_trial_secs"] < tuned.json["secs"]
+    assert len(tuned.json["tasks"]) == toy.N_TASKS
+    assert "trials 0/40" in tuned.err
+    assert " trials, 0 of them now" in again.out
+
+
+def test_models_are_uploaded_and_tuned_separately(away: Away) -> None:
+    """Two files, two jobs; a shape for their dynamic dimension."""
+    for name, width in (("one", 4), ("two", 5)):
+        path = away.folder / f"{name}.onnx"
+        path.write_bytes(relu_model("batch", width).SerializeToString())
+    two = ("one.onnx", "two.onnx", "--trials", "4", "--separate", "--json")
+
+    shapeless = away("tune", *two)
+    one = away("tune", "one.onnx", "--input", "data=2,4", "--trials", "4", "--separate", "--json")
+
+    assert shapeless.status == 1
+    assert ["--input data=" in job["error"] for job in shapeless.json["jobs"]] == [True, True]
+    assert [job["network"] for job in one.json["jobs"]] == ["one"]
+
+
+def test_a_network_that_cannot_be_tuned_is_one_line(away: Away) -> None:
+    """What the worker said of it; exit status 1."""
+    (away.folder / "bad.onnx").write_bytes(os.urandom(999))
+
+    answer = away("tune", "bad.onnx", "--trials", "4")
+
+    assert (answer.status, answer.out) == (1, "")
+    assert "failed" in answer.err.splitlines()[-1]
+    assert "Traceback" not in answer.err
+
+
+def test_ctrl_c_detaches(away: Away) -> None:
+    """The job goes on; the message says how to stop it, and that works."""
+    process = away.start("tune", "zoo:mlp", "--trials", "3000", "--seed", "7")
+    assert process.stderr is not None
+    job = process.stderr.readline().split()[1]
+    process.stderr.readline()
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert f"jobs cancel {job}" in said
+    assert away("jobs", "cancel", job, "--json").json["state"] == "cancelled"
+
+
+def test_the_table_is_live_in_a_terminal(away: Away, tuned: Answer) -> None:
+    """It is drawn again as trials arrive, and stays at the end."""
+    spent = away("table", str(tuned.json["job"]), "--json").json["spent_trials"]
+    ours, theirs = pty.openpty()
+    environ = away.shell.environ(TERM="xterm", COLUMNS="120", LINES="40")
+    command = away.shell.command(
+        "--server", away.url, "tune", "zoo:mlp", "--trials", str(spent + 24)
+    )
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environ)
+    os.close(theirs)
+    seen = ""
+    with process, os.fdopen(ours, "rb", buffering=0) as screen:
+        deadline = time.monotonic() + 60
+        while process.poll() is None:
+            assert time.monotonic() < deadline, seen
+            try:
+                seen += screen.read(65536).decode(errors="replace")
+            except OSError:
+                break
+
+    assert process.returncode == 0, seen
+    assert seen.count("Task scheduler") >= 3
+    assert "now task" in seen
+
+
+def test_tasks_are_listed(away: Away, tuned: Answer) -> None:
+    """Without measuring anything, and without disturbing the job that has them."""
+    listed = away("tasks", "zoo:mlp", "--json").json
+    shown = away("tasks", "zoo:mlp").out
+
+    assert [task["weight"] for task in listed["tasks"]] == [3, 1, 2, 1]
+    assert listed["kernel_calls"] == 7
+    assert listed["notes"] == ["a toy network"]
+    assert "4 tasks, 7 kernel calls" in shown
+    state = away("table", str(tuned.json["job"]), "--json").json
+    assert state["state"] == "done"
+    assert state["budget_trials"] >= TRIALS
+
+
+def test_a_library_is_built_there_and_put_here(away: Away, tuned: Answer) -> None:
+    """It is the one that records say is best; a second time it was there already."""
+    latency = away("table", str(tuned.json["job"]), "--json").json["total_latency_secs"]
+    built = away("build", "zoo:mlp", "-o", "out", "--json")
+    again = away("build", "zoo:mlp", "-o", "out")
+
+    assert built.status == 0, built.err
+    assert (built.json["tuned"], built.json["fallbacks"]) == (toy.N_TASKS, 0)
+    assert built.json["estimated_secs"] == pytest.approx(latency)
+    manifest.verify(away.folder / "out", manifest.read(away.folder / "out"))
+    assert "Cached out" in again.out
+    benched = away("bench", "out", "--turns", "1", "--json", TUNER_ENGINE=toy.NAME)
+    assert benched.status == 0, benched.err
+    assert "on this machine" in benched.err
+
+
+def test_a_strict_build_without_records_is_refused(away: Away) -> None:
+    """One line; no folder."""
+    answer = away("build", "zoo:mlp?batch=9", "-o", "out", "--strict")
+
+    assert (answer.status, answer.out) == (1, "")
+    assert "no record" in answer.err
+    assert not (away.folder / "out").exists()
+
+
+def test_a_folder_that_is_no_library_stays(away: Away) -> None:
+    """It is refused before anything is asked for."""
+    (away.folder / "out").mkdir()
+    (away.folder / "out" / "mine").touch()
+
+    answer = away("build", "zoo:mlp", "-o", "out")
+
+    assert answer.status == 2
+    assert "no library" in answer.err
+
+
+def test_the_table_of_a_job(away: Away, tuned: Answer) -> None:
+    """As the database of the service has it; with picks, and why."""
+    job = str(tuned.json["job"])
+    shown = away("table", job, "--picks", "3").out
+    explained = away("table", job, "--why", "--picks", "99").out
+    watched = away("table", job, "--watch")
+    as_json = away("table", job, "--picks", "2", "--json").json
+
+    assert "Last picks of" in shown
+    assert "every task gets a first round" in explained
+    assert (watched.status, watched.out.count("Task scheduler")) == (0, 1)
+    assert as_json["total_latency_secs"] <= tuned.json["total_latency_secs"]
+    assert len(as_json["picks"]) == 2
+    assert as_json["device"] == {"name": "toy"}
+    assert away("table").status == 0
+    unknown = away("table", "777")
+    assert (unknown.status, "no job 777; known jobs: " in unknown.err) == (2, True)
+
+
+def test_jobs_are_steered(away: Away, service: Service) -> None:
+    """Paused, resumed, extended, preferred, cancelled, taken off the list."""
+    with TunerClient(service.url) as client:
+        number = client.tune("zoo:mlp", trials=3000, seed=11).job.id
+        next(event for event in client.events(number) if event.kind == "trial")
+    job = str(number)
+
+    assert away("jobs", "rm", job).status == 2
+    assert away("jobs", "pause", job, "--json").json["state"] == "paused"
+    assert away("jobs", "budget", job, "--trials", "4000", "--json").json["budget_trials"] == 4000
+    assert away("jobs", "priority", job, "2", "--json").json["priority"] == 2
+    assert away("jobs", "resume", job, "--json").json["state"] in ("queued", "running")
+    assert away("jobs", "cancel", job, "--json").json["state"] == "cancelled"
+    assert number in [row["job"] for row in away("jobs", "ls", "--json").json["jobs"]]
+    assert away("jobs", "rm", job, "--json").json == {"job": number, "deleted": True}
+    assert number not in [row["job"] for row in away("jobs", "ls", "--json").json["jobs"]]
+    assert f"no job {job}; known jobs" in away("jobs", "pause", job).err
+
+
+def test_records_are_listed_and_carried(away: Away, tuned: Answer) -> None:
+    """Out of the service into a file, back, and into a database here."""
+    best = away("records", "best", "--job", str(tuned.json["job"]), "--json").json["records"]
+    listed = away("records", "list", "--limit", "5", "--json").json["records"]
+    exported = away("records", "export", "x.jsonl", "--json").json
+    there = away("records", "import", "x.jsonl", "--json").json
+    piped = away("records", "import", "-", stdin=(away.folder / "x.jsonl").read_text())
+    here = away.shell("records", "import", "x.jsonl", "--json").json
+
+    assert {row["workload"] for row in best} == {row["workload"] for row in tuned.json["tasks"]}
+    assert len(listed) == 5
+    assert (there["added"], there["known"], there["torn"]) == (0, exported["records"], 0)
+    assert "0 records added" in piped.out
+    assert here["added"] == exported["records"]
+    local = away.shell("records", "best", "--json").json["records"]
+    assert {row["workload"] for row in best} <= {row["workload"] for row in local}
+    assert best[0].keys() == local[0].keys()
+
+
+def test_a_damaged_log_is_refused(away: Away) -> None:
+    """One line says where."""
+    (away.folder / "bad.jsonl").write_text("hello\n")
+
+    answer = away("records", "import", "bad.jsonl")
+
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.err.startswith("tuner: cannot import bad.jsonl: line 1: not a log")
+
+
+def test_a_job_is_replayed(away: Away, tuned: Answer) -> None:
+    """Its curves come over the network."""
+    replays = away("replay", str(tuned.json["job"]), "--json").json["replays"]
+
+    assert len(replays) == 4
+    assert all(replay["trials"] >= TRIALS for replay in replays)
+
+
+def test_the_doctor_looks_at_the_service(away: Away, tuned: Answer) -> None:
+    """Version, database, clock, access, workers."""
+    assert tuned.status == 0
+    checks = {check["name"]: check for check in away("doctor", "--json").json["checks"]}
+
+    assert list(checks) == ["service", "database", "clock", "access", "workers"]
+    assert {check["state"] for check in checks.values()} == {"ok"}
+    assert checks["access"]["details"] == {"scopes": ["read", "submit", "admin"]}
+
+
+def test_nobody_there_is_one_line(tmp_path: Path) -> None:
+    """Of any command; the doctor says how to begin."""
+    user = Away(Shell(tmp_path), f"http://127.0.0.1:{free_port()}")
+
+    for arguments in (("jobs", "ls"), ("tune", "zoo:mlp"), ("doctor",)):
+        answer = user(*arguments)
+        assert answer.status == 1, answer
+        assert user.url in answer.err + answer.out
+        assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("table", "--database", "sqlite:///x.db"), "--database is of this machine"),
+        (("records", "best", "--data-dir", "x"), "--data-dir is of this machine"),
+        (("tune", "zoo:mlp", "--database", "sqlite:///x.db"), "--database is of this machine"),
+        (("doctor", "--data-dir", "x"), "--data-dir is of this machine"),
+        (("tune", "net.pt2"), "pickle"),
+        (("tune", "missing.onnx"), "no such file"),
+        (("tune", "zoo:mlp", "--objective", "beauty"), "unknown objective"),
+        (("build", "zoo:resnet-81", "-o", "out"), "resnet-81"),
+        (("serve",), "works on this machine"),
+        (("worker",), "works on this machine"),
+    ],
+)
+def test_what_makes_no_sense_there_is_refused(
+    away: Away, arguments: tuple[str, ...], words: str
+) -> None:
+    """One line that says why."""
+    (away.folder / "net.pt2").write_bytes(b"PK")
+
+    answer = away(*arguments)
+
+    assert answer.status in (1, 2)
+    assert answer.out == ""
+    assert words in answer.err.splitlines()[-1]
+    assert "Traceback" not in answer.err
+
+
+def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
+    """TUNER_SERVER and TUNER_TOKEN; the token is in nothing that is printed."""
+    service = Service(tmp_path)
+    user = Shell(tmp_path / "user")
+    user.folder.mkdir()
+    try:
+        service.start_api("--require-tokens")
+        token = make_token(service.here.url, "read")
+        named = {"TUNER_SERVER": service.url}
+        listed = user("jobs", "ls", "--json", **named, TUNER_TOKEN=token)
+        nobody = user("jobs", "ls", **named)
+        reader = user("tune", "zoo:mlp", **named, TUNER_TOKEN=token)
+        wrong = user("--token", "tuner_secret", "jobs", "ls", **named)
+        doctor = user("doctor", "--json", **named, TUNER_TOKEN=token)
+    finally:
+        service.stop("api")
+
+    assert listed.json == {"jobs": []}
+    assert (nobody.status, "--token or TUNER_TOKEN" in nobody.err) == (2, True)
+    assert (reader.status, "submit" in reader.err) == (2, True)
+    assert (wrong.status, "tuner_secret" in wrong.err) == (2, False)
+    checks = {check["name"]: check for check in doctor.json["checks"]}
+    assert checks["access"]["details"] == {"scopes": ["read"]}
+    assert token not in json.dumps([vars(each) for each in (listed, nobody, reader, doctor)])
