@@ -1,32 +1,27 @@
 """How a problem is answered: as a document for a program, as a page for a person."""
 
-from importlib import import_module
-from importlib.util import find_spec
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from api.errors import KINDS, as_problem, expected, respond
+from api.web import errors as pages
 
 
 def answer(request: Request, error: Exception) -> Response:
     """Return the answer that an error is."""
     problem = as_problem(error)
-    if find_spec("api.web.errors") is not None:
-        pages = import_module("api.web.errors")
-        if pages.wants_page(request):
-            kind = KINDS[problem.slug]
-            page: Response = pages.render(
-                request,
-                problem.status_code,
-                kind.title,
-                str(problem.detail),
-                problem.advice or kind.advice,
-            )
-            return page
-    return respond(problem)
+    if not pages.wants_page(request):
+        return respond(problem)
+    kind = KINDS[problem.slug]
+    return pages.render(
+        request,
+        problem.status_code,
+        kind.title,
+        str(problem.detail),
+        problem.advice or kind.advice,
+    )
 
 
 def install(app: FastAPI) -> None:

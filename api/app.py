@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 
 from fastapi import FastAPI
 
@@ -13,6 +11,7 @@ from api.middleware import Frame
 from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
 from api.settings import ApiSettings
 from api.state import open_state
+from api.web import pages
 
 _ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue)
 
@@ -40,6 +39,5 @@ def create_app(settings: ApiSettings) -> FastAPI:
     app.include_router(health.router)
     for routes in _ROUTES:
         app.include_router(routes.router, responses=openapi.problems(*openapi.COMMON))
-    if find_spec("api.web.pages") is not None:
-        app.include_router(import_module("api.web.pages").router)
+    app.include_router(pages.router)
     return app

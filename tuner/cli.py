@@ -21,6 +21,7 @@ from tuner.commands import (
     serve,
     table,
     tasks,
+    token,
     tune,
     worker,
 )
@@ -43,6 +44,7 @@ app.command("doctor")(doctor.doctor)
 app.command("replay")(replay.replay)
 app.command("serve")(serve.serve)
 app.command("worker")(worker.worker)
+app.add_typer(token.app, name="token")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(records.app, name="records")
 
