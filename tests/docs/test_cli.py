@@ -24,7 +24,8 @@ def _commands(command: Any, name: str) -> dict[str, Any]:
     }
 
 
-COMMANDS = _commands(typer.main.get_command(app), "tuner")
+PROGRAM: Any = typer.main.get_command(app)
+COMMANDS = _commands(PROGRAM, "tuner")
 
 
 def _options(command: Any) -> set[str]:
@@ -56,9 +57,16 @@ def test_a_section_describes_no_option_that_is_gone(name: str) -> None:
 
 def test_no_section_describes_a_command_that_is_gone() -> None:
     """Every section about a command names one."""
-    described = re.findall(r"^## `(tuner [^`]+)`", _TEXT, re.MULTILINE)
+    described = re.findall(r"^## `(tuner [^-`][^`]*)`", _TEXT, re.MULTILINE)
 
     assert set(described) - set(COMMANDS) == set()
+
+
+def test_options_before_the_command_have_a_section() -> None:
+    """All of them, and none that is gone; those that every program has need no words."""
+    options = {name for name in _options(PROGRAM) if "completion" not in name}
+
+    assert set(_documented(section(_TEXT, "`tuner --server`"))) == options
 
 
 def test_every_option_says_what_it_does() -> None:

@@ -1,0 +1,41 @@
+"""What docs/client.md shows works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli import ROOT
+from tests.services import Service
+from tuner.client import TunerClient
+from tuner.library import manifest
+from tuner.views import JobSummary
+
+_PAGE = (ROOT / "docs" / "client.md").read_text()
+
+
+def test_the_examples_run(
+    service: Service,
+    done: JobSummary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One after the other, against a service."""
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, object] = {}
+
+    for block in re.findall(r"^```python\n(.*?)^```", _PAGE, re.DOTALL | re.MULTILINE):
+        code = block.replace("http://127.0.0.1:8080", service.url)
+        exec(code.replace("events(1)", f"events({done.id})"), known)
+
+    manifest.verify(tmp_path / "mlp.lib", manifest.read(tmp_path / "mlp.lib"))
+    assert "heavy[1] 3" in capsys.readouterr().out
+
+
+def test_every_method_is_listed() -> None:
+    """By its name."""
+    methods = {name for name in vars(TunerClient) if not name.startswith("_")} - {"close"}
+    listed = set(re.findall(r"`(\w+)[`(]", _PAGE))
+
+    assert methods - listed == set()
