@@ -86,7 +86,8 @@ def _trials(session: Session) -> list[Metric]:
     ).one()
     trials.add_metric(["ok"], (measured or 0) - (failed or 0))
     counted = select(JobFailure.error_kind, func.sum(JobFailure.n_trials))
-    kinds = dict(session.execute(counted.group_by(JobFailure.error_kind)).tuples().all())
+    rows = session.execute(counted.group_by(JobFailure.error_kind))
+    kinds = {kind: n_trials for kind, n_trials in rows}  # noqa: C416  rows are not pairs to mypy
     for kind in ERROR_KINDS:
         trials.add_metric([kind], kinds.get(kind, 0))
     return [trials]
@@ -95,7 +96,8 @@ def _trials(session: Session) -> list[Metric]:
 def _jobs(session: Session) -> list[Metric]:
     jobs = GaugeMetricFamily("subgraph_tuner_jobs", "Jobs by state.", labels=["state"])
     counted = select(Job.state, func.count()).where(~Job.hidden).group_by(Job.state)
-    states: dict[str, int] = dict(session.execute(counted).tuples().all())
+    rows = session.execute(counted)
+    states: dict[str, int] = {state: n for state, n in rows}  # noqa: C416
     for state in _STATES:
         jobs.add_metric([state], states.get(state, 0))
     queue = GaugeMetricFamily("subgraph_tuner_queue", "What waits for a worker.", labels=["kind"])

@@ -1,0 +1,66 @@
+"""Charts as data, and the tables that stand in for them."""
+
+from api.web import charts, formats
+from api.web.charts import Curve
+from tuner.views import HistoryPoint, HistoryView, TaskTrials
+
+
+def _points(n: int) -> list[HistoryPoint]:
+    return [HistoryPoint(i, i * 8, i * 60.0, None if i < 2 else 0.1 / i) for i in range(1, n + 1)]
+
+
+def test_a_curve_begins_where_a_latency_is_known() -> None:
+    """Points without a latency are left out; milliseconds over minutes."""
+    chart = charts.latency_over_time([Curve("net", _points(3))])
+
+    (trace,) = chart.figure["data"]
+    assert trace["x"] == [2.0, 3.0]
+    assert trace["y"] == [50.0, 0.1 / 3 * 1e3]
+    assert chart.rows[0] == ("net", "2", "50.0000")
+    assert "from 50.0000 ms after 16 trials" in chart.summary
+
+
+def test_a_table_has_both_ends_of_a_long_curve() -> None:
+    """Hundreds of points are thinned to a few rows, the first and the last among them."""
+    chart = charts.latency_over_trials([Curve("net", _points(300))])
+
+    assert len(chart.rows) == 20
+    assert chart.rows[0][1] == "16"
+    assert chart.rows[-1][1] == "2,400"
+
+
+def test_names_are_no_markup_for_plotly() -> None:
+    """Plotly reads tags in names, so they are escaped there and nowhere else."""
+    chart = charts.latency_over_trials([Curve("<a href='x'>", _points(3))])
+
+    assert chart.figure["data"][0]["name"] == "&lt;a href='x'&gt;"
+    assert chart.rows[0][0] == "<a href='x'>"
+
+
+def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
+    """Each task's share is of all trials."""
+    history = HistoryView(
+        1, _points(2), [TaskTrials(0, "conv", [8, 12]), TaskTrials(None, "other tasks", [0, 4])]
+    )
+    chart = charts.trials_per_task(history)
+
+    assert chart.rows == [("0 · conv", "12", "75.0%"), ("other tasks", "4", "25.0%")]
+    assert {trace["stackgroup"] for trace in chart.figure["data"]} == {"tasks"}
+
+
+def test_a_job_without_rounds_has_empty_charts() -> None:
+    """Nothing to draw is no error."""
+    assert charts.trials_per_task(HistoryView(1, [], [])).rows == []
+    assert "no latency is known" in charts.latency_over_trials([Curve("net", [])]).summary
+
+
+def test_formats() -> None:
+    """Unknown values are dashes; units are chosen for people."""
+    assert formats.milliseconds(None) == formats.DASH
+    assert formats.milliseconds(0.00123456) == "1.2346"
+    assert formats.clock(3725.4) == "1:02:05"
+    assert formats.clock(float("inf")) == formats.DASH
+    assert formats.size(0) == "0 B"
+    assert formats.size(1536) == "1.5 KiB"
+    assert formats.ratio(3, 2) == 1.0
+    assert formats.ratio(1, None) is None

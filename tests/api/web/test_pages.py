@@ -1,0 +1,242 @@
+"""Pages as they leave the server: escaped, sorted by their address, and honest about errors."""
+
+import re
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from api.settings import ApiSettings
+from records import networks, submissions, tasks, tokens
+from tests.api import make
+from tests.api.conftest import Served, serving
+from tests.records import make as rows
+
+_BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+_HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</script>"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/jobs/1", "/workers", "/records", "/records/1", "/networks", "/audit", "/login"]
+)
+def test_every_page_is_served(served: Served, path: str) -> None:
+    """Pages come with the strict policy, on both databases."""
+    with served.sessions.begin() as session:
+        make.tuned(session)
+
+    answer = served.client.get(path, headers=_BROWSER)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*(?: src=|type=\"application/json\"))", answer.text)
+    assert not re.search(r"<[^>]+ (?:style|on[a-z]+)=", answer.text)
+
+
+def test_hostile_names_are_text(quick: ApiSettings) -> None:
+    """Names of jobs, networks, tasks, traces and errors are never markup or templates."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            job = make.job(session, "s0", name=_HOSTILE)
+            target_id = rows.target(session)
+            network = networks.ensure_network(session, "f" * 64, _HOSTILE, {_HOSTILE: {}})
+            workload = replace(rows.workload("w"), name=_HOSTILE)
+            networks.record_extraction(session, network.id, target_id, [(workload, 1)], 1)
+            submissions.assign(session, job.id, network.id, target_id, {})
+            (task,) = tasks.weighted_tasks(session, network.id, target_id)
+            assert task.name == _HOSTILE
+        for path in ("/", "/jobs/1", "/networks", "/records?q=alert", "/compare?a=1&b=1"):
+            answer = served.client.get(path, headers=_BROWSER)
+            assert answer.status_code == 200, path
+            assert "<script>alert" not in answer.text, path
+            assert "&lt;script&gt;alert(1)" in answer.text, path
+            assert "{{7*7}}" in answer.text, path
+        query = served.client.get("/", params={"q": _HOSTILE}, headers=_BROWSER)
+        assert "<script>alert" not in query.text
+
+
+@pytest.mark.parametrize(("sort", "order"), [("weight", [1, 2]), ("-weight", [2, 1])])
+def test_tables_sort_without_scripts(quick: ApiSettings, sort: str, order: list[int]) -> None:
+    """The address says how a table is sorted, and the heading says so too."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.tuned(session)
+
+        page = served.client.get("/jobs/1", params={"sort": sort}, headers=_BROWSER).text
+
+    found = re.findall(r'data-label="Weight">(\d+)<', page)
+    assert [int(weight) for weight in found] == order
+    direction = "descending" if sort.startswith("-") else "ascending"
+    assert len(re.findall(r"aria-sort=", page)) == 1
+    assert re.search(rf'aria-sort="{direction}">\s*<a id="sort-weight"', page)
+
+
+@pytest.mark.parametrize("sort", ["", "nonsense", "-", "--share", "__class__"])
+def test_unknown_orders_are_the_usual_one(quick: ApiSettings, sort: str) -> None:
+    """An address that somebody made up still shows the table."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.tuned(session)
+        answer = served.client.get("/jobs/1", params={"sort": sort}, headers=_BROWSER)
+    assert answer.status_code == 200
+    assert 'aria-sort="descending"' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/nowhere", 404), ("/jobs/99", 404), ("/jobs/x", 422), ("/records/99", 404)],
+)
+def test_problems_are_pages_for_people(quick: ApiSettings, path: str, status: int) -> None:
+    """A browser gets a page that says what is wrong; the API answers with a document."""
+    with serving(quick) as served:
+        page = served.client.get(path, headers=_BROWSER)
+        document = served.client.get("/api/v1/jobs/99", headers=_BROWSER)
+    assert page.status_code == status
+    assert page.headers["content-type"].startswith("text/html")
+    assert "To the jobs" in page.text
+    assert document.headers["content-type"] == "application/problem+json"
+
+
+def test_actions_say_why_they_fail(quick: ApiSettings) -> None:
+    """An action that cannot be done shows the page of the job with the reason, and its status."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.job(session)
+        for action, form, status, said in (
+            ("resume", {}, 409, "is queued"),
+            ("budget", {}, 422, "give trials"),
+            ("budget", {"trials": "-1"}, 422, "trials"),
+            ("priority", {"priority": "high"}, 422, "priority"),
+            ("build", {}, 409, "not split into tasks yet"),
+            ("delete", {}, 409, "cannot be deleted"),
+        ):
+            answer = served.client.post(f"/jobs/1/{action}", data=form, headers=_BROWSER)
+            assert answer.status_code == status, action
+            alert = answer.text.partition('role="alert"')[2].partition("</div>")[0]
+            assert said in alert, (action, alert)
+
+
+def test_steering_a_job(quick: ApiSettings) -> None:
+    """Each form does what its route does, and leads back to the job."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.job(session)
+        for action, form in (
+            ("pause", {}),
+            ("resume", {}),
+            ("budget", {"trials": "200", "seconds": ""}),
+            ("priority", {"priority": "-2"}),
+            ("cancel", {}),
+        ):
+            answer = served.client.post(f"/jobs/1/{action}", data=form, headers=_BROWSER)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/1"), action
+        job = served.client.get("/api/v1/jobs/1").json()["job"]
+        assert (job["state"], job["budget_trials"], job["priority"]) == ("cancelled", 200, -2)
+        assert served.client.post("/jobs/1/delete").headers["location"] == "/"
+        assert served.client.get("/jobs/1", headers=_BROWSER).status_code == 404
+
+
+def test_another_site_cannot_send_a_form(quick: ApiSettings) -> None:
+    """A form on a page of somebody else changes nothing here."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.job(session)
+        for header in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+            answer = served.client.post("/jobs/1/cancel", headers={**_BROWSER, **header})
+            assert answer.status_code == 403
+        assert served.client.get("/api/v1/jobs/1").json()["job"]["state"] == "queued"
+
+
+def test_submitting_a_form(quick: ApiSettings) -> None:
+    """A form becomes a job; one with a mistake comes back as it was typed."""
+    with serving(quick) as served:
+        model = {"model": ("net.onnx", make.ONNX)}
+        answer = served.client.post("/jobs", files=model, data={"trials": "8", "input": ""})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/1")
+
+        sent = {"name": "kept <here>", "trials": "many", "zoo": "mlp"}
+        refused = served.client.post("/jobs", files={"x": b""}, data=sent, headers=_BROWSER)
+        assert refused.status_code == 422
+        refused = served.client.post("/jobs", files=_fields(sent), headers=_BROWSER)
+        assert refused.status_code == 422
+        assert 'value="kept &lt;here&gt;"' in refused.text
+        assert re.search(r'name="trials"[^>]*aria-invalid="true"', refused.text)
+
+
+def test_signing_in(quick: ApiSettings) -> None:
+    """Pages lead to the form; a good token becomes a cookie that scripts and sites cannot use."""
+    with serving(replace(quick, require_tokens=True)) as served:
+        with served.sessions.begin() as session:
+            _, secret = tokens.create_token(session, "ann", ["read"])
+        asked = served.client.get("/jobs/7?sort=id", headers=_BROWSER)
+        assert (asked.status_code, asked.headers["location"]) == (
+            303,
+            "/login?next=%2Fjobs%2F7%3Fsort%3Did",
+        )
+        bad = served.client.post("/login", data={"token": "tuner_no"}, headers=_BROWSER)
+        assert bad.status_code == 401
+        assert "set-cookie" not in bad.headers
+        good = served.client.post("/login", data={"token": secret, "next": "//evil.example"})
+        assert (good.status_code, good.headers["location"]) == (303, "/")
+        cookie = good.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        page = served.client.get("/", headers=_BROWSER)
+        assert "Sign out ann" in page.text
+        # The token reads; it neither submits nor sees the audit log.
+        assert served.client.post("/jobs/1/cancel", headers=_BROWSER).status_code == 403
+        assert served.client.get("/audit", headers=_BROWSER).status_code == 403
+        served.client.post("/logout")
+        served.client.cookies.clear()
+        assert served.client.get("/", headers=_BROWSER).status_code == 303
+
+
+def test_assets_are_kept_by_what_they_hold(quick: ApiSettings) -> None:
+    """An address names content: it is kept for ever, packed, and never leads elsewhere."""
+    with serving(quick) as served:
+        page = served.client.get("/jobs/1", headers=_BROWSER).text
+        addresses = re.findall(r'(?:href|src|data-plotly)="(/static/[^"]+)"', page)
+        assert len(addresses) >= 4
+        for address in addresses:
+            answer = served.client.get(address)
+            assert answer.status_code == 200
+            assert "immutable" in answer.headers["cache-control"]
+            assert answer.headers["content-encoding"] == "gzip"
+            again = served.client.get(address, headers={"if-none-match": answer.headers["etag"]})
+            assert again.status_code == 304
+            old = served.client.get(re.sub(r"/static/\w+/", "/static/0/", address))
+            assert old.headers["cache-control"] == "no-cache"
+        for path in ("/static/0/base.css.bak", "/static/0/..%2Fpages.py", "/static/0/pages.py"):
+            assert served.client.get(path).status_code == 404
+
+
+def test_pages_of_records(quick: ApiSettings) -> None:
+    """Records are browsed a page at a time, each once; failures alone; of a task by speed."""
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            make.tuned(session, n_trials=120)
+        newest = _all_records(served.client, "/records")
+        assert newest == list(range(120, 0, -1))
+        assert _all_records(served.client, "/records?failed=1") == [120]
+        assert _all_records(served.client, "/records?task=1&failed=1") == [120]
+        # Record n took a hundredth of a second by n.
+        assert _all_records(served.client, "/records?task=1") == list(range(119, 0, -1))
+
+
+def _all_records(client: httpx.Client, path: str) -> list[int]:
+    found: list[int] = []
+    while path:
+        page = client.get(path, headers=_BROWSER).text
+        found += [
+            int(each) for each in re.findall(r'data-label="Record"><a href="/records/(\d+)"', page)
+        ]
+        following = re.search(r'href="([^"]+)" rel="next"', page)
+        path = following[1].replace("&amp;", "&") if following else ""
+    return found
+
+
+def _fields(sent: dict[str, str]) -> dict[str, tuple[None, str]]:
+    """Send fields as a browser does: as parts of a form that may hold files."""
+    return {name: (None, text) for name, text in sent.items()}
