@@ -76,6 +76,24 @@ def sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session
     return sessionmaker(engine, expire_on_commit=False)
 
 
+def end_idle_transactions(engine: Engine, secs: float) -> None:
+    """Have the server end transactions of ours in which nothing happens for so long.
+
+    A process that is stopped in the middle of one keeps its locks, and whoever takes over from
+    it waits for them. SQLite cannot: the file stays locked until that process goes on or dies.
+    """
+    if engine.dialect.name == "sqlite":
+        return
+
+    def limit(connection: Any, _record: object) -> None:
+        wanted = f"SET idle_in_transaction_session_timeout = {round(secs * 1000)}"
+        connection.execute(wanted)
+        connection.commit()
+
+    event.listen(engine, "connect", limit)
+    engine.dispose()
+
+
 def redact(url: str) -> str:
     """Return a URL for people to read: any password becomes ``***``."""
     try:

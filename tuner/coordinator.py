@@ -20,7 +20,14 @@ from tuner.session import TuningSession
 Source = Callable[[], Sequence[TuningSession]]
 
 # What ends a run and not just a job: there is no database, or it is not ours to write any more.
-LOST = (LeaseLost, exc.OperationalError, exc.InterfaceError, exc.TimeoutError)
+# A server that ended a transaction because nothing happened in it says InternalError.
+LOST = (
+    LeaseLost,
+    exc.OperationalError,
+    exc.InterfaceError,
+    exc.InternalError,
+    exc.TimeoutError,
+)
 
 _LOG = logging.getLogger(__name__)
 

@@ -148,7 +148,7 @@ class Rig:
             of_picks = _count_by_pick(session)
             numbers = session.scalars(select(Event.sequence).where(Event.job_id == job_id)).all()
         sequences = sorted(sequence for _, sequence, _ in counted)
-        assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
+        assert sequences == list(range(1, len(sequences) + 1))
         assert {pick: n for pick, _, n in counted if n} == {
             pick: n for pick, n in of_picks.items() if pick in {row[0] for row in counted}
         }

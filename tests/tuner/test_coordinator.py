@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
-from records import jobs
+from records import jobs, submissions
+from records.errors import LeaseLost
 from records.models import MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
@@ -138,6 +140,56 @@ def test_job_that_fails_does_not_end_the_others(
     assert workshop.job(bad.job_id).state == "failed"
     assert workshop.job(bad.job_id).message == "the device is gone"
     assert workshop.job(good.job_id).state == "done"
+
+
+def test_a_defect_in_one_job_does_not_end_the_others(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody expected fails the job it came from, in one line."""
+    bad, good = private(workshop, "a", 40), private(workshop, "b", 8)
+
+    def broken() -> bool:
+        raise KeyError("x")
+
+    monkeypatch.setattr(bad, "step", broken)
+    Coordinator(workshop.sessions).run([bad, good])
+
+    assert workshop.job(bad.job_id).state == "failed"
+    assert workshop.job(bad.job_id).message == "internal error: KeyError: 'x'"
+    assert workshop.job(good.job_id).state == "done"
+
+
+@pytest.mark.parametrize("error", [LeaseLost("x"), OperationalError("", None, Exception())])
+def test_a_lost_database_ends_the_run_and_no_job(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Neither job failed: both can go on."""
+    pair = [private(workshop, name, 40) for name in ("a", "b")]
+
+    def lost() -> bool:
+        raise error
+
+    monkeypatch.setattr(pair[0], "step", lost)
+    with pytest.raises(type(error)):
+        Coordinator(workshop.sessions, interrupted="queued").run(pair)
+
+    assert [workshop.job(job.job_id).state for job in pair] == ["queued", "queued"]
+
+
+def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) -> None:
+    """It was cancelled before: it ends with its round."""
+    gone, other = private(workshop, "a", 80), private(workshop, "b", 40)
+
+    def delete(_: Status) -> None:
+        with workshop.sessions.begin() as session:
+            jobs.set_state(session, gone.job_id, "cancelled")
+            submissions.hide(session, gone.job_id)
+
+    gone._watcher = delete
+    Coordinator(workshop.sessions).run([gone, other])
+
+    assert workshop.job(gone.job_id).state == "cancelled"
+    assert workshop.job(other.job_id).state == "done"
 
 
 def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tuner.interrupts import Interrupted, interruptible, waiting
+from tuner.interrupts import Interrupted, interruptible, raise_if_asked, waiting
 
 
 def interrupt(number: signal.Signals) -> None:
@@ -53,3 +53,14 @@ def test_signal_after_the_last_wait_changes_nothing() -> None:
         os.kill(os.getpid(), signal.SIGINT)
     with waiting():
         pass
+
+
+def test_an_interrupt_whose_place_another_error_took_is_not_forgotten() -> None:
+    """It is raised again where somebody asks, until the work has ended."""
+    with interruptible():
+        raise_if_asked()
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            raise_if_asked()
+    raise_if_asked()

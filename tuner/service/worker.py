@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from records import leases
+from records import database, leases
 from records.errors import RecordsError
 from records.leases import Held
 from tuner import interrupts
@@ -29,6 +29,7 @@ from tuner.session import TuningSession
 from tuner.workers import Workers
 
 _POLL_SECS = 1.0
+_IDLE_TRANSACTION_SECS = 5.0
 _IDLE_SECS = 0.5
 _MOST_BACK_OFF_SECS = 15.0
 _START_SECS = 120.0
@@ -45,6 +46,7 @@ def run_worker(context: Context, limits: Limits) -> None:
         Interrupted: By Ctrl-C or SIGTERM.
     """
     n_failures = 0
+    database.end_idle_transactions(context.engine, _IDLE_TRANSACTION_SECS)
     with Presence(context.engine) as presence:
         while True:
             began = time.monotonic()

@@ -1,0 +1,139 @@
+"""The whole service under one process: it comes up, heals, and goes away whole."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.service.rig import Rig, rig, wait_for
+from tuner.errors import RequestError
+from tuner.service.children import Child, Program
+from tuner.service.supervisor import Serving, check_port, free_port, programs
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Rig]:
+    """An empty SQLite database, and whoever works on it."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.02) as found:
+        yield found
+
+
+def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start ``tuner serve``; returns it and its URL, once it is ready."""
+    port = free_port(HOST)
+    data_dir = str(opened.folder / "data")
+    process = opened.tuner("serve", "--port", str(port), "--data-dir", data_dir, *args)
+    opened.processes.append(process)
+    url = f"http://{HOST}:{port}"
+    wait_for(lambda: f"Serving on {url}" in (opened.folder / "serve.0.log").read_text(), 60.0)
+    return process, url
+
+
+def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes below one."""
+    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return found
+
+
+def get(url: str) -> bytes:
+    """Read a page."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=5.0) as response:
+        content: bytes = response.read()
+        return content
+
+
+def test_the_service_heals_and_ends_whole(opened: Rig) -> None:
+    """Its API runs at a lower priority; a worker that is killed comes back; SIGTERM ends all."""
+    job = opened.submit(trials=40)
+    process, url = serve(opened)
+    wait_for(lambda: opened.n_trials() >= 4)
+    api = next(each for each in family(process) if "api" in each.cmdline())
+    assert api.nice() == 5
+    assert json.loads(get(f"{url}/api/v1/jobs/{job}"))["job"]["state"] == "running"
+
+    psutil.Process(opened.active()[0]).kill()
+
+    wait_for(lambda: opened.state(job) == "done", 60.0)
+    opened.check_counts(job)
+    everyone = family(process)
+    process.terminate()
+    assert process.wait(10.0) == 128 + signal.SIGTERM
+    assert not psutil.wait_procs(everyone, 2.0)[1]
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed(opened: Rig) -> None:
+    """Neither its processes nor the workers of those."""
+    process, _ = serve(opened)
+    wait_for(opened.active)
+    everyone = family(process)
+    assert len(everyone) >= 4
+
+    process.kill()
+
+    assert not psutil.wait_procs(everyone, 5.0)[1]
+
+
+def test_the_api_alone_measures_nothing(opened: Rig) -> None:
+    """A job waits until there is a worker."""
+    job = opened.submit(trials=0)
+    _, url = serve(opened, "--api-only")
+
+    assert json.loads(get(f"{url}/api/v1/jobs/{job}"))["job"]["state"] == "queued"
+    assert opened.active() == []
+
+
+def test_a_port_that_is_taken_is_said(opened: Rig) -> None:
+    """In one line, and nothing is started."""
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        process = opened.tuner("serve", "--port", str(port))
+        assert process.wait(30.0) == 2
+
+    assert f"cannot listen on {HOST}:{port}" in (opened.folder / "serve.0.log").read_text()
+    with pytest.raises(RequestError, match="cannot listen on"):
+        check_port("no such host.invalid", 1)
+
+
+def test_a_child_that_ends_is_started_again_later_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a second, after two, after four."""
+    clock = [0.0]
+    monkeypatch.setattr("tuner.service.children.time.monotonic", lambda: clock[0])
+    child = Child(Program("it", (sys.executable, "-c", "raise SystemExit(3)")))
+    for wait in (1.0, 2.0, 4.0):
+        child.tend()
+        status = None
+        deadline = time.time() + 20.0
+        while status is None and time.time() < deadline:
+            time.sleep(0.02)
+            status = child.tend()
+        assert status == 3
+        clock[0] += wait - 0.5
+        assert child.tend() is None
+        assert child.has_ended()
+        clock[0] += 0.5
+
+
+def test_what_is_served_is_where_a_browser_finds_it() -> None:
+    """An address that means all of them is one that can be opened."""
+    urls = [Serving(host, 80, (), None).url for host in ("0.0.0.0", "::", "localhost", "10.0.0.1")]
+
+    assert urls == [
+        "http://127.0.0.1:80",
+        "http://[::1]:80",
+        "http://localhost:80",
+        "http://10.0.0.1:80",
+    ]
+    assert [each.nice for each in programs(Serving(HOST, 80, (), ()))] == [0, 5]
