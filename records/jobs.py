@@ -35,7 +35,7 @@ def open_job(session: Session, new: NewJob) -> Job:
 
     A job that exists keeps its priority, and settings that are not given anew. A budget
     that is given is raised to the larger of the two, or set where there was no limit; a
-    budget of None changes nothing.
+    budget of None changes nothing. One that was deleted is there again.
     """
     key = {
         "network_id": new.network_id,
@@ -56,6 +56,7 @@ def open_job(session: Session, new: NewJob) -> Job:
     if new.budget_secs is not None:
         job.budget_secs = max(job.budget_secs or 0.0, new.budget_secs)
     job.settings = {**job.settings, **new.settings}
+    job.hidden = False
     session.flush()
     return job
 

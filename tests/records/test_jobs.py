@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import jobs, networks
+from records import jobs, networks, submissions
 from records.errors import NoSuchRow
 from records.models import Job
 from tests.records import make
@@ -112,3 +112,12 @@ def split(session: Session, sha256: str, *hashes: str) -> None:
         [(make.workload(hashed), 1) for hashed in hashes],
         n_kernel_calls=len(hashes),
     )
+
+
+def test_a_deleted_job_that_is_opened_again_is_there_again(session: Session) -> None:
+    """Whoever asks for it wants to see it."""
+    job_id = make.job(session)
+    submissions.hide(session, job_id)
+
+    assert make.job(session) == job_id
+    assert [job.id for job in jobs.list_jobs(session)] == [job_id]

@@ -27,7 +27,7 @@ from tuner.client.models import (
     WorkerInfo,
 )
 from tuner.client.parsing import parse
-from tuner.client.transport import Transport
+from tuner.client.transport import Transport, patiently
 from tuner.library import manifest as manifests
 from tuner.library.store import replace_folder
 from tuner.views import (
@@ -170,13 +170,16 @@ class TunerClient:
             transport.close()
 
     def wait(self, job: int) -> JobSummary:
-        """Wait until a job has ended, or was paused; return it."""
+        """Wait until a job has ended, or was paused; return it.
+
+        A service that is gone meanwhile is waited for, for some minutes.
+        """
         now = self.job(job).job
         while now.state not in ENDED:
             for event in self.events(job, now.n_events):
                 if event.kind == "state" and event.data.get("state") in ENDED:
                     break
-            now = self.job(job).job
+            now = patiently(lambda: self.job(job).job, _PATIENCE_SECS)
         return now
 
     def cancel(self, job: int) -> JobSummary:
@@ -218,14 +221,14 @@ class TunerClient:
         return parse(Build, self._transport.json("POST", f"/jobs/{job}/build", json=asked))
 
     def wait_for_build(self, build: Build) -> Build:
-        """Wait for a build that was asked for.
+        """Wait for a build that was asked for; a service that is gone meanwhile is waited for.
 
         Raises:
             Failed: If the library cannot be built.
         """
         while build.state not in ("done", "failed"):
             time.sleep(_POLL_SECS)
-            build = self._build_of(build)
+            build = patiently(partial(self._build_of, build), _PATIENCE_SECS)
         if build.state == "failed":
             raise Failed(f"build {build.id} of job {build.job_id} failed: {build.message}")
         return build

@@ -10,7 +10,7 @@ from typing import IO
 import httpx
 
 from tuner.client.errors import Failed, ServiceError, Unreachable
-from tuner.client.transport import Transport, delay_secs, may_pass
+from tuner.client.transport import Transport, delay_secs, is_passing
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
 
@@ -46,7 +46,7 @@ def fetch(
             etag, error = broken.etag, broken.error
         except ServiceError as failed:
             error = failed
-        if not (may_pass(error) or isinstance(error, Unreachable)):
+        if not is_passing(error):
             raise error
         n_failures = 0 if stream.tell() > before else n_failures + 1
         if n_failures >= _MOST_FAILURES:

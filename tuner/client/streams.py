@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
-from tuner.client.errors import Failed, ServiceError, Unreachable
+from tuner.client.errors import Failed, ServiceError
 from tuner.client.models import Event
 from tuner.client.parsing import parse
-from tuner.client.transport import Transport, delay_secs, may_pass
+from tuner.client.transport import Transport, delay_secs, is_passing
 
 # The service says something every 15 seconds, if only that it is there.
 _SILENT_SECS = 45.0
@@ -37,7 +37,7 @@ def follow(transport: Transport, job: int, after: int, patience_secs: float) -> 
                     after = event.sequence
                     yield event
         except ServiceError as error:
-            if not (may_pass(error) or isinstance(error, Unreachable)):
+            if not is_passing(error):
                 raise
             if time.monotonic() - answered > patience_secs:
                 raise

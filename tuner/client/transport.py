@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -17,6 +17,7 @@ _ATTEMPTS = 4
 _FIRST_DELAY_SECS = 0.3
 _LONGEST_DELAY_SECS = 10.0
 _PASSING = (429, 502, 503, 504)
+Answer = TypeVar("Answer")
 
 
 class Transport:
@@ -115,6 +116,28 @@ class Transport:
             raise Unreachable(
                 f"the connection to {self.url} broke: {_reason(error)}", kind="broken"
             ) from error
+
+
+def patiently(ask: Callable[[], Answer], patience_secs: float) -> Answer:
+    """Ask again and again while a service that was there is gone, for so long at most.
+
+    Raises:
+        ServiceError: If it stays away, or refuses.
+    """
+    started, n_failures = time.monotonic(), 0
+    while True:
+        try:
+            return ask()
+        except ServiceError as error:
+            if not is_passing(error) or time.monotonic() - started > patience_secs:
+                raise
+            time.sleep(delay_secs(n_failures, error.retry_secs))
+            n_failures += 1
+
+
+def is_passing(error: ServiceError) -> bool:
+    """Return whether a service that was there a moment ago may be there again soon."""
+    return may_pass(error) or isinstance(error, Unreachable)
 
 
 def may_pass(error: ServiceError) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import finish
 from tests.services import Service, running
 from tests.tuner.client.flaky import answer, answering, proxied
 from tuner.client import Failed, TunerClient, Unreachable
@@ -54,6 +55,9 @@ def test_a_service_that_starts_again_is_found_again(tmp_path: Path) -> None:
     """Whoever watches a job sees all of it, though the API was killed meanwhile."""
     with running(tmp_path, TOY_RUN_SECS="0.05") as service, TunerClient(service.url) as client:
         job = client.tune("zoo:mlp", trials=60).job.id
+        command = service.cli(tmp_path).start("tune", "zoo:mlp", "--trials", "60", "--json")
+        assert command.stderr is not None
+        assert command.stderr.readline().startswith(f"job {job} at")
         events = client.events(job)
         seen = [next(events).sequence for _ in range(20)]
         service.stop("api", 9)
@@ -64,7 +68,9 @@ def test_a_service_that_starts_again_is_found_again(tmp_path: Path) -> None:
             if event.kind == "state" and event.data["state"] == "done":
                 break
         restart.join()
+        answer = finish(command, 60)
 
+    assert (answer.status, answer.json["trials"]) == (0, 60), answer.err
     assert seen == list(range(1, len(seen) + 1))
 
 

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from tuner.client import Submitted, TuneFields, TunerClient
 from tuner.client.client import ENDED
+from tuner.client.transport import patiently
 from tuner.client.uploads import Sent
 from tuner.errors import WorkError
 from tuner.preparation import ModelRequest
@@ -16,6 +18,7 @@ from tuner.requests import TuneRequest
 from tuner.views import JobView
 
 _POLL_SECS = 0.3
+_PATIENCE_SECS = 300.0
 
 
 def submit(client: TunerClient, models: Sequence[ModelRequest], request: TuneRequest) -> Submitted:
@@ -33,7 +36,7 @@ def split(client: TunerClient, model: ModelRequest) -> JobView:
     """
     job = submit(client, [model], TuneRequest(model, trials=0)).job.id
     while True:
-        view = client.table(job)
+        view = patiently(partial(client.table, job), _PATIENCE_SECS)
         if view.split is not None and view.tasks:
             return view
         if view.job.state in ENDED:

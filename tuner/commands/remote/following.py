@@ -5,13 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
-from tuner.client import Event, TunerClient
+from tuner.client import Event, ServiceError, TunerClient
 from tuner.client.client import ENDED
+from tuner.client.transport import is_passing, patiently
 from tuner.errors import TunerError
 from tuner.views import JobSummary, JobView
 
 _REDRAW_SECS = 0.5
+_PATIENCE_SECS = 300.0
 
 Show = Callable[[JobView], None]
 
@@ -57,15 +60,27 @@ class Watch:
                 pass
             if changed and time.monotonic() - drawn >= _REDRAW_SECS:
                 *_, newest = changed
-                self.show(self.client.table(newest))
-                changed.clear()
+                if self._draw(newest):
+                    changed.clear()
                 drawn = time.monotonic()
 
     def final(self, job: int) -> JobView:
         """Return the table of a job after all that was seen of it."""
-        while (view := self.client.table(job)).job.n_events < self._last.get(job, 0):
+        while True:
+            view = patiently(partial(self.client.table, job), _PATIENCE_SECS)
+            if view.job.n_events >= self._last.get(job, 0):
+                return view
             time.sleep(_REDRAW_SECS / 2)
-        return view
+
+    def _draw(self, job: int) -> bool:
+        """Show a job; False while the service is gone, which the reader of its events waits for."""
+        try:
+            self.show(self.client.table(job))
+        except ServiceError as error:
+            if not is_passing(error):
+                raise
+            return False
+        return True
 
     def _read(self, job: JobSummary) -> None:
         try:

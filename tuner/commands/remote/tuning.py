@@ -7,7 +7,7 @@ from tuner.client import Submitted, TunerClient
 from tuner.commands.outcomes import Tuned
 from tuner.commands.remote.asking import submit
 from tuner.commands.remote.following import Watch
-from tuner.errors import WorkError
+from tuner.errors import TunerError, WorkError
 from tuner.interrupts import Interrupted, interruptible
 from tuner.progress import glimpse_of_job, make_progress, stderr_console
 from tuner.requests import TuneRequest, options_of
@@ -37,6 +37,7 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
     """
     started = time.monotonic()
     options_of(request)
+    console = stderr_console()
     groups = [[model] for model in request.models] if separate else [list(request.models)]
     with interruptible():
         submitted: list[Submitted] = []
@@ -44,6 +45,10 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
             for models in groups:
                 submitted.append(submit(client, models, request))  # noqa: PERF401  keep what was sent
             results = _watch(client, submitted, started)
+        except TunerError:
+            for each in submitted:
+                console.print(f"note: job {each.job.id} was submitted, and goes on", style="yellow")
+            raise
         except Interrupted as stop:
             if submitted:
                 raise Detached(stop, client.url, [each.job.id for each in submitted]) from None

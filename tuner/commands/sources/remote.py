@@ -87,12 +87,8 @@ class RemoteSource:
 
     def bests(self, workload: str | None, job: int | None) -> list[BestView]:
         """See the contract."""
-        ours = None
-        if job is not None:
-            view = self._client.table(self.find_job(job).id)
-            ours = {task.task_id for task in view.tasks}
-        rows = self._client.best_records(workload=workload)
-        return [row for row in rows if ours is None or row.task in ours]
+        ours = None if job is None else self.find_job(job).id
+        return self._client.best_records(workload=workload, job=ours)
 
     def records(
         self, workload: str | None, task: int | None, *, failed: bool, limit: int
