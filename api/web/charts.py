@@ -5,6 +5,7 @@ chart follows the theme. Each chart comes with the table of its numbers, for tho
 see it and for browsers without scripts.
 """
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,7 @@ class Chart:
     summary: str
     figure: dict[str, Any]
     heads: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     wide: bool = False
 
 
@@ -162,7 +163,8 @@ def _trace(name: str, x: Sequence[float], y: Sequence[float], colour: str, **mor
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": name,
+        # Plotly reads some markup in names; what people called things is none.
+        "name": html.escape(name, quote=False),
         "x": list(x),
         "y": list(y),
         **stacked,

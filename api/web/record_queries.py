@@ -142,7 +142,7 @@ def _page(session: Session, query: Select[Any], limit: int) -> Found:
     return Found(shown, str(shown[-1][0].id) if len(rows) > limit else None)
 
 
-def _named(query: Select[Any]) -> Select[Any]:
+def _named(query: Select[Any, Any]) -> Select[Any, Any]:
     return query.join(Task, Task.id == MeasureRecord.task_id).join(
         Workload, Workload.id == Task.workload_id
     )

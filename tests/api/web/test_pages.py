@@ -39,7 +39,7 @@ def test_hostile_names_are_text(quick: ApiSettings) -> None:
     """Names of jobs, networks, tasks, traces and errors are never markup or templates."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
-            job = make.job(session, "s0", name=_HOSTILE)
+            job = submissions.submit(session, replace(make.submission(), name=_HOSTILE))[0]
             target_id = rows.target(session)
             network = networks.ensure_network(session, "f" * 64, _HOSTILE, {_HOSTILE: {}})
             workload = replace(rows.workload("w"), name=_HOSTILE)

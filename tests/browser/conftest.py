@@ -1,0 +1,135 @@
+"""Chromium, and a service with a worker for it to look at."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from tests.services import Service, running
+from tests.tuner.networks.models import relu_model
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
+#: What a page may be waited for, in milliseconds: a worker has to start first.
+PATIENCE = 60_000
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 360, "height": 740}
+
+
+@dataclass
+class Tab:
+    """A page of the dashboard; whatever its console complains about is kept."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Opens tabs on a service."""
+
+    browser: Browser
+    url: str
+
+    @contextmanager
+    def tab(self, *, quiet: bool = True, **options: Any) -> Iterator[Tab]:
+        """Open a tab; unless it may complain, nothing may be on its console at the end."""
+        chosen: dict[str, Any] = {"viewport": DESKTOP, "base_url": self.url, **options}
+        context: BrowserContext = self.browser.new_context(**chosen)
+        try:
+            tab = Tab(context.new_page())
+            tab.page.set_default_timeout(PATIENCE)
+            yield tab
+            assert not quiet or tab.complaints == []
+        finally:
+            context.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no Chromium at {CHROMIUM}: apt-get install chromium")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_FLAGS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service of its own, slow enough to be watched."""
+    with running(tmp_path, TOY_RUN_SECS="0.05") as started:
+        yield started
+
+
+@pytest.fixture
+def visitor(browser: Browser, service: Service) -> Visitor:
+    """Somebody who looks at the service."""
+    return Visitor(browser, service.url)
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that has tuned two networks; nobody changes it."""
+    with running(tmp_path_factory.mktemp("tuned")) as started:
+        jobs = [submit(started, name, batch) for batch, name in ((1, "one"), (2, "<i>two</i>"))]
+        for job in jobs:
+            wait_for_state(started, job, "done")
+        yield started
+
+
+def model_file(folder: Path, batch: int = 1) -> Path:
+    """Write a small model."""
+    path = folder / f"net{batch}.onnx"
+    path.write_bytes(relu_model(batch, 4).SerializeToString())
+    return path
+
+
+def submit(service: Service, name: str, batch: int = 1, trials: int = 24) -> int:
+    """Submit a job as a program does."""
+    model = ("net.onnx", relu_model(batch, 4).SerializeToString())
+    answer = httpx.post(
+        f"{service.url}/api/v1/tune",
+        files={"model": model},
+        data={"trials": str(trials), "name": name, "cost_model": "random", "trials_per_round": "4"},
+        timeout=30,
+        trust_env=False,
+    )
+    assert answer.status_code in (200, 202), answer.text
+    number: int = answer.json()["job"]["id"]
+    return number
+
+
+def wait_for_state(service: Service, job: int, state: str, secs: float = 60.0) -> None:
+    """Wait until a job is in a state."""
+    deadline = time.monotonic() + secs
+    while True:
+        found = httpx.get(f"{service.url}/api/v1/jobs/{job}", timeout=30, trust_env=False).json()
+        if found["job"]["state"] == state:
+            return
+        assert time.monotonic() < deadline, found["job"]
+        time.sleep(0.1)

@@ -1,0 +1,63 @@
+"""Every page, in both themes and on a phone: nothing that axe finds, nothing too wide."""
+
+import json
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import DESKTOP, PHONE, Visitor
+from tests.services import Service
+
+PAGES = (
+    "/",
+    "/jobs/1",
+    "/jobs/1?sort=-trials",
+    "/jobs/1/delete",
+    "/workers",
+    "/records?q=heavy",
+    "/records?task=1&failed=1",
+    "/records/1",
+    "/compare",
+    "/compare?a=1&b=2",
+    "/networks",
+    "/audit",
+    "/login",
+    "/nowhere",
+)
+_LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": DESKTOP, "color_scheme": "light"},
+    "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "color_scheme": "dark", "has_touch": True},
+}
+
+
+@pytest.mark.parametrize("look", _LOOKS)
+def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
+    """Contrast, names, roles and order, as WCAG has them; and no page scrolls sideways."""
+    axe = Axe()
+    found: dict[str, list[str]] = {}
+    with Visitor(browser, tuned.url).tab(quiet=False, **_LOOKS[look]) as tab:
+        for address in PAGES:
+            tab.page.goto(address)
+            _open_everything(tab.page)
+            violations = axe.run(tab.page).response["violations"]
+            found |= {f"{address} {each['id']}": _where(each) for each in violations}
+            wide = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{address} is {wide} pixels too wide"
+    assert not found, json.dumps(found, indent=1)
+
+
+def _open_everything(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    for plot in page.locator(".plot").all():
+        plot.scroll_into_view_if_needed()
+    if page.locator(".plot").count():
+        page.wait_for_selector(".plot .main-svg")
+    # What fades or moves in has arrived.
+    page.wait_for_timeout(200)
+
+
+def _where(violation: dict[str, Any]) -> list[str]:
+    return [f"{node['html'][:200]}: {node['failureSummary']}" for node in violation["nodes"][:3]]

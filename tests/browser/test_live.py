@@ -1,0 +1,166 @@
+"""A user's afternoon: submit, watch, steer, build, download, compare, all in the browser."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PATIENCE, Visitor, model_file, submit, wait_for_state
+from tests.services import Service
+
+expect.set_options(timeout=PATIENCE)
+
+
+def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) -> None:
+    """Trials arrive without a reload; the page steers the job, builds it and hands it out."""
+    with visitor.tab() as tab:
+        page = tab.page
+        page.goto("/")
+        expect(page.get_by_text("No jobs yet.")).to_be_visible()
+        page.set_input_files("#model", model_file(tmp_path))
+        page.fill("#trials", "400")
+        page.fill("#name", "<b>bold</b>")
+        page.get_by_role("button", name="Submit job").click()
+        expect(page).to_have_url(re.compile(r"/jobs/1$"))
+        page.evaluate("window.sameDocument = true")
+
+        expect(page.locator("#tasks tbody tr")).to_have_count(4)
+        expect(page.get_by_role("heading", name="<b>bold</b>")).to_be_visible()
+        _wait_for_trials(page, 10)
+        expect(page.locator("#plot-over-trials .main-svg").first).to_be_visible()
+        assert page.evaluate("window.sameDocument")
+
+        page.get_by_role("button", name="Pause", exact=True).click()
+        expect(page.locator("#state")).to_have_text("paused")
+        page.get_by_role("button", name="Resume", exact=True).click()
+        expect(page.locator("#state")).to_have_text(re.compile("queued|running"))
+        page.get_by_text("Budget and priority").click()
+        page.fill("#priority", "3")
+        page.get_by_role("button", name="Set priority").click()
+        expect(page.locator("#facts")).to_contain_text("Priority3")
+
+        page.get_by_role("button", name="Build library").click()
+        link = page.get_by_role("link", name="Download .tar.gz")
+        expect(link).to_be_visible()
+        with page.expect_download() as started:
+            link.click()
+        content = started.value.path().read_bytes()
+        shown = page.locator("#libraries code").inner_text()
+        assert hashlib.sha256(content).hexdigest() == shown
+
+
+def test_sorting_changes_the_table_and_not_the_page(visitor: Visitor, service: Service) -> None:
+    """A click on a heading sorts, another sorts the other way; Back undoes it."""
+    submit(service, "sorted")
+    wait_for_state(service, 1, "done")
+    with visitor.tab() as tab:
+        page = tab.page
+        page.goto("/jobs/1")
+        page.evaluate("window.sameDocument = true")
+        page.click("#sort-weight")
+        expect(page.locator("th[aria-sort=descending]")).to_have_text(re.compile("Weight"))
+        assert _column(page, 3) == sorted(_column(page, 3), key=int, reverse=True)
+        page.click("#sort-weight")
+        expect(page.locator("th[aria-sort=ascending]")).to_have_text(re.compile("Weight"))
+        assert _column(page, 3) == sorted(_column(page, 3), key=int)
+        page.go_back()
+        expect(page.locator("th[aria-sort=descending]")).to_have_text(re.compile("Weight"))
+        assert page.evaluate("window.sameDocument")
+
+
+def test_a_page_goes_on_after_the_service_was_away(visitor: Visitor, service: Service) -> None:
+    """An open page says that the service is gone, and is live again once it is back."""
+    submit(service, "interrupted", trials=600)
+    with visitor.tab(quiet=False) as tab:
+        page = tab.page
+        page.goto("/jobs/1")
+        expect(page.locator("#live-text")).to_have_text("Live")
+        page.evaluate("window.sameDocument = true")
+        _wait_for_trials(page, 4)
+        service.stop("api")
+        expect(page.locator("#live-text")).to_have_text(re.compile("trying again"))
+        service.start_api()
+        expect(page.locator("#live-text")).to_have_text("Live")
+        _wait_for_trials(page, _trials(page) + 8)
+        assert page.evaluate("window.sameDocument")
+
+
+def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
+    """Who reads a number can keep it from changing."""
+    submit(service, "held", trials=600)
+    with visitor.tab() as tab:
+        page = tab.page
+        page.goto("/jobs/1")
+        _wait_for_trials(page, 4)
+        page.get_by_role("button", name="Pause updates").click()
+        page.wait_for_timeout(300)
+        before = _trials(page)
+        page.wait_for_timeout(2500)
+        assert _trials(page) == before
+        page.get_by_role("button", name="Resume updates").click()
+        _wait_for_trials(page, before + 1)
+
+
+def test_the_list_of_jobs_follows_them(visitor: Visitor, service: Service) -> None:
+    """A job that somebody else submits shows up."""
+    with visitor.tab() as tab:
+        page = tab.page
+        page.goto("/")
+        page.fill("#name", "half typed")
+        submit(service, "from elsewhere")
+        expect(page.get_by_role("link", name="from elsewhere")).to_be_visible()
+        assert page.input_value("#name") == "half typed"
+
+
+def test_what_is_wrong_stands_beside_the_form(visitor: Visitor, tmp_path: Path) -> None:
+    """A refused form keeps what was typed, and says what to change."""
+    with visitor.tab(quiet=False) as tab:
+        page = tab.page
+        page.goto("/")
+        page.set_input_files("#model", model_file(tmp_path))
+        page.fill("#name", "kept")
+        page.fill("#trials", "many")
+        page.get_by_role("button", name="Submit job").click()
+        expect(page.get_by_role("alert")).to_contain_text("trials")
+        expect(page.locator("#trials")).to_have_attribute("aria-invalid", "true")
+        assert page.input_value("#name") == "kept"
+        # A browser logs the status; nothing else may be wrong.
+        assert all("422" in complaint for complaint in tab.complaints)
+
+
+def test_a_theme_is_remembered(visitor: Visitor) -> None:
+    """The button goes through the themes; the choice outlives the page."""
+    with visitor.tab(color_scheme="light") as tab:
+        page = tab.page
+        page.goto("/workers")
+        light = _background(page)
+        page.click("#theme")
+        page.click("#theme")
+        assert _background(page) != light
+        page.goto("/records")
+        expect(page.locator("#theme")).to_have_text("Theme: dark")
+        assert _background(page) != light
+
+
+def _column(page: Page, number: int) -> list[str]:
+    cells = page.locator(f"#tasks tbody tr > :nth-child({number})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def _trials(page: Page) -> int:
+    text = page.locator("#figures > div").nth(1).locator(".big").inner_text()
+    return int(text.split()[0].replace(",", ""))
+
+
+def _wait_for_trials(page: Page, number: int) -> None:
+    page.wait_for_function(
+        """number => parseInt(document.querySelectorAll("#figures .big")[1]
+           .textContent.replace(/,/g, "")) >= number""",
+        arg=number,
+    )
+
+
+def _background(page: Page) -> str:
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return colour
