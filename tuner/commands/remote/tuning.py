@@ -62,7 +62,8 @@ def _watch(client: TunerClient, submitted: Sequence[Submitted], started: float) 
     console = stderr_console()
     jobs = [each.job for each in submitted]
     for job in jobs:
-        console.print(f"job {job.id} at {client.url}/jobs/{job.id}", style="dim", highlight=False)
+        where = f"job {job.id} at {client.url}/jobs/{job.id}"
+        console.print(where, style="dim", highlight=False, markup=False, soft_wrap=True)
     if any(job.state == "queued" for job in jobs) and not _has_worker(client):
         console.print("note: no worker of the service is active; jobs wait for one", style="yellow")
     with make_progress(console) as progress:
