@@ -9,6 +9,53 @@ from sqlalchemy.orm import Session
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 from tuner.views import BestView, RecordView
 
+# Made once: to make them takes longer than the database takes to answer. The outer join keeps
+# SQLite from beginning with the targets, of which there are few, and walking their tasks.
+_BESTS = (
+    select(
+        BestRecord.record_id.label("record"),
+        Task.id.label("task"),
+        Workload.hash.label("workload"),
+        Workload.name,
+        Workload.flop,
+        Task.target_id,
+        Target.spec.label("target"),
+        Target.device,
+        BestRecord.latency.label("latency_secs"),
+        BestRecord.confirmed,
+        MeasureRecord.created,
+    )
+    .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
+    .join(Task, Task.id == BestRecord.task_id)
+    .join(Workload, Workload.id == Task.workload_id)
+    .outerjoin(Target, Target.id == Task.target_id)
+)
+_RECORDS = (
+    select(
+        MeasureRecord.id.label("record"),
+        Task.id.label("task"),
+        Workload.hash.label("workload"),
+        Workload.name,
+        Task.target_id,
+        Target.spec.label("target"),
+        Target.device,
+        MeasureRecord.trace_hash,
+        MeasureRecord.latency.label("latency_secs"),
+        MeasureRecord.run_secs,
+        MeasureRecord.confirmed_secs,
+        MeasureRecord.error_kind,
+        MeasureRecord.error_text,
+        MeasureRecord.verified,
+        MeasureRecord.max_error,
+        MeasureRecord.worker,
+        MeasureRecord.created,
+    )
+    .join(Task, Task.id == MeasureRecord.task_id)
+    .join(Workload, Workload.id == Task.workload_id)
+    .outerjoin(Target, Target.id == Task.target_id)
+    .order_by(MeasureRecord.id.desc())
+)
+
 
 def read_bests(
     session: Session,
@@ -31,22 +78,7 @@ def read_bests(
         after: Only tasks with a higher number.
         limit: At most so many.
     """
-    wanted = (
-        select(
-            BestRecord.record_id.label("record"),
-            Task.id.label("task"),
-            Workload.hash.label("workload"),
-            Workload.name,
-            Workload.flop,
-            Task.target_id,
-            BestRecord.latency.label("latency_secs"),
-            BestRecord.confirmed,
-            MeasureRecord.created,
-        )
-        .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
-        .join(Task, Task.id == BestRecord.task_id)
-        .join(Workload, Workload.id == Task.workload_id)
-    )
+    wanted = _BESTS
     if workload is not None:
         # By its number: with the hash as one more join, SQLite walks all tasks of the target.
         named = select(Workload.id).where(Workload.hash == workload)
@@ -61,7 +93,7 @@ def read_bests(
         wanted = wanted.where(Task.id > after)
     # A workload has a task a target: sorting those here keeps the database from walking all
     # tasks in order.
-    found = sorted(_with_targets(session, wanted), key=lambda row: row["task"])
+    found = sorted(_rows(session, wanted), key=lambda row: row["task"])
     return [_best(row) for row in found[:limit]]
 
 
@@ -84,29 +116,7 @@ def read_records(
         before: Only those with a lower number.
         limit: At most so many.
     """
-    wanted = (
-        select(
-            MeasureRecord.id.label("record"),
-            Task.id.label("task"),
-            Workload.hash.label("workload"),
-            Workload.name,
-            Task.target_id,
-            MeasureRecord.trace_hash,
-            MeasureRecord.latency.label("latency_secs"),
-            MeasureRecord.run_secs,
-            MeasureRecord.confirmed_secs,
-            MeasureRecord.error_kind,
-            MeasureRecord.error_text,
-            MeasureRecord.verified,
-            MeasureRecord.max_error,
-            MeasureRecord.worker,
-            MeasureRecord.created,
-        )
-        .join(Task, Task.id == MeasureRecord.task_id)
-        .join(Workload, Workload.id == Task.workload_id)
-        .order_by(MeasureRecord.id.desc())
-        .limit(limit)
-    )
+    wanted = _RECORDS.limit(limit)
     if workload is not None:
         wanted = wanted.where(Workload.hash == workload)
     if task is not None:
@@ -115,7 +125,7 @@ def read_records(
         wanted = wanted.where(MeasureRecord.error_kind.is_not(None))
     if before is not None:
         wanted = wanted.where(MeasureRecord.id < before)
-    return [RecordView(**row) for row in _with_targets(session, wanted)]
+    return [RecordView(**row) for row in _rows(session, wanted)]
 
 
 def _best(row: dict[str, Any]) -> BestView:
@@ -124,9 +134,8 @@ def _best(row: dict[str, Any]) -> BestView:
     return BestView(**row, gflops=flop / latency / 1e9 if latency else 0.0)
 
 
-def _with_targets(session: Session, wanted: Select[*tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Yield rows as dictionaries, each with the words for its target."""
+def _rows(session: Session, wanted: Select[*tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield rows as dictionaries, each with the name of its device."""
     for found in session.execute(wanted).mappings():
         row: dict[str, Any] = {str(name): value for name, value in found.items()}
-        target = session.get_one(Target, row["target_id"])
-        yield {**row, "target": target.spec, "device": target.device.get("name")}
+        yield {**row, "device": row["device"].get("name")}
