@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,12 +29,16 @@ class Asset:
     content_type: str
     digest: str
     plain: bytes
-    packed: bytes
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The same under gzip, made when it is first asked for."""
+        return gzip.compress(self.plain, compresslevel=6, mtime=0)
 
 
 @cache
 def load(name: str) -> Asset:
-    """Read an asset once, and compress it once.
+    """Read an asset once.
 
     Raises:
         KeyError: If there is none of that name.
@@ -44,7 +48,6 @@ def load(name: str) -> Asset:
         content_type=_TYPES[name[name.rindex(".") :]],
         digest=hashlib.sha256(plain).hexdigest()[:16],
         plain=plain,
-        packed=gzip.compress(plain, compresslevel=6, mtime=0),
     )
 
 

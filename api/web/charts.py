@@ -141,7 +141,7 @@ def _latency(
 
 def _course(name: str, points: Sequence[HistoryPoint]) -> str:
     if not points:
-        return f"{name}: no latency is known until every task has a best record."
+        return f"{name}: no round has led to a latency of the whole network yet."
     first, last = points[0], points[-1]
     return (
         f"{name}: from {formats.milliseconds(first.total_latency_secs)} ms after "

@@ -119,7 +119,7 @@ def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
         "rows": sort_rows(rows, sorting, COLUMNS),
         "table": sorting,
         "charts": [charts.latency_over_trials(curves), charts.latency_over_time(curves)],
-        "counts": {key: sum(row.faster == key for row in rows) for key in ("a", "b", "alike")},
+        "counts": {key: sum(row.faster == key for row in rows) for key in ("a", "b", "alike", "")},
         "same_target": views[0].job.target_id == views[1].job.target_id,
     }
 

@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PATIENCE, Visitor, model_file, submit, wait_for_state
 from tests.services import Service
@@ -127,6 +127,22 @@ def test_what_is_wrong_stands_beside_the_form(visitor: Visitor, tmp_path: Path) 
         assert page.input_value("#name") == "kept"
         # A browser logs the status; nothing else may be wrong.
         assert all("422" in complaint for complaint in tab.complaints)
+
+
+def test_two_jobs_are_compared(browser: Browser, tuned: Service) -> None:
+    """Two jobs are chosen and shown side by side: totals, curves, every workload of either."""
+    with Visitor(browser, tuned.url).tab() as tab:
+        page = tab.page
+        page.goto("/jobs/1")
+        page.get_by_role("link", name="Compare…").click()
+        expect(page.locator("#a")).to_have_value("1")
+        page.select_option("#b", "2")
+        page.get_by_role("button", name="Compare", exact=True).click()
+        expect(page.locator("#verdict")).to_contain_text("A is faster in")
+        expect(page.locator("#plot-over-trials .main-svg").first).to_be_visible()
+        # Three workloads are in both networks, and one more in each.
+        expect(page.locator("#differences tbody tr")).to_have_count(5)
+        expect(page.locator("#differences")).to_contain_text("not in A")
 
 
 def test_a_theme_is_remembered(visitor: Visitor) -> None:

@@ -23,6 +23,8 @@ let chartsAt = performance.now();
 let tookMs = 0;
 let saidAt = 0;
 let running = null; // the update that goes on
+let noticedAt = 0;
+let tail = 0;
 
 // ---- Updating ---------------------------------------------------------------------------
 
@@ -52,6 +54,7 @@ async function updateNow(kind) {
     })
     .catch(() => {
       failures += 1;
+      updatedAt = performance.now();
       show("The service does not answer, trying again");
       later(Math.min(LEAST_MS * 2 ** failures, LONGEST_MS));
     })
@@ -103,16 +106,19 @@ function connect() {
 
 function noticed(event) {
   if (event.lastEventId) lastEvent = event.lastEventId;
+  noticedAt = performance.now();
   later(event.type === "state" || event.type === "build" ? 100 : LEAST_MS);
-  if (!tail) {
-    // The last events of a burst may come between two updates of the charts.
-    tail = setTimeout(() => {
-      tail = 0;
-      if (!paused && !document.hidden) updateNow("all");
-    }, CHARTS_MS + LEAST_MS);
-  }
+  tail ||= setTimeout(catchUp, CHARTS_MS);
 }
-let tail = 0;
+
+// The last events of a burst come between two updates of the charts.
+function catchUp() {
+  tail = 0;
+  if (paused || document.hidden || chartsAt >= noticedAt) return;
+  const wait = CHARTS_MS - (performance.now() - chartsAt);
+  if (wait > 0) tail = setTimeout(catchUp, wait);
+  else updateNow("all");
+}
 
 function disconnect() {
   if (source) source.close();

@@ -51,7 +51,7 @@ def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
 def test_a_job_without_rounds_has_empty_charts() -> None:
     """Nothing to draw is no error."""
     assert charts.trials_per_task(HistoryView(1, [], [])).rows == []
-    assert "no latency is known" in charts.latency_over_trials([Curve("net", [])]).summary
+    assert "no round has led" in charts.latency_over_trials([Curve("net", [])]).summary
 
 
 def test_formats() -> None:
