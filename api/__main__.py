@@ -40,6 +40,8 @@ def main() -> int:
         return 1
     logs.set_up()
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # It warns of every form that is damaged; the client is told.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     _raise_file_limit()
     server = make_server(settings)
     server.run()

@@ -2,12 +2,16 @@
 
 import hashlib
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 from fastapi import Request
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.auth import Subject
 from api.errors import Problem
@@ -43,9 +47,33 @@ async def submit_form(
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem("invalid", "the body must be multipart/form-data")
     _check_key(key)
-    async with request.form(max_files=_MOST_FILES, max_fields=_MOST_FIELDS) as form:
+    async with _received(request) as form:
         options, files = read_form(form)
         return await run_in_threadpool(_store, state_of(request), options, files, subject, key)
+
+
+@asynccontextmanager
+async def _received(request: Request) -> AsyncIterator[FormData]:
+    """Receive a form, and close its files however that ends.
+
+    Raises:
+        Problem: If it is damaged, or has too many parts.
+    """
+    parser = MultiPartParser(
+        request.headers, request.stream(), max_files=_MOST_FILES, max_fields=_MOST_FIELDS
+    )
+    opened: list[Any] = parser._files_to_close_on_error
+    try:
+        form = await parser.parse()
+        # A part that never ended is in no form, and Starlette forgets its file.
+        if len(opened) != sum(isinstance(value, UploadFile) for _, value in form.multi_items()):
+            raise Problem("bad-request", "the form is cut off")
+        yield form
+    except MultiPartException as error:
+        raise Problem("bad-request", f"the form cannot be read: {error.message}") from error
+    finally:
+        for file in opened:
+            file.close()
 
 
 def _store(

@@ -96,8 +96,11 @@ def test_whatever_is_sent_is_answered_as_described(served: Served, mode: Generat
     operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
     asked: set[str] = set()
     for operation in operations:
-        if not operation.label.endswith("/events"):  # that one never ends
-            _ask(operation, mode, str(served.client.base_url), asked)
+        if operation.label.endswith("/events"):
+            continue  # it never ends
+        if operation.label.endswith("/tune") and mode is GenerationMode.NEGATIVE:
+            continue  # schemathesis cannot mutate files; test_malformed.py does
+        _ask(operation, mode, str(served.client.base_url), asked)
 
     assert len(asked) > 20
 

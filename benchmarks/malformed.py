@@ -1,0 +1,232 @@
+"""Malformed uploads: whatever arrives, the service refuses it or queues it, and lives.
+
+Sends mutations of a right upload over loopback to an API process: cut bodies, flipped bytes,
+wrong boundaries, wrong lengths, wrong options, damaged models, connections that break. Prints one
+JSON line: how many answers there were of each status.
+
+    python -m benchmarks.malformed --uploads 10000
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _services
+
+_TIMEOUT_SECS = 30.0
+_N_CLIENTS = 8
+_MODEL = bytes.fromhex("0808") + b':\x2a\x0a\x0f\x0a\x04data\x12\x01y"\x04Relu\x12\x04test' * 20
+_FIELDS = ("target", "input", "trials", "seconds", "seed", "name", "zoo", "objective", "priority")
+_NASTY = (
+    b"",
+    b"\x00",
+    b"-1",
+    b"1e999",
+    b"nan",
+    b"9" * 400,
+    b"\xff\xfe",
+    b"'; DROP TABLE job; --",
+    b"../../../etc/passwd",
+    b"upload:" + b"0" * 64 + b".onnx",
+    b"data=1,3,99999999999999999999",
+    b"{{7*7}}",
+    b"\xed\xa0\x80",
+    b"A" * 70_000,
+)
+Mutation = Callable[[random.Random, bytes], bytes]
+
+
+@dataclass
+class Counts:
+    """What came back: answers by status, and connections that ended without one."""
+
+    answers: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, status: str) -> None:
+        """Count an answer."""
+        with self.lock:
+            self.answers[status] += 1
+
+
+def main() -> None:
+    """Run as many uploads as the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--uploads", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="malformed-") as folder:
+        data_dir = Path(folder) / "data"
+        url = f"sqlite:///{Path(folder) / 'tuner.db'}"
+        with _services.api(url, data_dir) as (service, pid):
+            result = attack(service, arguments.uploads, arguments.seed)
+            result["process_lives"] = Path(f"/proc/{pid}").exists() and is_ready(service)
+        result["left_behind"] = len(left_behind(data_dir))
+    print(json.dumps({"benchmark": "malformed", **result}), flush=True)
+
+
+def attack(service: str, n_uploads: int, seed: int) -> dict[str, Any]:
+    """Send malformed uploads; returns what came of them.
+
+    Args:
+        service: URL of the service.
+        n_uploads: How many.
+        seed: The same one sends the same bytes.
+    """
+    host, _, port = service.removeprefix("http://").partition(":")
+    counts, started = Counts(), time.monotonic()
+
+    def client(first: int) -> None:
+        for number in range(first, n_uploads, _N_CLIENTS):
+            request = malformed(random.Random(f"{seed}-{number}"))
+            counts.add(send((host, int(port)), request))
+
+    threads = [threading.Thread(target=client, args=(first,)) for first in range(_N_CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    answers = dict(sorted(counts.answers.items()))
+    return {
+        "uploads": n_uploads,
+        "secs": round(time.monotonic() - started, 1),
+        "answers": answers,
+        "server_errors": sum(n for status, n in answers.items() if status.startswith("5")),
+    }
+
+
+def malformed(drawn: random.Random) -> bytes:
+    """Return the bytes of a request that has something wrong, as drawn."""
+    boundary = b"boundary"
+    parts = [_file(drawn, boundary)] * drawn.choice((0, 1, 1, 1, 2))
+    for _ in range(drawn.randrange(4)):
+        name = drawn.choice(_FIELDS).encode()
+        parts.append(_part(boundary, b'name="' + name + b'"', drawn.choice(_NASTY)))
+    drawn.shuffle(parts)
+    body = b"".join(parts) + b"--" + boundary + b"--\r\n"
+    for mutate in drawn.sample(_MUTATIONS, drawn.randrange(3)):
+        body = mutate(drawn, body)
+    return _headers(drawn, boundary, body) + body
+
+
+def send(where: tuple[str, int], request: bytes) -> str:
+    """Send a request as it is; returns the status, or how the connection ended."""
+    try:
+        with socket.create_connection(where, timeout=_TIMEOUT_SECS) as connection:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(request)
+            if is_short(request):
+                # It waits for what never comes: leave it, as a client that dies does.
+                return "left"
+            start = b""
+            while b"\r\n" not in start and (data := connection.recv(4096)):
+                start += data
+    except TimeoutError:
+        return "timeout"
+    except OSError:
+        return "reset"
+    return start[9:12].decode("latin-1") if start.startswith(b"HTTP/1.1 ") else "closed"
+
+
+def is_short(request: bytes) -> bool:
+    """Return whether a request announces a little more than it has."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    announced = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    return len(body) < announced <= len(body) + 100
+
+
+def left_behind(data_dir: Path) -> list[Path]:
+    """Return unfinished files below a data directory."""
+    unfinished = [*(data_dir / "uploads").glob(".*"), *(data_dir / "tmp").glob("*")]
+    return sorted(unfinished)
+
+
+def is_ready(service: str) -> bool:
+    """Return whether a service answers."""
+    host, _, port = service.removeprefix("http://").partition(":")
+    probe = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
+    return send((host, int(port)), probe) == "200"
+
+
+def _file(drawn: random.Random, boundary: bytes) -> bytes:
+    name = drawn.choice((b"a.onnx", b"a.onnx", b"a.pt2", b"", b"../../a.onnx", b'"', b"\xff.onnx"))
+    model = drawn.choice(_MODELS)(drawn, _MODEL)
+    return _part(boundary, b'name="model"; filename="' + name + b'"', model)
+
+
+def _part(boundary: bytes, disposition: bytes, content: bytes) -> bytes:
+    start = b"--" + boundary + b"\r\ncontent-disposition: form-data; " + disposition
+    return start + b"\r\n\r\n" + content + b"\r\n"
+
+
+def _headers(drawn: random.Random, boundary: bytes, body: bytes) -> bytes:
+    length = drawn.choice((len(body),) * 8 + (len(body) + 100, max(len(body) - 100, 0), 10**15, -1))
+    charset = drawn.choice((b"",) * 6 + (b"; charset=utf-7", b"; charset=nope", b"; charset=\xff"))
+    kind = drawn.choice(
+        (b"multipart/form-data; boundary=" + boundary + charset,) * 8
+        + (b"multipart/form-data", b"application/json", b"multipart/form-data; boundary=", b"\x01")
+    )
+    key = drawn.choice((b"",) * 6 + (b"idempotency-key: " + b"k" * 300 + b"\r\n",))
+    return (
+        b"POST /api/v1/tune HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: "
+        + kind
+        + b"\r\ncontent-length: "
+        + str(length).encode()
+        + b"\r\n"
+        + key
+        + b"\r\n"
+    )
+
+
+def _cut(drawn: random.Random, body: bytes) -> bytes:
+    return body[: drawn.randrange(len(body) + 1)]
+
+
+def _flip(drawn: random.Random, body: bytes) -> bytes:
+    flipped = bytearray(body)
+    for _ in range(drawn.randrange(1, 20) if body else 0):
+        flipped[drawn.randrange(len(flipped))] = drawn.randrange(256)
+    return bytes(flipped)
+
+
+def _insert(drawn: random.Random, body: bytes) -> bytes:
+    at = drawn.randrange(len(body) + 1)
+    return body[:at] + drawn.randbytes(drawn.randrange(1, 200)) + body[at:]
+
+
+def _repeat(drawn: random.Random, body: bytes) -> bytes:
+    start = drawn.randrange(len(body) + 1)
+    return body[:start] + body[start : start + 300] * drawn.randrange(2, 50) + body[start:]
+
+
+def _same(_drawn: random.Random, body: bytes) -> bytes:
+    return body
+
+
+def _empty(_drawn: random.Random, _body: bytes) -> bytes:
+    return b""
+
+
+def _pickle(_drawn: random.Random, body: bytes) -> bytes:
+    return b"\x80\x04" + body
+
+
+def _zip(_drawn: random.Random, body: bytes) -> bytes:
+    return b"PK\x03\x04" + body
+
+
+_MUTATIONS: tuple[Mutation, ...] = (_cut, _flip, _insert, _repeat, _same)
+_MODELS: tuple[Mutation, ...] = (_same, _cut, _flip, _insert, _empty, _pickle, _zip)
+
+if __name__ == "__main__":
+    main()
