@@ -11,6 +11,7 @@ from api.middleware import Frame
 from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
 from api.settings import ApiSettings
 from api.state import open_state
+from api.warming import warm_up
 from api.web import pages
 
 _ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue)
@@ -22,6 +23,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with open_state(app, settings):
+            await warm_up(app)
             yield
 
     app = FastAPI(
