@@ -1,5 +1,6 @@
 """Processes of the service for benchmarks: on loopback, and ended whatever happens."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import httpx
 
 ROOT = Path(__file__).parents[1]
 _START_SECS = 60.0
+_PR_SET_PDEATHSIG = 1
 _STOP_SECS = 20.0
 
 
@@ -39,6 +41,7 @@ def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subproces
             stderr=log,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  no thread runs here yet
         )
     try:
         yield started
@@ -88,12 +91,23 @@ def wait_ready(url: str, started: "subprocess.Popen[bytes]", log: Path) -> None:
     raise RuntimeError(f"{url} did not get ready: {log.read_text(errors='replace')[-2000:]}")
 
 
+def exit_on_sigterm() -> None:
+    """Have SIGTERM unwind this process, so that it ends what it started."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+
+
 def free_port() -> int:
     """Return a port that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def _end_with_parent() -> None:
+    """Ask Linux for a SIGTERM when the benchmark dies, even of a kill -9."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:

@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--database", choices=_databases.KINDS, default="sqlite")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    _services.exit_on_sigterm()
     raise_file_limit()
     if arguments.port is not None:
         # The readers, in a process of their own, say when they are there and what they saw.

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="where the databases are; a temporary folder")
     parser.add_argument("--keep", action="store_true", help="keep them for another run")
     arguments = parser.parse_args()
+    _services.exit_on_sigterm()
     folder = arguments.dir or Path(tempfile.mkdtemp(prefix="job-page-"))
     filling = _filling.Filling(arguments.records, _N_TASKS, events=True)
     try:

@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--database", choices=_databases.KINDS, default="sqlite")
     parser.add_argument("--client-nice", type=int, default=5, help="as the API's own")
     arguments = parser.parse_args()
+    _services.exit_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="service-load-"))
     try:
         with _databases.running(arguments.database, folder / "database") as url:
