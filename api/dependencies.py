@@ -15,7 +15,7 @@ from records.tokens import SCOPES
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}
 
 
-def _state(request: Request) -> State:
+async def _state(request: Request) -> State:
     return state_of(request)
 
 

@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
@@ -26,34 +27,41 @@ from tuner import record_reading
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _LINES = "application/jsonl"
 _SPOOLED = 8 * 2**20
+_BEST_PAGE = TypeAdapter(BestPage)
 Workload = Annotated[
     Annotated[Text, Query(max_length=200, description="Hash of a workload.")] | None, Query()
 ]
 
 
 @router.get("/records/best", response_model=BestPage, responses=problems(404))
-def list_best_records(
-    session: ReaderDep,
+async def list_best_records(
+    state: StateDep,
     _subject: Reading,
     workload: Workload = None,
     target: schemas.OptionalId = None,
     job: schemas.OptionalId = None,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 100,
-) -> BestPage:
+) -> Response:
     """List the fastest verified record of every task: of a workload, a target, a job, or all."""
-    task_ids = None
-    if job is not None:
-        found = jobs.get_job(session, job)
-        task_ids = [task.task_id for task in tasks.tasks_of_job(session, found)]
-    rows = record_reading.read_bests(
-        session,
-        workload=workload,
-        target_id=target,
-        task_ids=task_ids,
-        after=pages.number_of(cursor),
-        limit=limit + 1,
-    )
+    wanted = {
+        "workload": workload,
+        "target_id": target,
+        "after": pages.number_of(cursor),
+        "limit": limit + 1,
+    }
+    # One hop to a thread and back, and no model to be checked: look-ups are many.
+    page = await run_in_threadpool(_best_page, state, job, limit, wanted)
+    return Response(_BEST_PAGE.dump_json(page), media_type="application/json")
+
+
+def _best_page(state: State, job: int | None, limit: int, wanted: dict[str, Any]) -> BestPage:
+    with state.readers() as session:
+        task_ids = None
+        if job is not None:
+            found = jobs.get_job(session, job)
+            task_ids = [task.task_id for task in tasks.tasks_of_job(session, found)]
+        rows = record_reading.read_bests(session, task_ids=task_ids, **wanted)
     shown, more = pages.cut(rows, limit)
     return BestPage(shown, pages.encode(shown[-1].task) if more else None)
 

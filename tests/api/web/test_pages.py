@@ -159,7 +159,7 @@ def test_submitting_a_form(quick: ApiSettings) -> None:
         sent = {"name": "kept <here>", "trials": "many", "zoo": "mlp"}
         refused = served.client.post("/jobs", files={"x": b""}, data=sent, headers=_BROWSER)
         assert refused.status_code == 422
-        refused = served.client.post("/jobs", files=_fields(sent), headers=_BROWSER)
+        refused = served.client.post("/jobs", files=model, data=sent, headers=_BROWSER)
         assert refused.status_code == 422
         assert 'value="kept &lt;here&gt;"' in refused.text
         assert re.search(r'name="trials"[^>]*aria-invalid="true"', refused.text)
@@ -235,8 +235,3 @@ def _all_records(client: httpx.Client, path: str) -> list[int]:
         following = re.search(r'href="([^"]+)" rel="next"', page)
         path = following[1].replace("&amp;", "&") if following else ""
     return found
-
-
-def _fields(sent: dict[str, str]) -> dict[str, tuple[None, str]]:
-    """Send fields as a browser does: as parts of a form that may hold files."""
-    return {name: (None, text) for name, text in sent.items()}

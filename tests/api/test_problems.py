@@ -1,0 +1,177 @@
+"""Whatever goes wrong is a problem document that says what to do, and never how we are made."""
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import exc
+
+from api import metrics
+from api.errors import KINDS, URN, as_problem
+from api.settings import ApiSettings
+from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow
+from tests.api import make
+from tests.api.conftest import Served, serving
+from tests.cli import ROOT
+from tuner import reading
+from tuner.errors import ModelError, RequestError, TargetError
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        (RequestError("--trials-per-round must be 1"), "invalid"),
+        (ModelError("damaged"), "bad-model"),
+        (TargetError("unknown"), "bad-target"),
+        (NoSuchRow("no job 1"), "not-found"),
+        (KeyReused("k"), "key-reused"),
+        (BadLog(3, "torn"), "bad-log"),
+        (DatabaseUnusable("gone"), "unavailable"),
+        (exc.OperationalError("SELECT secret", {}, Exception("server closed")), "unavailable"),
+        (exc.TimeoutError(), "unavailable"),
+        (exc.DataError("SELECT secret", {}, Exception("out of range")), "invalid"),
+        (OSError(errno.ENOSPC, "full"), "disk-full"),
+        (OSError(errno.EACCES, "denied"), "unexpected"),
+        (ZeroDivisionError("at /home/secret.py"), "unexpected"),
+    ],
+)
+def test_the_table_of_errors(error: Exception, slug: str) -> None:
+    """One kind for each exception; nothing of SQL, paths or traces in what is said."""
+    problem = as_problem(error)
+
+    assert problem.slug == slug
+    assert problem.status_code == KINDS[slug].status
+    assert "secret" not in problem.detail
+    assert "--" not in problem.detail
+    assert ("retry-after" in (problem.headers or {})) == (slug == "unavailable")
+
+
+def test_every_kind_is_documented() -> None:
+    """With its status, in docs/rest.md."""
+    text = (ROOT / "docs" / "rest.md").read_text()
+    for slug, kind in KINDS.items():
+        row = next(line for line in text.splitlines() if line.startswith("| `") and slug in line)
+        assert f"| {kind.status} |" in row, slug
+
+
+def test_a_defect_is_named_and_not_shown(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reference of the answer is in the log, with the trace."""
+
+    def broken(*_args: object, **_kwargs: object) -> None:
+        raise ZeroDivisionError("a secret path")
+
+    monkeypatch.setattr(reading, "list_jobs", broken)
+    with serving(quick) as served:
+        answer = served.client.get("/api/v1/jobs")
+        after = served.client.get("/healthz")
+
+    problem = answer.json()
+    assert (answer.status_code, after.status_code) == (500, 200)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "secret" not in answer.text
+    assert any(problem["reference"] in record.getMessage() for record in caplog.records)
+
+
+def test_a_database_that_is_gone_is_said(quick: ApiSettings) -> None:
+    """503, with the time to come back; probes tell the two apart."""
+    path = Path(quick.tuner.database.removeprefix("sqlite:///"))
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            session.connection().exec_driver_sql("DROP TABLE event")
+            session.connection().exec_driver_sql("ALTER TABLE job RENAME TO gone")
+        answer = served.client.get("/api/v1/jobs")
+        alive = served.client.get("/healthz")
+        assert path.is_file()
+
+    assert (answer.status_code, alive.status_code) == (503, 200)
+    assert answer.json()["type"] == f"{URN}unavailable"
+    assert int(answer.headers["retry-after"]) > 0
+    assert "SELECT" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("ask", "status"),
+    [
+        (lambda client: client.get("/api/v1/nothing"), 404),
+        (lambda client: client.put("/api/v1/jobs"), 405),
+        (lambda client: client.get("/api/v1/jobs/x"), 422),
+        (lambda client: client.post("/api/v1/jobs/1/budget", content=b"{"), 422),
+        (lambda client: client.post("/api/v1/jobs/1/budget", json={"trials": "x"}), 422),
+        (
+            lambda client: client.post(
+                "/api/v1/jobs/1/budget",
+                content=b'{"seconds": NaN}',
+                headers={"content-type": "application/json"},
+            ),
+            422,
+        ),
+        (
+            lambda client: client.post(
+                "/api/v1/jobs/1/budget",
+                content=b"[" * 100_000,
+                headers={"content-type": "application/json"},
+            ),
+            400,
+        ),
+    ],
+)
+def test_every_refusal_is_a_document(
+    shared: Served, ask: Callable[[httpx.Client], httpx.Response], status: int
+) -> None:
+    """Those of the framework among them."""
+    answer = ask(shared.client)
+
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(answer.json()) >= {"type", "title", "status", "detail", "advice"}
+
+
+def test_metrics_tell_what_the_database_knows(served: Served) -> None:
+    """Trials by outcome, jobs, the queue, requests by route; that it does not answer, if so."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+    served.client.get(f"/api/v1/jobs/{job_id}")
+    text = served.client.get("/metrics").text
+
+    for line in (
+        'subgraph_tuner_trials_total{outcome="ok"} 3.0',
+        'subgraph_tuner_trials_total{outcome="run_error"} 1.0',
+        'subgraph_tuner_queue{kind="jobs"} 1.0',
+        "subgraph_tuner_database_up 1.0",
+        'method="GET",route="/api/v1/jobs/{job_id}",status="200"',
+    ):
+        assert line in text, line
+
+
+def test_metrics_read_the_database_now_and_then(served: Served) -> None:
+    """Not as often as somebody asks."""
+    before = served.client.get("/metrics").text
+    with served.sessions.begin() as session:
+        make.tuned(session)
+    again = served.client.get("/metrics").text
+
+    line = 'subgraph_tuner_jobs{state="queued"} 0.0'
+    assert line in before
+    assert line in again
+    assert metrics._KEEP_SECS > 1
+
+
+def test_the_api_loads_no_compiler() -> None:
+    """Nor a library that reads models: those are for workers."""
+    program = (
+        "import sys, api.__main__; from api.app import create_app\n"
+        "bad = {'tvm', 'onnx', 'xgboost', 'torch', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
