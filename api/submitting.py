@@ -48,6 +48,8 @@ async def submit_form(
         raise Problem("invalid", "the body must be multipart/form-data")
     _check_key(key)
     async with _received(request) as form:
+        # A page shows a form again if something in it is wrong.
+        request.state.form = form
         options, files = read_form(form)
         return await run_in_threadpool(_store, state_of(request), options, files, subject, key)
 

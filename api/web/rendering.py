@@ -44,6 +44,7 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     common = {
         "path": request.url.path,
         "here": _here(request),
+        "posted": request.method == "POST",
         "fragment": "fragment" in request.query_params,
         "theme": theme if theme in THEMES else "auto",
         "subject": subject,

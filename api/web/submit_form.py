@@ -1,11 +1,10 @@
 """The form for a new job, as the page of jobs shows it."""
 
-from collections.abc import Mapping
-
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
 from api.dependencies import StateDep
@@ -27,15 +26,13 @@ async def submit_job(request: Request, state: StateDep, subject: access.Submitte
     try:
         job_id, _ = await submit_form(request, subject)
     except (HTTPException, RequestValidationError, RequestError) as error:
-        sent = await _sent(request)
-        return await run_in_threadpool(_again, request, state, error, sent)
+        return await run_in_threadpool(_again, request, state, error)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
-def _again(
-    request: Request, state: State, error: Exception, sent: Mapping[str, list[str]]
-) -> HTMLResponse:
+def _again(request: Request, state: State, error: Exception) -> HTMLResponse:
     status, said = said_of(error)
+    sent = _sent(request)
     wrong = [each["field"] for each in as_problem(error).more.get("errors", ())]
     wrong = wrong or [name for name in sent if name in said.detail]
     form = Form(sent, tuple(name.partition(".")[0] for name in wrong), open=True)
@@ -43,13 +40,10 @@ def _again(
         return job_list_page(request, session, Filter(), form=form, error=said, status=status)
 
 
-async def _sent(request: Request) -> dict[str, list[str]]:
-    """Return the texts that were sent, so that nobody types them again."""
+def _sent(request: Request) -> dict[str, list[str]]:
+    """Return the texts that were sent, so that nobody types them again; none if unreadable."""
     sent: dict[str, list[str]] = {}
-    try:
-        form = await request.form()
-    except (RuntimeError, HTTPException):
-        return sent  # it could not be read
+    form: FormData = getattr(request.state, "form", FormData())
     for name, value in form.multi_items():
         if isinstance(value, str):
             sent.setdefault(name, []).append(value)

@@ -113,7 +113,9 @@ def test_the_list_of_jobs_follows_them(visitor: Visitor, service: Service) -> No
         assert page.input_value("#name") == "half typed"
 
 
-def test_what_is_wrong_stands_beside_the_form(visitor: Visitor, tmp_path: Path) -> None:
+def test_what_is_wrong_stands_beside_the_form(
+    visitor: Visitor, service: Service, tmp_path: Path
+) -> None:
     """A refused form keeps what was typed, and says what to change."""
     with visitor.tab(quiet=False) as tab:
         page = tab.page
@@ -125,8 +127,30 @@ def test_what_is_wrong_stands_beside_the_form(visitor: Visitor, tmp_path: Path) 
         expect(page.get_by_role("alert")).to_contain_text("trials")
         expect(page.locator("#trials")).to_have_attribute("aria-invalid", "true")
         assert page.input_value("#name") == "kept"
+        submit(service, "meanwhile")
+        expect(page.get_by_role("link", name="meanwhile")).to_be_visible()
+        expect(page.get_by_role("alert")).to_be_visible()
         # A browser logs the status; nothing else may be wrong.
         assert all("422" in complaint for complaint in tab.complaints)
+
+
+def test_a_refused_action_is_explained_while_the_page_goes_on(
+    visitor: Visitor, service: Service
+) -> None:
+    """The reason stays in sight, the page stays live, and a reload does not send the form again."""
+    submit(service, "long", trials=600)
+    with visitor.tab(quiet=False) as tab:
+        page = tab.page
+        page.goto("/jobs/1")
+        page.get_by_text("Budget and priority").click()
+        page.fill("#limits #trials", "-5")
+        page.get_by_role("button", name="Raise budget").click()
+        expect(page.get_by_role("alert")).to_contain_text("trials")
+        expect(page).to_have_url(re.compile(r"/jobs/1$"))
+        _wait_for_trials(page, _trials(page) + 4)
+        expect(page.get_by_role("alert")).to_be_visible()
+        page.reload()
+        expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_two_jobs_are_compared(browser: Browser, tuned: Service) -> None:

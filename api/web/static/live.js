@@ -191,6 +191,8 @@ document.getElementById("theme-form")?.addEventListener("submit", changeTheme);
 document.addEventListener("click", followSoftly);
 window.addEventListener("popstate", () => update("fast").catch(() => location.reload()));
 if (badge) {
+  // The address of a refused form cannot be asked for again.
+  if (badge.dataset.address) history.replaceState(null, "", badge.dataset.address);
   button.hidden = false;
   button.addEventListener("click", pause);
   document.addEventListener("visibilitychange", () => {

@@ -1,6 +1,6 @@
 // Makes a part of the page equal to another, and keeps what need not change: focus, scrolling,
 // open details, what was typed. Elements are told apart by their ids; one whose new version
-// has data-keep stays as it is.
+// has data-keep stays as it is, and one that has data-stay itself stays though there is no new one.
 
 export function morph(from, to) {
   const focused = document.activeElement;
@@ -15,6 +15,7 @@ function children(from, to) {
   for (const child of from.children) if (child.id) known.set(child.id, child);
   let cursor = from.firstChild;
   for (const wanted of [...to.childNodes]) {
+    while (stays(cursor)) cursor = cursor.nextSibling;
     const match = wanted.id ? sameTag(known.get(wanted.id), wanted) : unnamed(cursor, wanted);
     if (!match) {
       from.insertBefore(document.importNode(wanted, true), cursor);
@@ -26,9 +27,13 @@ function children(from, to) {
   }
   while (cursor) {
     const next = cursor.nextSibling;
-    cursor.remove();
+    if (!stays(cursor)) cursor.remove();
     cursor = next;
   }
+}
+
+function stays(found) {
+  return found?.nodeType === Node.ELEMENT_NODE && found.hasAttribute("data-stay");
 }
 
 function sameTag(found, wanted) {
