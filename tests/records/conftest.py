@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -38,15 +39,24 @@ def postgres() -> Iterator[str]:
         server.cleanup()
 
 
+@contextmanager
+def empty_postgres(server: str) -> Iterator[str]:
+    """The URL of an empty database on a PostgreSQL server, for as long as the block."""
+    name = f"records_{next(_NUMBERS)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    try:
+        yield server.replace("/postgres?", f"/{name}?")
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
 @pytest.fixture
 def postgres_url(postgres: str) -> Iterator[str]:
     """The URL of an empty PostgreSQL database."""
-    name = f"records_{next(_NUMBERS)}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    yield postgres.replace("/postgres?", f"/{name}?")
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with empty_postgres(postgres) as url:
+        yield url
 
 
 @pytest.fixture

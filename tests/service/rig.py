@@ -25,8 +25,10 @@ from tests.cli import ROOT
 from tests.engines import toy
 from tuner.preparation import ModelRequest
 from tuner.requests import TuneRequest
+from tuner.service.supervisor import free_port
 from tuner.submitting import submit_request
 
+HOST = "127.0.0.1"
 T = TypeVar("T")
 
 
@@ -171,6 +173,17 @@ def rig(url: str, folder: Path, run_secs: float = 0.0) -> Iterator[Rig]:
         yield opened
     finally:
         opened.close()
+
+
+def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start ``tuner serve``; returns it and its URL, once it is ready."""
+    port = free_port(HOST)
+    data_dir = str(opened.folder / "data")
+    process = opened.tuner("serve", "--port", str(port), "--data-dir", data_dir, *args)
+    opened.processes.append(process)
+    url = f"http://{HOST}:{port}"
+    wait_for(lambda: f"Serving on {url}" in (opened.folder / "serve.0.log").read_text(), 60.0)
+    return process, url
 
 
 def wait_for(ask: Callable[[], T | None], secs: float = 30.0) -> T:

@@ -13,12 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.service.rig import Rig, rig, wait_for
+from tests.service.rig import HOST, Rig, rig, serve, wait_for
 from tuner.errors import RequestError
 from tuner.service.children import Child, Program
-from tuner.service.supervisor import Serving, check_port, free_port, programs
-
-HOST = "127.0.0.1"
+from tuner.service.supervisor import Serving, check_port, programs
 
 
 @pytest.fixture
@@ -26,17 +24,6 @@ def opened(tmp_path: Path) -> Iterator[Rig]:
     """An empty SQLite database, and whoever works on it."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.02) as found:
         yield found
-
-
-def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start ``tuner serve``; returns it and its URL, once it is ready."""
-    port = free_port(HOST)
-    data_dir = str(opened.folder / "data")
-    process = opened.tuner("serve", "--port", str(port), "--data-dir", data_dir, *args)
-    opened.processes.append(process)
-    url = f"http://{HOST}:{port}"
-    wait_for(lambda: f"Serving on {url}" in (opened.folder / "serve.0.log").read_text(), 60.0)
-    return process, url
 
 
 def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
