@@ -14,8 +14,9 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.settings import ApiSettings, read_api_settings
+from records import tokens
 from records.errors import RecordsError
-from tuner.context import open_context
+from tuner.context import Context, open_context
 from tuner.errors import TunerError
 from tuner.service import logs
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from api.state import State
 
 _GRACE_SECS = 10
+_LOG = logging.getLogger("api")
 
 
 def main() -> int:
@@ -30,8 +32,8 @@ def main() -> int:
     try:
         settings = read_api_settings(vars(_parser().parse_args()))
         # Now, and in one line: later it would be a traceback of the server's.
-        with open_context(settings.tuner.database, settings.tuner.data_dir):
-            pass
+        with open_context(settings.tuner.database, settings.tuner.data_dir) as context:
+            locked_out = settings.needs_tokens and not _has_tokens(context)
     except TunerError as error:
         print(f"tuner: {error}", file=sys.stderr)
         return error.exit_code
@@ -43,6 +45,8 @@ def main() -> int:
     # It warns of every form that is damaged; the client is told.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     _raise_file_limit()
+    if locked_out:
+        _LOG.warning("nobody has a token yet: tuner token create NAME --scope admin makes one")
     server = make_server(settings)
     server.run()
     return 0 if server.started else 1
@@ -79,6 +83,11 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
         timeout_graceful_shutdown=_GRACE_SECS,
     )
     return Server(config, app)
+
+
+def _has_tokens(context: Context) -> bool:
+    with context.readers() as session:
+        return tokens.has_tokens(session)
 
 
 def _parser() -> argparse.ArgumentParser:

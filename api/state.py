@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import FastAPI
-from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.requests import HTTPConnection
 
@@ -25,7 +24,6 @@ class State:
     """The settings, the database, and what is remembered between requests."""
 
     settings: ApiSettings
-    engine: Engine
     sessions: sessionmaker[Session]
     readers: sessionmaker[Session]
     tokens: Tokens
@@ -46,7 +44,6 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
     with open_context(settings.tuner.database, settings.tuner.data_dir) as context:
         state = State(
             settings=settings,
-            engine=context.engine,
             sessions=context.sessions,
             readers=context.readers,
             tokens=Tokens(context.sessions, context.readers),

@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
@@ -92,12 +92,6 @@ def set_status(session: Session, job_id: int, **values: Any) -> None:
 def status_of(session: Session, job_id: int) -> JobStatus | None:
     """Return what was last said of a job."""
     return session.get(JobStatus, job_id)
-
-
-def count_events(session: Session, job_id: int) -> int:
-    """Count the events of a job that are still there."""
-    counted = select(func.count()).select_from(Event).where(Event.job_id == job_id)
-    return session.scalar(counted) or 0
 
 
 def finite(value: Any) -> Any:

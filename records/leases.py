@@ -68,11 +68,6 @@ def release(session: Session, held: Held) -> None:
     )
 
 
-def lease_of(session: Session, name: str) -> Lease | None:
-    """Return a lease, whoever has it."""
-    return session.get(Lease, name)
-
-
 def fenced(engine: Engine, held: Held) -> sessionmaker[Session]:
     """Return sessions that commit only while a lease is one's own; they raise LeaseLost."""
     maker = sessionmaker(engine, expire_on_commit=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records.models import Library
@@ -40,9 +40,3 @@ def list_libraries(
     if before is not None:
         wanted = wanted.where(Library.id < before)
     return list(session.scalars(wanted))
-
-
-def remove_library(session: Session, key: str) -> bool:
-    """Delete the row of a library; return whether there was one."""
-    removed = session.scalar(delete(Library).where(Library.key == key).returning(Library.id))
-    return removed is not None

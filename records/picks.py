@@ -128,11 +128,6 @@ def count_picks(session: Session, job_id: int) -> int:
     return session.scalar(counted) or 0
 
 
-def picks_of(session: Session, job_id: int) -> list[Pick]:
-    """Return the picks of a job in sequence."""
-    return list(session.scalars(select(Pick).where(Pick.job_id == job_id).order_by(Pick.sequence)))
-
-
 def open_pick(session: Session, job_id: int) -> Pick | None:
     """Return the last pick of a job whose round was not completed, to be resumed."""
     unfinished = select(Pick).where(Pick.job_id == job_id, Pick.done.is_(False))

@@ -13,7 +13,6 @@ from records.models import Job, JobState
 from scheduler import fairness
 from scheduler.fairness import JobShare
 from tuner.errors import TunerError, WorkError
-from tuner.overview import Overview
 from tuner.session import TuningSession
 
 # Asked before every round for jobs that came in meanwhile.
@@ -136,16 +135,3 @@ class Coordinator:
             # Deleted ones too: who cancels a job and deletes it does so while its round runs.
             rows = [database.get_one(Job, job_id) for job_id in self._running]
             return [JobShare(row.id, row.priority, row.virtual_secs) for row in rows]
-
-
-def run_alone(sessions: sessionmaker[Session], session: TuningSession) -> Overview:
-    """Run one job to its end, and return its table.
-
-    Raises:
-        TunerError: If it failed.
-    """
-    coordinator = Coordinator(sessions)
-    coordinator.run([session])
-    for error in coordinator.failures.values():
-        raise error
-    return session.overview()

@@ -13,7 +13,7 @@ from records import database, networks, targets, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.engines import toy
-from tuner.coordinator import run_alone
+from tuner.coordinator import Coordinator
 from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.networks.loaded import LoadedModel
 from tuner.overview import Overview
@@ -86,6 +86,19 @@ class Workshop:
         """Read a job."""
         with self.sessions() as session:
             return session.get_one(Job, job_id)
+
+
+def run_alone(sessions: sessionmaker[Session], session: TuningSession) -> Overview:
+    """Run one job to its end, and return its table.
+
+    Raises:
+        TunerError: If it failed.
+    """
+    coordinator = Coordinator(sessions)
+    coordinator.run([session])
+    for error in coordinator.failures.values():
+        raise error
+    return session.overview()
 
 
 def trials_of(sessions: sessionmaker[Session]) -> list[Trial]:

@@ -1,3 +1,4 @@
+
 """Injected faults on a real network: each has its error kind and costs its own trial alone."""
 
 import contextlib
@@ -18,9 +19,9 @@ from records import database, tasks
 from records.models import BestRecord, Job, MeasureRecord
 from scheduler.budget import Budget
 from tests.cli import Cli, finish
+from tests.engines.toy_network import run_alone
 from tuner import cost_models
 from tuner.config import Settings
-from tuner.coordinator import run_alone
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.measuring import Measurer, Subject

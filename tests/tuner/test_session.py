@@ -24,9 +24,9 @@ from tests.engines.toy_network import (
     bests_of,
     open_sessions,
     picks_of,
+    run_alone,
     trials_of,
 )
-from tuner.coordinator import run_alone
 from tuner.errors import RequestError, WorkError
 from tuner.tune_options import Status, make_budget
 from tuner.workers import Workers

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-MODELS = "Models"
-
 Model = Annotated[
     str,
     typer.Argument(
