@@ -1,4 +1,4 @@
-"""Workers of the service as processes, with an engine that answers at once."""
+"""Workers of the service as processes, most with an engine that answers at once."""
 
 import contextlib
 import json
@@ -34,11 +34,12 @@ T = TypeVar("T")
 
 @dataclass
 class Rig:
-    """A database, and processes that work on it."""
+    """A database, and processes that work on it; without the toy they have the real engine."""
 
     url: str
     folder: Path
     run_secs: float = 0.0
+    is_toy: bool = True
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,14 +71,14 @@ class Rig:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
         config = self.folder / "config.toml"
         config.touch()
+        engine = {"TUNER_ENGINE": toy.NAME, "TOY_RUN_SECS": str(self.run_secs)}
         return {
             **kept,
             "PYTHONPATH": str(ROOT),
             "TUNER_CONFIG": str(config),
             "TUNER_DATABASE": self.url,
-            "TUNER_ENGINE": toy.NAME,
             "TUNER_N_BUILDERS": "1",
-            "TOY_RUN_SECS": str(self.run_secs),
+            **(engine if self.is_toy else {}),
             **changes,
         }
 
@@ -166,9 +167,9 @@ class Rig:
 
 
 @contextmanager
-def rig(url: str, folder: Path, run_secs: float = 0.0) -> Iterator[Rig]:
+def rig(url: str, folder: Path, run_secs: float = 0.0, *, is_toy: bool = True) -> Iterator[Rig]:
     """Open a rig, and close it whatever happens."""
-    opened = Rig(url, folder, run_secs)
+    opened = Rig(url, folder, run_secs, is_toy)
     try:
         yield opened
     finally:

@@ -1,0 +1,97 @@
+"""From a network to a tuned library with nothing in place of anything.
+
+A server and a worker as processes, PostgreSQL, and the engine that compiles.
+"""
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import tuner
+from tests.service.rig import rig, serve
+from tests.tuner.networks.models import Array, difference, model, run
+from tuner.client import TunerClient
+
+pytestmark = [pytest.mark.slow, pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_TRIALS = 16
+_SHAPE = (1, 3, 16, 16)
+
+
+def draw(*shape: int, seed: int) -> Array:
+    """Numbers around zero."""
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def small_network() -> bytes:
+    """Two convolutions, an average and a classifier, as an ONNX file."""
+    nodes = [
+        helper.make_node("Conv", ["data", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c0"], ["r0"]),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], strides=[2, 2]),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("GlobalAveragePool", ["r1"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "w2", "b2"], ["g"], transB=1),
+        helper.make_node("Softmax", ["g"], ["y"]),
+    ]
+    weights = {
+        "w0": draw(8, 3, 3, 3, seed=1),
+        "b0": draw(8, seed=2),
+        "w1": draw(16, 8, 3, 3, seed=3),
+        "w2": draw(10, 16, seed=4),
+        "b2": draw(10, seed=5),
+    }
+    built = model(nodes, {"data": _SHAPE}, {"y": (1, 10)}, weights)
+    onnx.checker.check_model(built)
+    return built.SerializeToString()
+
+
+def unpacked(archive: bytes, folder: Path) -> Path:
+    """Unpack a library as anybody with a tar does."""
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def test_a_network_becomes_a_tuned_library_that_computes_the_same(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Uploaded, watched, built, fetched, verified, and compared with ONNX Runtime."""
+    path = tmp_path / "small.onnx"
+    path.write_bytes(small_network())
+    with rig(postgres_url, tmp_path, is_toy=False) as opened:
+        _, url = serve(opened)
+        with TunerClient(url) as client:
+            submitted = client.tune(path, trials=_TRIALS, trials_per_round=4)
+            job = submitted.job.id
+            events = []
+            for event in client.events(job):
+                events.append(event)
+                if event.kind == "state" and event.data["state"] in ("done", "failed"):
+                    break
+            table = client.table(job)
+            build = client.wait_for_build(client.build(job))
+        assert build.state == "done", build.message
+        archive = httpx.get(url + submitted.links["library"], trust_env=False)
+        opened.check_counts(job)
+
+    assert (events[-1].data["state"], table.job.trials) == ("done", _TRIALS), events[-1]
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert sum(event.kind == "trial" for event in events) == _TRIALS
+    assert any("conv2d" in task.name for task in table.tasks)
+    assert any(task.latency_secs for task in table.tasks)
+    assert hashlib.sha256(archive.content).hexdigest() == build.sha256
+    assert archive.headers["etag"] == f'"{build.sha256}"'
+
+    library = tuner.load(unpacked(archive.content, tmp_path / "library"))
+    data = draw(*_SHAPE, seed=6)
+    (expected,) = run(path.read_bytes(), {"data": data})
+    assert difference(library(data=data)["y"], expected) < 1e-4
