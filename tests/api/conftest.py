@@ -51,7 +51,7 @@ def quick(sqlite_url: str, tmp_path: Path) -> ApiSettings:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server on SQLite for all tests of a module: those that change nothing."""
+    """A server on SQLite for all tests of a module: those that can share its database."""
     folder = tmp_path_factory.mktemp("shared")
     settings = Settings(f"sqlite:///{folder}/tuner.db", folder / "data", "tests.engines.toy", 1)
     with serving(ApiSettings(settings)) as opened:

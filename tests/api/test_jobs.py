@@ -47,9 +47,9 @@ def test_jobs_are_filtered_by_state_and_name(served: Served) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", "bm8", "WyItY3JlYXRlZCIsIngiLDFd", "é", "A" * 900])
-def test_a_cursor_of_another_list_is_refused(served: Served, cursor: str) -> None:
+def test_a_cursor_of_another_list_is_refused(shared: Served, cursor: str) -> None:
     """With a problem, never a defect."""
-    answer = served.client.get("/api/v1/jobs", params={"cursor": cursor})
+    answer = shared.client.get("/api/v1/jobs", params={"cursor": cursor})
 
     assert answer.status_code == 422
     assert answer.json()["detail"] == "the cursor is not one of this list"
@@ -86,19 +86,19 @@ def test_a_job_has_what_belongs_beside_it(served: Served) -> None:
     ],
 )
 def test_telling_a_job(
-    served: Served, state: JobState, action: str, status: int, becomes: str
+    shared: Served, state: JobState, action: str, status: int, becomes: str
 ) -> None:
     """What its state allows is done and noted; anything else is a conflict, and is not."""
-    with served.sessions.begin() as session:
-        job_id = make.job(session).id
+    with shared.sessions.begin() as session:
+        job_id = make.job(session, f"{state} {action}").id
         jobs.set_state(session, job_id, state)
 
-    answer = served.client.post(f"/api/v1/jobs/{job_id}/{action}")
+    answer = shared.client.post(f"/api/v1/jobs/{job_id}/{action}")
 
     assert answer.status_code == status, answer.text
-    with served.sessions() as session:
+    with shared.sessions() as session:
         assert jobs.get_job(session, job_id).state == becomes
-        noted = [row.action for row in audit.actions(session)]
+        noted = [row.action for row in audit.actions(session, job_id=job_id)]
     assert noted == ([action] if status == 200 else [])
     if status == 200:
         assert answer.json()["state"] == becomes

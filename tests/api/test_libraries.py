@@ -58,13 +58,12 @@ def test_heads_and_conditions(served: Served, at: str) -> None:
     assert (same.status_code, same.content) == (304, b"")
 
 
-@pytest.mark.parametrize("wanted", ["bytes=99999999-", "bytes=x", "lines=1-2", "bytes=5-2", "x"])
-def test_a_range_that_is_none_is_a_problem(served: Served, at: str, wanted: str) -> None:
+def test_a_range_that_is_none_is_a_problem(served: Served, at: str) -> None:
     """In a problem document like everything else."""
-    answer = served.client.get(at, headers={"range": wanted})
-
-    assert answer.status_code == 416
-    assert answer.json()["type"].endswith("bad-range")
+    for wanted in ("bytes=99999999-", "bytes=x", "lines=1-2", "bytes=5-2", "x"):
+        answer = served.client.get(at, headers={"range": wanted})
+        assert answer.status_code == 416, wanted
+        assert answer.json()["type"].endswith("bad-range")
 
 
 def test_a_build_is_asked_for_and_followed(served: Served) -> None:
@@ -101,20 +100,17 @@ def test_a_build_that_cannot_be_is_refused(served: Served) -> None:
     assert served.client.post(path.format(foreign)).status_code == 409
 
 
-@pytest.mark.parametrize(
-    "name", ["../tuner.db", "/etc/passwd", "..", "", "a/../../x.tar.gz", "link.tar.gz"]
-)
-def test_an_archive_elsewhere_is_never_served(served: Served, tmp_path: Path, name: str) -> None:
+def test_an_archive_elsewhere_is_never_served(served: Served, tmp_path: Path) -> None:
     """Even if the database said so."""
-    archives = served.data_dir / "archives"
     (tmp_path / "secret.tar.gz").write_bytes(b"secret")
-    (archives / "link.tar.gz").symlink_to(tmp_path / "secret.tar.gz")
-    with served.sessions.begin() as session:
-        job_id = make.tuned(session)
-        build = builds.request_build(session, job_id)
-        builds.set_build(session, build.id, "done", archive=name, sha256=DIGEST, n_bytes=1)
+    (served.data_dir / "archives" / "link.tar.gz").symlink_to(tmp_path / "secret.tar.gz")
+    for name in ("../tuner.db", "/etc/passwd", "..", "", "a/../../x.tar.gz", "link.tar.gz"):
+        with served.sessions.begin() as session:
+            job_id = make.tuned(session, f"job of {name}")
+            build = builds.request_build(session, job_id)
+            builds.set_build(session, build.id, "done", archive=name, sha256=DIGEST, n_bytes=1)
 
-    answer = served.client.get(f"/api/v1/jobs/{job_id}/library")
+        answer = served.client.get(f"/api/v1/jobs/{job_id}/library")
 
-    assert answer.status_code == 409
-    assert answer.json()["type"].endswith("not-built")
+        assert answer.status_code == 409, name
+        assert answer.json()["type"].endswith("not-built")

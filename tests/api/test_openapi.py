@@ -23,7 +23,7 @@ from tests.api import make
 from tests.api.conftest import Served
 
 # A few are enough for every day; a search takes more.
-_N_EXAMPLES = int(os.environ.get("TUNER_TEST_EXAMPLES", "8"))
+_N_EXAMPLES = int(os.environ.get("TUNER_TEST_EXAMPLES", "5"))
 _CHECKS = [
     not_a_server_error,
     status_code_conformance,
