@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.protocol import BoundedProtocol
 from api.settings import ApiSettings, read_api_settings
 from records import tokens
 from records.errors import RecordsError
@@ -74,7 +75,7 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         access_log=False,
         server_header=False,

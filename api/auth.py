@@ -1,9 +1,11 @@
 """Who asks: tokens looked up in the database, and remembered for a few seconds."""
 
+import logging
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
@@ -12,6 +14,7 @@ from api.flights import Flights
 from records import tokens
 from records.models import now
 
+_LOG = logging.getLogger("api.auth")
 COOKIE = "tuner_token"
 ANONYMOUS = "anonymous"
 #: A token that is revoked is good for so long at most.
@@ -75,9 +78,16 @@ class Tokens:
         token = None if row is None else Known(row.name, tuple(row.scopes), row.expires)
         self._found[key] = (at, token)
         if row is not None and (row.last_used is None or now() - row.last_used > _SEEN_EVERY):
-            with self.sessions.begin() as session:
-                tokens.touch(session, row.id, row.last_used)
+            self._note_use(row.id, row.last_used)
         return token
+
+    def _note_use(self, token_id: int, last_used: datetime | None) -> None:
+        """Note that a token was used; where nothing can be written, reading goes on."""
+        try:
+            with self.sessions.begin() as session:
+                tokens.touch(session, token_id, last_used)
+        except SQLAlchemyError as error:
+            _LOG.warning("cannot note that a token was used: %s", type(error).__name__)
 
 
 def secret_of(connection: HTTPConnection) -> tuple[str | None, bool]:

@@ -110,6 +110,7 @@ _OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
     (exc.InterfaceError, "unavailable"),
     (exc.TimeoutError, "unavailable"),
 )
+_DISK_FULL = "53100"  # of PostgreSQL
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -156,7 +157,7 @@ def as_problem(error: Exception) -> Problem:
         return _invalid(error.errors())
     if isinstance(error, HTTPException):
         return _of_http(error)
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if _is_full(error):
         return Problem("disk-full", "there is no room to store this")
     for kind, slug in _OF_EXCEPTION:
         if isinstance(error, kind):
@@ -164,6 +165,14 @@ def as_problem(error: Exception) -> Problem:
     reference = secrets.token_hex(6)
     _logger.error("unexpected error %s", reference, exc_info=error)
     return Problem("unexpected", f"reference {reference}", reference=reference)
+
+
+def _is_full(error: Exception) -> bool:
+    """Return whether a disk is full: that of our files, or that of the database."""
+    if isinstance(error, exc.DBAPIError):
+        state = getattr(error.orig, "sqlstate", None)
+        return state == _DISK_FULL or "disk is full" in str(error.orig)
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def expected() -> list[type[Exception]]:

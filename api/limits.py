@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from starlette.types import Message, Receive, Scope
 
 from api.errors import Problem
+from api.routes import PREFIX
 from api.settings import MIB
 
 _SMALL_BODY = MIB
+# These receive nothing before they know who sends it.
+_TAKE_FILES = (f"{PREFIX}/tune", f"{PREFIX}/records", "/jobs")
 # Of a form, beside its files.
 _FORM_BYTES = MIB
 _SILENT_SECS = 60.0
@@ -67,12 +70,12 @@ def check_rate(buckets: Buckets, client: str, scope: Scope) -> None:
         raise Problem("rate", f"{client} sent too many requests", headers={"retry-after": seconds})
 
 
-def body_limit(content_type: str, path: str, max_upload_bytes: int) -> int:
-    """Return how large the body of a request may be: files may, everything else is small."""
-    is_log = path.endswith("/records")
-    if is_log or content_type.startswith("multipart/form-data"):
-        return max_upload_bytes + _FORM_BYTES
-    return _SMALL_BODY
+def body_limit(path: str, max_upload_bytes: int) -> int:
+    """Return how large the body of a request may be: files may, everything else is small.
+
+    Forms are read before it is known who sends them, except where files are taken.
+    """
+    return max_upload_bytes + _FORM_BYTES if path in _TAKE_FILES else _SMALL_BODY
 
 
 def limited(receive: Receive, length: str | None, limit: int) -> Receive:

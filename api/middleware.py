@@ -81,11 +81,8 @@ def _checked(scope: Scope, receive: Receive, state: State) -> Receive:
     _check_text(scope)
     if scope["method"] in ("GET", "HEAD"):
         return receive
-    headers = connection.headers
-    limit = body_limit(
-        headers.get("content-type", "").lower(), scope["path"], state.settings.max_upload_bytes
-    )
-    return limited(receive, headers.get("content-length"), limit)
+    limit = body_limit(scope["path"], state.settings.max_upload_bytes)
+    return limited(receive, connection.headers.get("content-length"), limit)
 
 
 def _client(connection: HTTPConnection, state: State) -> str:

@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
+from api.auth import secret_of
 from api.errors import Problem
 from api.settings import is_loopback
 
@@ -27,14 +28,15 @@ def check_host(connection: HTTPConnection) -> None:
 def check_same_origin(connection: HTTPConnection) -> None:
     """Refuse a change that a page of another site sends; programs that are no browser may.
 
-    A request with its own Authorization header needs no check: no page can make a browser
-    send one for it.
+    A request with a token of its own needs no check: no page can make a browser send one for
+    it. Other kinds of Authorization, such as Basic, browsers send by themselves.
 
     Raises:
         Problem: If another site sent it.
     """
     headers = connection.headers
-    if connection.scope["method"] in _SAFE or "authorization" in headers:
+    secret, from_cookie = secret_of(connection)
+    if connection.scope["method"] in _SAFE or (secret is not None and not from_cookie):
         return
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in _OURS:

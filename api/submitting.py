@@ -24,6 +24,8 @@ from tuner.submitting import submit_request
 
 _KEEP_KEYS = timedelta(hours=24)
 _MOST_FIELDS, _MOST_FILES = 400, 16
+# Of one field; fields are kept in memory.
+_MOST_TEXT_BYTES = 64 * 1024
 _MOST_KEY = 200
 
 
@@ -62,7 +64,11 @@ async def _received(request: Request) -> AsyncIterator[FormData]:
         Problem: If it is damaged, or has too many parts.
     """
     parser = MultiPartParser(
-        request.headers, request.stream(), max_files=_MOST_FILES, max_fields=_MOST_FIELDS
+        request.headers,
+        request.stream(),
+        max_files=_MOST_FILES,
+        max_fields=_MOST_FIELDS,
+        max_part_size=_MOST_TEXT_BYTES,
     )
     opened: list[Any] = parser._files_to_close_on_error
     try:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from api.dependencies import Reading, StateDep, identify
@@ -44,6 +45,9 @@ async def stream_events(
             return (await identify(request)).allows("read")
         except Problem:
             return False
+        except SQLAlchemyError:
+            # The stream waits for the database, too.
+            return True
 
     events = state.hub.stream(job_id, channel, sequence, is_allowed)
     return _Stream(state, job_id, channel, events)

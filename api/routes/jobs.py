@@ -18,7 +18,8 @@ from tuner.reading import JobOrder
 from tuner.views import JobSummary
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
-_ALIVE: tuple[JobState, ...] = ("queued", "running", "paused")
+_AT_WORK: tuple[JobState, ...] = ("queued", "running")
+_ALIVE: tuple[JobState, ...] = (*_AT_WORK, "paused")
 _ONE = problems(404)
 _CHANGE = problems(404, 409)
 
@@ -80,7 +81,8 @@ def resume_job(job_id: Id, session: WriterDep, subject: Submitting, state: State
     """Let a job go on that was paused or cancelled, or that failed."""
     job = jobs.get_job(session, job_id)
     _check_ours(job, "resumed", "tuner tune with the same network goes on with it")
-    if not submissions.resume(session, job_id):
+    # One that goes on already may have been resumed by a request whose answer was lost.
+    if job.state not in _AT_WORK and not submissions.resume(session, job_id):
         raise _wrong_state(job, "resumed", "Raise its budget if it is done.")
     return _changed(session, state, subject, job_id, "resume")
 
@@ -129,7 +131,7 @@ def delete_job(job_id: Id, session: WriterDep, subject: Submitting, state: State
 
 def _stop(session: Session, job_id: int, to: Literal["cancelled", "paused"]) -> None:
     job = jobs.get_job(session, job_id)
-    if not jobs.set_state(session, job_id, to, only_from=_ALIVE):
+    if job.state != to and not jobs.set_state(session, job_id, to, only_from=_ALIVE):
         raise _wrong_state(job, to, "It has ended already.")
 
 

@@ -1,5 +1,6 @@
 """Compiled libraries: asking for one, and fetching it."""
 
+import base64
 import re
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from api import pages, schemas
@@ -156,10 +158,13 @@ class _Archive(FileResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the file, or the ranges of it that were asked for."""
         size = Path(self.path).stat().st_size
-        wanted = dict(scope["headers"]).get(b"range", b"").decode("latin-1")
+        headers = Headers(scope=scope)
+        # A range of another version than this one is no range: the file is sent whole.
+        is_current = headers.get("if-range", self.headers["etag"]) == self.headers["etag"]
+        wanted = headers.get("range", "") if is_current else ""
         if wanted and not _is_servable(wanted, size):
-            headers = {"content-range": f"bytes */{size}"}
-            problem = Problem("bad-range", f"the file has {size} bytes", headers=headers)
+            shown = {"content-range": f"bytes */{size}"}
+            problem = Problem("bad-range", f"the file has {size} bytes", headers=shown)
             await respond(problem)(scope, receive, send)
             return
         await super().__call__(scope, receive, send)
@@ -175,6 +180,4 @@ def _is_servable(wanted: str, size: int) -> bool:
 
 
 def _base64(digest: str) -> str:
-    import base64
-
     return base64.b64encode(bytes.fromhex(digest)).decode()

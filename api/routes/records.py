@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api import pages, schemas
-from api.dependencies import ReaderDep, Reading, StateDep, Submitting
+from api.dependencies import Administering, ReaderDep, Reading, StateDep
 from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
@@ -120,8 +120,11 @@ async def export_records(
         "requestBody": {"required": True, "content": {_LINES: {"schema": {"type": "string"}}}}
     },
 )
-async def import_records(request: Request, subject: Submitting, state: StateDep) -> Imported:
-    """Import JSON lines that an export wrote: all of them, or none if one is damaged."""
+async def import_records(request: Request, subject: Administering, state: StateDep) -> Imported:
+    """Import JSON lines that an export wrote: all of them, or none if one is damaged.
+
+    For admins: records count as measured, and those of others win or lose against them.
+    """
     # Received whole first: an import holds the write lock of the database while it reads.
     with tempfile.SpooledTemporaryFile(_SPOOLED) as spool:
         async for chunk in request.stream():
@@ -131,7 +134,7 @@ async def import_records(request: Request, subject: Submitting, state: StateDep)
     return Imported(report.n_added, report.n_known, report.n_bad)
 
 
-def _import(state: State, spool: Any, subject: Submitting) -> log.ImportReport:
+def _import(state: State, spool: Any, subject: Administering) -> log.ImportReport:
     lines = io.TextIOWrapper(spool, encoding="utf-8", newline="\n")
     try:
         with state.sessions.begin() as session:

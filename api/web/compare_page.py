@@ -23,6 +23,8 @@ router = APIRouter(include_in_schema=False)
 # Latencies closer than this are alike: it is what measuring again would change.
 _ALIKE = 0.01
 _N_CHOICES = 200
+# Of the number of a job.
+_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,13 @@ def compare_jobs(
         "b": b,
         "both": None,
     }
-    if a.isascii() and a.isdigit() and b.isascii() and b.isdigit():
+    if _is_number(a) and _is_number(b):
         values |= _compared(session, int(a), int(b), sort)
     return render(request, "compare.html", **values)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:

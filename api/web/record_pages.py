@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from api.dependencies import ReaderDep
+from api.schemas import Id, OptionalId
 from api.web import access
 from api.web.record_queries import Wanted, find_records, find_tasks, task_of
 from api.web.rendering import render
@@ -38,7 +38,7 @@ def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the f
     _subject: access.Reader,
     q: str = "",
     target: str = "",
-    task: int | None = None,
+    task: OptionalId = None,
     failed: str = "",
     cursor: str = "",
 ) -> HTMLResponse:
@@ -70,7 +70,7 @@ def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the f
 
 @router.get("/records/{record_id}")
 def read_record(
-    request: Request, session: ReaderDep, _subject: access.Reader, record_id: int
+    request: Request, session: ReaderDep, _subject: access.Reader, record_id: Id
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
     record = session.get(MeasureRecord, record_id)
@@ -90,12 +90,6 @@ def read_record(
         trace=_pretty(record.trace),
         cut=len(record.trace) > _MOST_TRACE,
     )
-
-
-def target_name(session: Session, target_id: int) -> str:
-    """Return the name of a target's device."""
-    target = session.get(Target, target_id)
-    return str(target.device.get("name") or target.id) if target else ""
 
 
 def _samples(record: MeasureRecord) -> list[Samples]:

@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.dependencies import ReaderDep
+from api.schemas import OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
@@ -55,7 +56,7 @@ def read_workers(request: Request, session: ReaderDep, _subject: access.Reader) 
 
 @router.get("/networks")
 def read_networks(
-    request: Request, session: ReaderDep, _subject: access.Reader, cursor: int | None = None
+    request: Request, session: ReaderDep, _subject: access.Reader, cursor: OptionalId = None
 ) -> HTMLResponse:
     """Show the networks, the newest first."""
     wanted = select(Network).order_by(Network.id.desc()).limit(_LIMIT + 1)
@@ -74,7 +75,7 @@ def read_networks(
 
 @router.get("/audit")
 def read_audit(
-    request: Request, session: ReaderDep, _subject: access.Admin, cursor: int | None = None
+    request: Request, session: ReaderDep, _subject: access.Admin, cursor: OptionalId = None
 ) -> HTMLResponse:
     """Show who asked for what, the newest first."""
     found = audit.actions(session, before=cursor, limit=_LIMIT + 1)

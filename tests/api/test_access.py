@@ -1,10 +1,12 @@
 """Who may do what: tokens, scopes, hosts, origins, and how often."""
 
+import socket
 from dataclasses import replace
 from datetime import timedelta
 
 import httpx
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from api import auth
 from api.limits import Buckets
@@ -30,7 +32,7 @@ _REQUESTS = [
     ("POST", "/api/v1/tune", "submit"),
     ("POST", "/api/v1/jobs/1/cancel", "submit"),
     ("POST", "/api/v1/jobs/1/build", "submit"),
-    ("POST", "/api/v1/records", "submit"),
+    ("POST", "/api/v1/records", "admin"),
     ("DELETE", "/api/v1/jobs/1", "submit"),
     ("GET", "/api/v1/audit", "admin"),
 ]
@@ -62,6 +64,67 @@ def test_an_upload_of_a_stranger_is_not_even_received(quick: ApiSettings) -> Non
         answer = served.client.post("/api/v1/tune", content=b"x" * 100)
 
     assert answer.status_code == 401
+
+
+def test_a_form_of_a_stranger_is_small(quick: ApiSettings) -> None:
+    """Forms are read before it is known who sends them, so they get no room for files."""
+    with serving(replace(quick, require_tokens=True)) as served:
+        for path in ("/login", "/jobs/1/priority", "/theme"):
+            files = {"token": ("t", b"x" * 2**21)}
+            assert served.client.post(path, files=files).status_code == 413, path
+
+
+def test_a_field_of_an_upload_is_text(quick: ApiSettings) -> None:
+    """What is no file stays in memory, so it has a limit of its own."""
+    with serving(quick) as served:
+        fields = {"zoo": (None, "mlp"), "name": (None, "x" * 100_000)}
+        answer = served.client.post("/api/v1/tune", files=fields)
+
+    assert answer.status_code == 400
+    assert "form cannot be read" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET / HTTP/1.1\r\nhost: x\r\n" + b"x-y: " + b"z" * 1000, b"GET /" + b"z" * 1000]
+)
+def test_a_head_without_end_is_cut_off(quick: ApiSettings, head: bytes) -> None:
+    """Neither one header nor an address may fill the memory."""
+    with serving(quick) as served:
+        address = (served.client.base_url.host, served.client.base_url.port)
+        with socket.create_connection(address, timeout=30) as stranger:
+            stranger.sendall(head)
+            with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012
+                for _ in range(1000):
+                    stranger.sendall(b"z" * 2**16)
+        assert served.client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"), [("Basic eDp5", True), ("Bearer", True), ("Bearer tuner_x", False)]
+)
+def test_a_password_that_browsers_send_is_no_token(
+    quick: ApiSettings, kind: str, refused: bool
+) -> None:
+    """A page of another site cannot borrow it; a token it cannot have, so that is looked up."""
+    headers = {"authorization": kind, "origin": "http://evil", "sec-fetch-site": "cross-site"}
+    with serving(quick) as served:
+        answer = served.client.post("/api/v1/jobs/1/cancel", headers=headers)
+
+    assert answer.json()["type"].endswith("cross-site" if refused else "unauthenticated")
+
+
+def test_reading_needs_no_writing(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that cannot be noted as used, because nothing can be written, is still good."""
+
+    def full(*_: object) -> bool:
+        raise OperationalError("UPDATE", {}, Exception("database or disk is full"))
+
+    with serving(replace(quick, require_tokens=True)) as served:
+        header = token(served, "read")
+        monkeypatch.setattr(tokens, "touch", full)
+        answer = served.client.get("/api/v1/jobs", headers=header)
+
+    assert answer.status_code == 200
 
 
 def test_a_revoked_token_ends_within_seconds(

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records import networks, submissions, tasks, tokens
+from records import jobs, networks, submissions, tasks, tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
@@ -86,7 +86,16 @@ def test_unknown_orders_are_the_usual_one(quick: ApiSettings, sort: str) -> None
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/nowhere", 404), ("/jobs/99", 404), ("/jobs/x", 422), ("/records/99", 404)],
+    [
+        ("/nowhere", 404),
+        ("/jobs/99", 404),
+        ("/jobs/x", 422),
+        ("/records/99", 404),
+        ("/records/" + "9" * 30, 422),
+        ("/records?task=" + "9" * 30, 422),
+        ("/networks?cursor=" + "9" * 30, 422),
+        ("/audit?cursor=" + "9" * 30, 422),
+    ],
 )
 def test_problems_are_pages_for_people(quick: ApiSettings, path: str, status: int) -> None:
     """A browser gets a page that says what is wrong; the API answers with a document."""
@@ -99,18 +108,25 @@ def test_problems_are_pages_for_people(quick: ApiSettings, path: str, status: in
     assert document.headers["content-type"] == "application/problem+json"
 
 
+def test_numbers_that_no_job_has_compare_nothing(quick: ApiSettings) -> None:
+    """The page asks again which jobs."""
+    with serving(quick) as served:
+        answer = served.client.get("/compare?b=1&a=" + "9" * 5000, headers=_BROWSER)
+    assert answer.status_code == 200
+
+
 def test_actions_say_why_they_fail(quick: ApiSettings) -> None:
     """An action that cannot be done shows the page of the job with the reason, and its status."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
-            make.job(session)
+            jobs.set_state(session, make.job(session).id, "done")
         for action, form, status, said in (
-            ("resume", {}, 409, "is queued"),
+            ("resume", {}, 409, "is done"),
+            ("cancel", {}, 409, "is done"),
             ("budget", {}, 422, "give trials"),
             ("budget", {"trials": "-1"}, 422, "trials"),
             ("priority", {"priority": "high"}, 422, "priority"),
             ("build", {}, 409, "not split into tasks yet"),
-            ("delete", {}, 409, "cannot be deleted"),
         ):
             answer = served.client.post(f"/jobs/1/{action}", data=form, headers=_BROWSER)
             assert answer.status_code == status, action
