@@ -9,6 +9,7 @@ from records import events
 from records.errors import NoSuchRow
 from records.models import now
 from records.service_models import Build
+from records.texts import storable
 
 
 def request_build(
@@ -47,8 +48,9 @@ def set_build(session: Session, build_id: int, state: str, **values: Any) -> Bui
     Raises:
         NoSuchRow: If there is no such build.
     """
+    columns = {k: storable(v) if isinstance(v, str) else v for k, v in values.items()}
     session.execute(
-        update(Build).where(Build.id == build_id).values(state=state, updated=now(), **values)
+        update(Build).where(Build.id == build_id).values(state=state, updated=now(), **columns)
     )
     build = get_build(session, build_id)
     _tell(session, build)

@@ -27,6 +27,7 @@ from sqlalchemy.orm import Session
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
 from records.statements import insert
+from records.texts import storable
 
 
 class LastEvents(NamedTuple):
@@ -95,7 +96,9 @@ def status_of(session: Session, job_id: int) -> JobStatus | None:
 
 
 def finite(value: Any) -> Any:
-    """Return data as JSON can say it: infinity and NaN become null."""
+    """Return data as JSON can say it and databases store: infinity and NaN become null."""
+    if isinstance(value, str):
+        return storable(value)
     if isinstance(value, dict):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -11,6 +11,7 @@ from records import events
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
 from records.statements import find_or_insert
+from records.texts import storable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,8 @@ def open_job(session: Session, new: NewJob) -> Job:
 
     A job that exists keeps its priority, and settings that are not given anew. A budget
     that is given is raised to the larger of the two, or set where there was no limit; a
-    budget of None changes nothing. One that was deleted is there again.
+    budget of None changes nothing. One of the command line that was deleted is there again; one
+    of the service is not, for it may have been deleted while its model was loaded.
     """
     key = {
         "network_id": new.network_id,
@@ -56,7 +58,7 @@ def open_job(session: Session, new: NewJob) -> Job:
     if new.budget_secs is not None:
         job.budget_secs = max(job.budget_secs or 0.0, new.budget_secs)
     job.settings = {**job.settings, **new.settings}
-    job.hidden = False
+    job.hidden = job.hidden and new.submission != ""
     session.flush()
     return job
 
@@ -85,6 +87,7 @@ def set_state(
     job = locked(session, job_id)
     if only_from is not None and job.state not in only_from:
         return False
+    message = None if message is None else storable(message)
     if (job.state, job.message) != (state, message):
         job.state, job.message = state, message
         session.flush()

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from records import bests, events, sums
 from records.models import ImportedRound, MeasureFeature, MeasureRecord, Pick
 from records.statements import insert, insert_new
+from records.texts import storable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +179,7 @@ def _columns(new: NewRecord) -> dict[str, object]:
         values["run_secs"] = _durations(new.run_secs)
         values["latency"] = statistics.median(values["run_secs"])
     if new.error_text is not None:
-        # PostgreSQL stores neither NUL nor lone surrogates; compilers print both.
-        text = new.error_text.replace("\x00", "\ufffd")
-        values["error_text"] = text.encode(errors="replace").decode()
+        values["error_text"] = storable(new.error_text)
     if new.max_error is not None and math.isnan(new.max_error):
         values["max_error"] = math.inf
     return values

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from records.models import Extraction, Network, NetworkTask, Task
 from records.statements import find_or_insert, insert
 from records.tasks import NewWorkload, ensure_task, ensure_workload
+from records.texts import storable
 
 
 def ensure_network(session: Session, sha256: str, name: str, inputs: dict[str, Any]) -> Network:
@@ -20,7 +21,8 @@ def ensure_network(session: Session, sha256: str, name: str, inputs: dict[str, A
         name: For people; the first one given stays.
         inputs: ``{name: {"shape": [...], "dtype": "float32"}}``.
     """
-    return find_or_insert(session, Network, {"sha256": sha256}, {"name": name, "inputs": inputs})
+    values = {"name": storable(name), "inputs": inputs}
+    return find_or_insert(session, Network, {"sha256": sha256}, values)
 
 
 def record_extraction(  # noqa: PLR0913, PLR0917  one fact, told once

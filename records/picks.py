@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from records import events
 from records.errors import NoSuchRow
 from records.models import Job, Pick
+from records.texts import storable
 
 
 def add_pick(
@@ -111,7 +112,7 @@ def fail_pick(session: Session, pick_id: int, reason: str) -> Pick:
         NoSuchRow: If there is no such pick.
     """
     pick = finish_pick(session, pick_id)
-    pick.terms = {**pick.terms, "failed": reason}
+    pick.terms = {**pick.terms, "failed": storable(reason)}
     session.flush()
     return pick
 

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from records.errors import NoSuchRow
 from records.models import Job, NetworkTask, Task, Workload
 from records.statements import find_or_insert
+from records.texts import storable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class WeightedTask:
 def ensure_workload(session: Session, workload: NewWorkload) -> Workload:
     """Return the row of a workload, inserting it if it is new."""
     key = {"hash": workload.hash, "engine": workload.engine}
-    values = {"ir": workload.ir, "flop": workload.flop, "name": workload.name}
+    values = {"ir": workload.ir, "flop": workload.flop, "name": storable(workload.name)}
     return find_or_insert(session, Workload, key, values)
 
 

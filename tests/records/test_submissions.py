@@ -164,3 +164,17 @@ def test_keys_are_forgotten(session: Session) -> None:
     submissions.keep_key(session, "ci", "k", "f", job.id)
 
     assert submissions.job_of_key(session, "ci", "k", "other", timedelta(seconds=-1)) is None
+
+
+def test_a_job_that_is_deleted_while_it_is_loaded_stays_deleted(session: Session) -> None:
+    """Opening it for its session is not asking for it again."""
+    job, _ = submissions.submit(session, wanted())
+    network_id, target_id = make.network(session), make.target(session)
+    submissions.assign(session, job.id, network_id, target_id, {})
+    jobs.set_state(session, job.id, "cancelled")
+    submissions.hide(session, job.id)
+
+    make.job(session, objective="weighted_sum", submission="s0")
+
+    with pytest.raises(NoSuchRow):
+        jobs.get_job(session, job.id)

@@ -3,6 +3,7 @@
 import logging
 
 from records import builds, jobs
+from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
 from tuner.building import Kept, keep_library
@@ -11,7 +12,7 @@ from tuner.coordinator import LOST
 from tuner.errors import RequestError, TunerError
 from tuner.service import logs
 from tuner.service.archives import pack
-from tuner.service.intake import Told
+from tuner.service.intake import NO_MESSAGE, UNSTORABLE, Told
 from tuner.service.loading import Limits, explained, loading
 from tuner.submitting import request_of
 
@@ -51,7 +52,9 @@ class BuildDesk:
             raise
         except TunerError as error:
             _LOG.warning("the build failed: %s", error)
-            self._set(build.id, "failed", message=str(error))
+            # Where the data directory is on this machine is nobody's business.
+            said = str(error).replace(f"{self._context.settings.data_dir}/", "")
+            self._fail(build.id, said)
         except Exception as error:
             _LOG.exception("the build failed")
             self._set(build.id, "failed", message=f"internal error: {type(error).__name__}")
@@ -83,14 +86,26 @@ class BuildDesk:
             return keep_library(self._context, prepared, worker, strict=build.strict)
 
     def _job(self, job_id: int) -> Job:
-        with self._context.readers() as session:
-            job = jobs.get_job(session, job_id)
+        try:
+            with self._context.readers() as session:
+                job = jobs.get_job(session, job_id)
+        except NoSuchRow as error:
+            raise RequestError(
+                f"job {job_id} was deleted; ask for it again and then for its library"
+            ) from error
         if job.request is None:
             raise RequestError(
                 f"job {job_id} is one of the command line, and its model is there: "
                 "build it with tuner build"
             )
         return job
+
+    def _fail(self, build_id: int, message: str) -> None:
+        try:
+            self._set(build_id, "failed", message=message)
+        except UNSTORABLE:
+            _LOG.exception("the message cannot be stored")
+            self._set(build_id, "failed", message=NO_MESSAGE)
 
     def _set(self, build_id: int, state: str, **values: object) -> None:
         with self._context.sessions.begin() as session:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from sqlalchemy.exc import DataError
 from sqlalchemy.orm import Session
 
 from records import events, jobs, submissions
@@ -13,7 +14,7 @@ from tuner.context import Context
 from tuner.coordinator import LOST
 from tuner.errors import TunerError
 from tuner.preparation import Prepared
-from tuner.requests import TuneRequest, options_of
+from tuner.requests import options_of
 from tuner.service import logs
 from tuner.service.loading import Limits, load_all
 from tuner.session import TuningSession
@@ -22,6 +23,10 @@ from tuner.tune_options import Status, default_trials
 from tuner.workers import Workers
 
 _LOG = logging.getLogger(__name__)
+
+# What a database says of a text that it cannot store, and what is stored instead.
+UNSTORABLE = (DataError, UnicodeError)
+NO_MESSAGE = "it failed for a reason that cannot be stored; the worker's log has it"
 
 # Told which job is worked on, and how.
 Told = Callable[[int, str], None]
@@ -60,7 +65,7 @@ class Intake:
                 raise
             except TunerError as error:
                 _LOG.warning("failed: %s", error)
-                self._end(job.id, "failed", str(error))
+                self._fail(job.id, str(error))
             except Exception as error:
                 _LOG.exception("failed")
                 self._end(job.id, "failed", f"internal error: {type(error).__name__}")
@@ -86,18 +91,24 @@ class Intake:
         """Return the session of a job; None if there is nothing to measure."""
         request = request_of(job.request or {}, self._context.settings.data_dir)
         prepared = load_all(self._context, request.models, self._limits)
-        if job.budget_trials == 0:
-            self._assign(job.id, prepared)
-            self._end(job.id, "done")
-            return None
-        return self._open(self._assign(job.id, prepared), request, prepared)
+        fresh = self._assign(job.id, prepared)
+        return None if fresh is None else self._open(fresh, prepared)
 
-    def _assign(self, job_id: int, prepared: Prepared) -> Job:
-        """Store what a job turned out to be about; returns it as it is now."""
+    def _assign(self, job_id: int, prepared: Prepared) -> Job | None:
+        """Store what a job turned out to be about; returns it as it is now.
+
+        One that still wants its tasks alone is done, and None is returned.
+        """
         with self._context.sessions.begin() as session:
-            return submissions.assign(session, job_id, prepared.network_id, prepared.target_id, {})
+            job = submissions.assign(session, job_id, prepared.network_id, prepared.target_id, {})
+            if job.budget_trials != 0:
+                return job
+            jobs.set_state(session, job_id, "done", only_from=("running",))
+            return None
 
-    def _open(self, job: Job, request: TuneRequest, prepared: Prepared) -> TuningSession:
+    def _open(self, job: Job, prepared: Prepared) -> TuningSession:
+        # Read again: it may have been asked for with other options while its model was loaded.
+        request = request_of(job.request or {}, self._context.settings.data_dir)
         asked = (job.budget_trials, job.budget_secs)
         budget = Budget(*asked) if any(asked) else Budget(default_trials(prepared))
         checked = options_of(replace(request, trials=1, seconds=None))
@@ -114,6 +125,13 @@ class Intake:
             self._context.settings.data_dir,
             watch,
         )
+
+    def _fail(self, job_id: int, message: str) -> None:
+        try:
+            self._end(job_id, "failed", message)
+        except UNSTORABLE:
+            _LOG.exception("the message cannot be stored")
+            self._end(job_id, "failed", NO_MESSAGE)
 
     def _end(self, job_id: int, state: JobState, message: str | None = None) -> None:
         with self._context.sessions.begin() as session:

@@ -1,0 +1,23 @@
+"""What the parts of a worker work with: a database and limits, and no process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from records import database
+from tests.engines import toy
+from tuner.config import Settings
+from tuner.context import Context
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    """A new database and data directory, for the toy engine."""
+    url = f"sqlite:///{tmp_path / 'tuner.db'}"
+    engine = database.open_database(url)
+    settings = Settings(url, tmp_path, toy.NAME, 1)
+    yield Context(
+        settings, engine, database.sessions(engine), database.sessions(engine, read_only=True)
+    )
+    engine.dispose()
