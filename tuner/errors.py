@@ -6,6 +6,7 @@ TunerError
 │   └── TargetError   a target is unknown or not usable here
 └── WorkError         the request was right, the work failed: exit status 1
     ├── DeviceBusy    another process measures on this machine
+    ├── DiskFull      there is no room for what a measurement writes
     ├── OutOfMemory   a worker process may not have the memory it needs
     └── WorkerLost    a worker process died while it held our call
 """
@@ -37,6 +38,10 @@ class WorkError(TunerError):
 
 class DeviceBusy(WorkError):  # noqa: N818  the name says what happened
     """Another process measures on this machine."""
+
+
+class DiskFull(WorkError):  # noqa: N818  the name says what happened
+    """The disk has no room for what a measurement writes, which is no candidate's fault."""
 
 
 class OutOfMemory(WorkError):  # noqa: N818  the name says what happened

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tuner.disk_room import check_blame, needing_room
 from tuner.engines.base import (
     BuildRequest,
     BuildResult,
@@ -19,7 +20,7 @@ from tuner.engines.base import (
     RunRequest,
     RunResult,
 )
-from tuner.errors import WorkerLost, WorkError
+from tuner.errors import DiskFull, WorkerLost, WorkError
 from tuner.executors.local import Call, CallTimeout
 from tuner.workers import Workers
 
@@ -64,15 +65,22 @@ class Measurer:
         self._references = data_dir / "references" / spec
         self._build_timeout_secs = build_timeout_secs
         scratch = scratch_of(data_dir)
-        scratch.mkdir(parents=True, exist_ok=True)
-        self._scratch = Path(tempfile.mkdtemp(dir=scratch))
+        with needing_room():
+            scratch.mkdir(parents=True, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(dir=scratch))
 
     def measure(
         self, subject: Subject, candidates: Sequence[Candidate]
     ) -> Iterator[tuple[Candidate, RunResult]]:
-        """Yield each candidate with its result as soon as there is one, failed builds first."""
+        """Yield each candidate with its result as soon as there is one, failed builds first.
+
+        Raises:
+            DiskFull: If there is no room; a candidate that failed by it has no result.
+        """
         try:
             reference = self.reference(subject)
+        except DiskFull:
+            raise
         except WorkError as error:
             yield from ((candidate, _failed("run_error", error)) for candidate in candidates)
             return
@@ -85,7 +93,8 @@ class Measurer:
                 ready.append((candidate, result))
         best_secs = subject.best_secs
         for candidate, artifact in ready:
-            result = self._run(artifact, reference, best_secs)
+            with needing_room():
+                result = check_blame(self._run(artifact, reference, best_secs), self._scratch)
             shutil.rmtree(artifact, ignore_errors=True)
             best_secs = min(best_secs, *(result.run_secs or (best_secs,)))
             yield candidate, result
@@ -100,6 +109,9 @@ class Measurer:
             traces: To compare.
             n_turns: How often each has its turn.
             flush_bytes: Bytes that are read before each sample, at least the private caches.
+
+        Raises:
+            DiskFull: If there is no room for what they write.
         """
         built = self._build_all(subject, traces)
         ready = [artifact for artifact in built if isinstance(artifact, str)]
@@ -128,6 +140,7 @@ class Measurer:
         """Return the file with the expected output of a workload, computing it once.
 
         Raises:
+            DiskFull: If there is no room for it.
             WorkError: If the unscheduled workload does not build or run.
         """
         kept = self._references / f"{subject.workload}.npz"
@@ -140,7 +153,8 @@ class Measurer:
                 f"workload {subject.workload} does not build unscheduled: {built.error_text}"
             )
         try:
-            self._compute_reference(built, str(kept))
+            with needing_room():
+                self._compute_reference(built, str(kept))
         except WorkerLost as error:
             raise WorkError(
                 f"workload {subject.workload} does not run unscheduled: {error}"
@@ -173,12 +187,16 @@ class Measurer:
 
     def _build_all(self, subject: Subject, traces: Sequence[str]) -> list[str | RunResult]:
         """Build traces side by side; an artifact's folder, or the failure, for each."""
-        requests = [
-            BuildRequest(subject.ir, self._target, trace, tempfile.mkdtemp(dir=self._scratch))
-            for trace in traces
+        with needing_room():
+            requests = [
+                BuildRequest(subject.ir, self._target, trace, tempfile.mkdtemp(dir=self._scratch))
+                for trace in traces
+            ]
+            calls = [self._submit_build(request) for request in requests]
+            built = [self._built(*pair) for pair in zip(requests, calls, strict=True)]
+        return [
+            each if isinstance(each, str) else check_blame(each, self._scratch) for each in built
         ]
-        calls = [self._submit_build(request) for request in requests]
-        return [self._built(*pair) for pair in zip(requests, calls, strict=True)]
 
     def _submit_build(self, request: BuildRequest) -> Call:
         return self._workers.submit("build", request, timeout_secs=self._build_timeout_secs)
