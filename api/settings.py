@@ -50,7 +50,9 @@ class ApiSettings:
 def read_api_settings(
     flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> ApiSettings:
-    """Merge flags, ``TUNER_*`` variables and the config file; flags win.
+    """Merge flags, ``TUNER_*`` variables and, for what all of the tuner shares, the config file.
+
+    The first that names a setting wins.
 
     Args:
         flags: ``database``, ``data_dir``, ``host``, ``port``, ``max_upload_mb``, ``rate`` and

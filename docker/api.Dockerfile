@@ -41,7 +41,7 @@ WORKDIR /data
 USER 10001:10001
 VOLUME /data
 EXPOSE 8080
-# /readyz looks at the database and the schema too. -I and -S: no site, 40 ms of CPU.
+# /readyz looks at the database too. -I and -S: no site, 40 ms of CPU.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python3", "-I", "-S", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/readyz', timeout=4)"]
 CMD ["python", "-m", "api", "--host", "0.0.0.0", "--port", "8080"]
