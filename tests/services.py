@@ -76,6 +76,10 @@ class Service:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
+    def pid(self, name: str) -> int:
+        """Return the number of a process that was started."""
+        return self._running[name].pid
+
     def said(self, name: str) -> str:
         """Return what a process wrote on stderr."""
         return (self.folder / f"{name}.log").read_text()

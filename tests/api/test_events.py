@@ -1,5 +1,6 @@
 """Event streams: everybody sees every event once, whenever they come and however slow they are."""
 
+import itertools
 import json
 import socket
 import threading
@@ -151,9 +152,9 @@ def test_a_silent_stream_shows_that_it_lives(
             job_id = make.job(session).id
         at = f"{served.client.base_url}/api/v1/jobs/{job_id}/events?after=1"
         with httpx.stream("GET", at, timeout=20) as answer:
-            lines = answer.iter_lines()
-            beats = [line for line in (next(lines) for _ in range(8)) if line == ": heartbeat"]
-    assert len(beats) == 3
+            beats = (line for line in answer.iter_lines() if line == ": heartbeat")
+            # The stream never ends by itself: without three it runs into its time-out.
+            assert len(list(itertools.islice(beats, 3))) == 3
 
 
 def test_streams_end_when_the_server_stops(quick: ApiSettings) -> None:
@@ -164,7 +165,9 @@ def test_streams_end_when_the_server_stops(quick: ApiSettings) -> None:
         at = f"{served.client.base_url}/api/v1/jobs/{job_id}/events"
         stream = httpx.stream("GET", at, timeout=20)
         answer = stream.__enter__()
-        assert answer.status_code == 200
-        started = time.monotonic()
-    assert time.monotonic() - started < 5
+        lines = answer.iter_lines()
+        assert next(parse(lines))["sequence"] == 1
+    # Whole: the server said that this is the end of it, and did not cut it off.
+    assert list(parse(lines)) == []
+    assert answer.is_stream_consumed
     stream.__exit__(None, None, None)

@@ -76,7 +76,12 @@ def test_a_defect_is_named_and_not_shown(
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "secret" not in answer.text
-    assert any(problem["reference"] in record.getMessage() for record in caplog.records)
+    assert problem["detail"] == f"reference {problem['reference']}"
+    assert "Traceback" not in answer.text
+    assert "ZeroDivisionError" not in answer.text
+    (logged,) = [each for each in caplog.records if problem["reference"] in each.getMessage()]
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is ZeroDivisionError
 
 
 def test_a_database_that_is_gone_is_said(quick: ApiSettings) -> None:

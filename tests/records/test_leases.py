@@ -1,7 +1,7 @@
 """A lease is one process's at a time, and what the last holder still writes is undone."""
 
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import Engine
@@ -10,6 +10,9 @@ from sqlalchemy.orm import Session
 from records import database, leases, targets
 from records.errors import LeaseLost
 from records.models import Target
+from records.service_models import Lease
+
+_N_RACERS = 8
 
 
 def test_a_lease_has_one_holder(session: Session) -> None:
@@ -46,6 +49,28 @@ def test_a_lease_that_is_released_is_free_at_once(session: Session) -> None:
     assert leases.acquire(session, "coordinator", "c", 60) is None
 
 
+@pytest.mark.parametrize("expired", [False, True], ids=["new", "expired"])
+def test_of_many_who_ask_at_once_one_gets_it(engine: Engine, expired: bool) -> None:
+    """Whether nobody ever had it, or its last holder died."""
+    sessions = database.sessions(engine)
+    if expired:
+        with sessions.begin() as session:
+            assert leases.acquire(session, "coordinator", "the last", -1)
+    barrier = threading.Barrier(_N_RACERS)
+
+    def ask(number: int) -> leases.Held | None:
+        barrier.wait(20)
+        with sessions.begin() as session:
+            return leases.acquire(session, "coordinator", f"racer {number}", 60)
+
+    with ThreadPoolExecutor(_N_RACERS) as pool:
+        got = [held for held in pool.map(ask, range(_N_RACERS)) if held is not None]
+
+    assert [held.epoch for held in got] == [2 if expired else 1]
+    with sessions() as session:
+        assert session.query(Lease).one().holder == got[0].holder
+
+
 def test_what_a_former_holder_writes_is_undone(engine: Engine) -> None:
     """Its transaction fails when it commits, and leaves nothing."""
     sessions = database.sessions(engine)
@@ -71,9 +96,11 @@ def test_a_takeover_waits_for_a_commit_that_was_checked(engine: Engine) -> None:
         mine = leases.acquire(session, "coordinator", "a", -1)
     assert mine is not None
     order: list[str] = []
+    asking = threading.Event()
 
     def take() -> None:
         with sessions.begin() as session:
+            asking.set()
             assert leases.acquire(session, "coordinator", "b", 60) is not None
         order.append("taken")
 
@@ -82,7 +109,10 @@ def test_a_takeover_waits_for_a_commit_that_was_checked(engine: Engine) -> None:
         leases.check(session, mine)
         thread = threading.Thread(target=take)
         thread.start()
-        time.sleep(0.3)
+        assert asking.wait(10)
+        # It has been asking for as long now, and does not get it.
+        thread.join(0.3)
+        assert thread.is_alive()
         order.append("committed")
         session.commit()
     thread.join()

@@ -51,7 +51,8 @@ def small_network() -> bytes:
     }
     built = model(nodes, {"data": _SHAPE}, {"y": (1, 10)}, weights)
     onnx.checker.check_model(built)
-    return built.SerializeToString()
+    content: bytes = built.SerializeToString()
+    return content
 
 
 def unpacked(archive: bytes, folder: Path) -> Path:

@@ -1,0 +1,141 @@
+"""What the service knows: networks, targets, libraries, workers."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from records import libraries, workers
+from records.models import Network, Target, now
+from records.service_models import Worker
+from tests.api import make
+from tests.api.conftest import Served
+
+AT = "/api/v1"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What :func:`store` stored: job ids by age."""
+
+    jobs: tuple[int, ...]
+    network_id: int
+    target_id: int
+
+
+def store(session: Session) -> Known:
+    """Store two networks that were tuned for one target."""
+    jobs = tuple(make.tuned(session, name) for name in ("old", "new"))
+    network_id = session.scalars(select(Network.id).order_by(Network.id)).all()[-1]
+    return Known(jobs, network_id, session.scalars(select(Target.id)).one())
+
+
+def test_networks_are_listed_by_pages(served: Served) -> None:
+    """The newest first, each with the targets that it was split for."""
+    with served.sessions.begin() as session:
+        known = store(session)
+
+    first = served.client.get(f"{AT}/networks", params={"limit": 1}).json()
+    second = served.client.get(
+        f"{AT}/networks", params={"limit": 1, "cursor": first["next"]}
+    ).json()
+
+    (newest,), (oldest,) = first["items"], second["items"]
+    assert (newest["id"], newest["target_ids"]) == (known.network_id, [known.target_id])
+    assert newest["sha256"] != oldest["sha256"]
+    assert {*newest} == {"id", "sha256", "name", "inputs", "target_ids", "created"}
+    assert second["next"] is None
+
+
+def test_the_tasks_of_a_network(served: Served) -> None:
+    """In its own order, with weights and the best latency; of a target that there is."""
+    with served.sessions.begin() as session:
+        known = store(session)
+    at = f"{AT}/networks/{known.network_id}/tasks"
+
+    told = served.client.get(at).json()
+    named = served.client.get(at, params={"target": known.target_id}).json()
+    wrong = served.client.get(at, params={"target": 777})
+
+    assert told == named
+    assert (told["network_id"], told["target_id"]) == (known.network_id, known.target_id)
+    assert [(task["weight"], task["latency_secs"]) for task in told["items"]] == [
+        (1, pytest.approx(0.01 / 3)),
+        (2, None),
+    ]
+    assert (wrong.status_code, wrong.json()["type"].split(":")[-1]) == (404, "not-found")
+    assert served.client.get(f"{AT}/networks/777/tasks").status_code == 404
+
+
+def test_targets_are_listed(served: Served) -> None:
+    """With the device they were resolved on."""
+    with served.sessions.begin() as session:
+        known = store(session)
+        target = session.get_one(Target, known.target_id)
+        expected = {
+            "id": target.id,
+            "spec": target.spec,
+            "device": target.device,
+            "fingerprint": target.fingerprint,
+        }
+
+    assert served.client.get(f"{AT}/targets").json() == {"items": [expected], "next": None}
+
+
+def test_libraries_are_listed(served: Served) -> None:
+    """By pages, the newest first, without saying where they lie."""
+    with served.sessions.begin() as session:
+        known = store(session)
+        for key in ("k0", "k1"):
+            made = libraries.NewLibrary(
+                key=key,
+                target_id=known.target_id,
+                manifest={"files": {}},
+                path=f"/a/secret/{key}",
+                network_id=known.network_id,
+            )
+            libraries.ensure_library(session, made)
+
+    first = served.client.get(f"{AT}/libraries", params={"limit": 1}).json()
+    second = served.client.get(
+        f"{AT}/libraries", params={"limit": 1, "cursor": first["next"]}
+    ).json()
+
+    (library,) = first["items"]
+    assert [library["key"], second["items"][0]["key"], second["next"]] == ["k1", "k0", None]
+    assert (library["network_id"], library["target_id"]) == (known.network_id, known.target_id)
+    assert {*library} == {"id", "key", "network_id", "target_id", "manifest", "created"}
+
+
+def test_workers_are_listed(served: Served) -> None:
+    """With what they do, and whether they were heard of lately."""
+    with served.sessions.begin() as session:
+        for number, role in enumerate(("standby", "active", "active")):
+            said = workers.Report(
+                name=f"host:{number}",
+                host="host",
+                pid=number,
+                role=role,
+                activity="waiting",
+                device={"name": "cpu"},
+                busy_share=0.25,
+            )
+            workers.report(session, said)
+        workers.stop(session, "host:0")
+        lost = session.scalars(select(Worker).where(Worker.name == "host:1")).one()
+        lost.heartbeat = now() - timedelta(minutes=2)
+
+    items = served.client.get(f"{AT}/workers").json()["items"]
+
+    told = {each["name"]: each for each in items}
+    assert [each["name"] for each in items][-1] == "host:1"
+    assert {name: each["alive"] for name, each in told.items()} == {
+        "host:0": False,
+        "host:1": False,
+        "host:2": True,
+    }
+    assert told["host:0"]["activity"] == "stopped"
+    assert (told["host:2"]["role"], told["host:2"]["busy_share"]) == ("active", 0.25)
+    assert told["host:2"]["device"] == {"name": "cpu"}

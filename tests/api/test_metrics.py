@@ -1,0 +1,102 @@
+"""What Prometheus is told is what the database holds."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api import metrics
+from api.settings import ApiSettings
+from records import builds, events, jobs, workers
+from records.models import ERROR_KINDS
+from tests.api import make
+from tests.api.conftest import Served, serving
+
+_PREFIX = "subgraph_tuner_"
+
+
+def samples(served: Served) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Read every sample by its name, less our prefix, and its labels in alphabetical order."""
+    answer = served.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (
+            sample.name.removeprefix(_PREFIX),
+            tuple(value for _, value in sorted(sample.labels.items())),
+        ): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_every_family_is_there_with_its_numbers(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a job that was tuned, while another waits, with a worker that is busy."""
+    monkeypatch.setattr(metrics, "_KEEP_SECS", 0.0)
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session, n_trials=4)
+        events.set_status(session, job_id, phase="resting", spent_trials=4, total_secs=0.01)
+        jobs.set_state(session, job_id, "done")
+        builds.request_build(session, job_id)
+        make.job(session, "waiting")
+        said = workers.Report(
+            name="here:1",
+            host="here",
+            pid=1,
+            role="active",
+            activity="measuring",
+            busy_secs=12.0,
+            busy_share=0.75,
+        )
+        workers.report(session, said)
+    at = f"/api/v1/jobs/{job_id}"
+    for _ in range(3):
+        served.client.get(at)
+    served.client.get("/api/v1/jobs/777")
+
+    with served.client.stream("GET", f"{at}/events") as stream:
+        # Kept: the connection is closed with whoever reads it.
+        lines = stream.iter_lines()
+        next(lines)
+        found = samples(served)
+
+    worker = ("active", "here:1")
+    failed = dict.fromkeys(ERROR_KINDS, 0.0) | {"run_error": 1.0}
+    states = dict.fromkeys(metrics._STATES, 0.0) | {"done": 1.0, "queued": 1.0}
+    expected: dict[tuple[str, tuple[str, ...]], float] = {
+        ("database_up", ()): 1.0,
+        ("trials_total", ("ok",)): 3.0,
+        **{("trials_total", (kind,)): n for kind, n in failed.items()},
+        **{("jobs", (state,)): n for state, n in states.items()},
+        ("queue", ("jobs",)): 1.0,
+        ("queue", ("builds",)): 1.0,
+        ("job_latency_seconds", (str(job_id), "done")): 0.01,
+        ("worker_up", worker): 1.0,
+        ("device_busy_share", worker): 0.75,
+        ("device_busy_seconds_total", worker): 12.0,
+        ("event_readers", ()): 1.0,
+        ("request_seconds_count", ("GET", "/api/v1/jobs/{job_id}", "200")): 3.0,
+        ("request_seconds_count", ("GET", "/api/v1/jobs/{job_id}", "404")): 1.0,
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    families = {name for name, _ in expected} | {"request_seconds_bucket", "request_seconds_sum"}
+    assert {name for name, _ in found} == families
+
+
+def test_a_database_that_is_gone_is_a_number(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of what came out of it is left out: a number of a minute ago is none."""
+    monkeypatch.setattr(metrics, "_KEEP_SECS", 0.0)
+    with serving(quick) as served:
+        before = samples(served)
+        with served.sessions.begin() as session:
+            session.connection().exec_driver_sql("ALTER TABLE job RENAME TO gone")
+        after = samples(served)
+
+    assert (before["database_up", ()], after["database_up", ()]) == (1.0, 0.0)
+    assert ("queue", ("jobs",)) in before
+    assert {name for name, _ in after if not name.startswith("request_seconds")} == {
+        "database_up",
+        "event_readers",
+    }
