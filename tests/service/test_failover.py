@@ -2,15 +2,20 @@
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
 from records.models import MeasureRecord
-from tests.service.rig import Rig, rig, wait_for
+from tests.service.rig import Rig, rig, serve, wait_for
+from tuner.client import TunerClient
 
 _TRIALS = 48
 
@@ -22,12 +27,73 @@ def check_done(opened: Rig, job: int) -> None:
     opened.check_counts(job)
 
 
+@contextmanager
+def counting_active(opened: Rig) -> Iterator[list[int]]:
+    """Look all the time how many workers are active; gives the list of what was seen."""
+    seen: list[int] = []
+    stopping = threading.Event()
+
+    def look() -> None:
+        while not stopping.wait(0.02):
+            seen.append(len(opened.active()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stopping.set()
+        thread.join()
+
+
+@contextmanager
+def watching(url: str, job: int) -> Iterator[list[int]]:
+    """Read the events of a job all the time; gives the list of their numbers."""
+    seen: list[int] = []
+    failures: list[Exception] = []
+
+    def read() -> None:
+        try:
+            with TunerClient(url) as client:
+                for event in client.events(job):
+                    seen.append(event.sequence)
+                    if event.kind == "state" and event.data["state"] == "done":
+                        return
+        except Exception as error:  # raised again where the test sees it
+            failures.append(error)
+
+    # A daemon: where the test fails, the job may never be done.
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    yield seen
+    thread.join(20.0)
+    assert not failures, failures
+    assert not thread.is_alive(), "it still reads"
+
+
+def get(url: str, path: str) -> httpx.Response:
+    """Ask the API."""
+    return httpx.get(url + path, timeout=20.0, trust_env=False)
+
+
+def check_unavailable(url: str, path: str) -> None:
+    """The API answers as one does whose database is gone, and lives."""
+    for each in (path, "/readyz"):
+        answer = get(url, each)
+        assert answer.status_code == 503, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"].endswith(":unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+    assert get(url, "/healthz").status_code == 200
+    assert "subgraph_tuner_database_up 0.0" in get(url, "/metrics").text
+
+
 @pytest.mark.parametrize(
     "url", [pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"], indirect=True
 )
 def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: Path) -> None:
     """One of two is active; within 15 seconds of its end the other is, and the job is done."""
-    with rig(url, tmp_path, run_secs=0.05) as opened:
+    with rig(url, tmp_path, run_secs=0.05) as opened, counting_active(opened) as seen:
         job = opened.submit(trials=_TRIALS)
         pair = [opened.start(), opened.start()]
         wait_for(lambda: len(opened.workers()) == 2 and opened.n_trials() >= 4)
@@ -43,6 +109,7 @@ def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: P
         check_done(opened, job)
         assert opened.active() == [other]
         assert not psutil.wait_procs(children, 5.0)[1]
+    assert set(seen) == {0, 1}
 
 
 def test_a_worker_that_slept_through_its_lease_writes_nothing(
@@ -56,10 +123,12 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
         job = opened.submit(trials=_TRIALS)
         sleeper = opened.start("one")
         wait_for(lambda: opened.n_trials() >= 4)
-        opened.start("two")
+        other = opened.start("two")
+        wait_for(lambda: len(opened.workers()) == 2)
 
         os.kill(sleeper.pid, signal.SIGSTOP)
-        wait_for(lambda: sleeper.pid not in opened.active() or len(opened.active()) == 2, 15.0)
+        # The sleeper cannot say that it is not active any more.
+        wait_for(lambda: other.pid in opened.active(), 15.0)
         before = opened.n_trials()
         wait_for(lambda: opened.n_trials() > before)
         os.kill(sleeper.pid, signal.SIGCONT)
@@ -68,18 +137,30 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
         check_done(opened, job)
         lost = [line for line in opened.logs() if "another process is coordinator" in str(line)]
         assert lost
-        assert sleeper.pid not in opened.active()
+        assert opened.active() == [other.pid]
 
 
 def test_a_job_outlives_its_database(own_postgres: Any, tmp_path: Path) -> None:
-    """PostgreSQL stops in the middle of a round and starts seconds later."""
+    """PostgreSQL stops in the middle of a round and starts seconds later.
+
+    Meanwhile the API says so, and how long to wait; whoever watches misses nothing.
+    """
     with rig(own_postgres.get_uri(), tmp_path, run_secs=0.05) as opened:
+        _, url = serve(opened)
         job = opened.submit(trials=_TRIALS)
-        opened.start()
-        wait_for(lambda: opened.n_trials() >= 4)
+        with watching(url, job) as seen:
+            wait_for(lambda: opened.n_trials() >= 4 and seen)
 
-        own_postgres.stop()
-        time.sleep(2.0)
-        own_postgres.start()
+            own_postgres.stop()
+            check_unavailable(url, f"/api/v1/jobs/{job}")
+            n_seen = len(seen)
+            own_postgres.start()
 
-        check_done(opened, job)
+            wait_for(lambda: get(url, "/readyz").status_code == 200)
+            assert get(url, f"/api/v1/jobs/{job}").json()["job"]["id"] == job
+            check_done(opened, job)
+            n_events = opened.job(job).n_events
+            wait_for(lambda: len(seen) >= n_events)
+
+        assert n_seen < n_events
+        assert seen == list(range(1, n_events + 1))
