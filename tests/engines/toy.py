@@ -2,7 +2,8 @@
 
 A network has four tasks: two that every network shares, one of its batch size, and a tiny one
 whose space holds ``TINY`` programs. Settings come from the environment of the coordinator:
-``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network.
+``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network,
+``TOY_SPLIT_SECS`` is slept when a network with a batch of ``SLOW_BATCH`` is split into tasks.
 Workers import this module by name, so the repository root has to be on their path.
 """
 
@@ -40,6 +41,7 @@ NAME = "tests.engines.toy"
 SPEC = '{"kind":"toy"}'
 N_TASKS = 4
 TINY = 5
+SLOW_BATCH = 99
 
 
 def describe_target(spec: str) -> TargetInfo:
@@ -55,6 +57,8 @@ def extract(model: ModelFile, target: str) -> Extraction:
     if target != SPEC:
         raise ModelError(f"toy networks have no tasks on {target}")
     ((shape, _),) = model.inputs.values()
+    if shape[0] == SLOW_BATCH:
+        time.sleep(float(os.environ.get("TOY_SPLIT_SECS", "0")))
     tasks = (
         make_task("heavy", weight=3, base_secs=4e-3),
         make_task("light", weight=1, base_secs=1e-3),

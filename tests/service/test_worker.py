@@ -10,6 +10,7 @@ import pytest
 
 from records import jobs, networks, submissions, targets
 from records.models import JobState, MeasureRecord
+from tests.engines import toy
 from tests.service.rig import Rig, rig, wait_for
 from tuner.device_lock import device_lock
 from tuner.library import manifest as manifests
@@ -207,6 +208,17 @@ def test_a_job_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert len(opened.all(MeasureRecord.id)) == 60
         assert opened.state(paused) == "paused"
         opened.check_counts(job)
+
+
+def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
+    """After as long as was allowed; its process is gone, and the next job is served."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
+        opened.start("data", "--load-timeout", "5", TOY_SPLIT_SECS="600")
+        slow = opened.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}", 0)
+        assert ended(opened, slow) == "failed"
+        assert "extract took longer than 5 s" in (opened.job(slow).message or "")
+
+        assert ended(opened, opened.submit("zoo:mlp", 0)) == "done"
 
 
 def test_a_worker_waits_for_the_device(tmp_path: Path) -> None:
