@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, sessionmaker
@@ -39,6 +39,14 @@ from tuner.workers import Workers
 _MOST_FAILED_SEARCHES = 3
 
 _LOG = logging.getLogger(__name__)
+
+
+class _Asked(NamedTuple):
+    """What may change of a job while it runs."""
+
+    trials: int | None
+    secs: float | None
+    least_gain_secs: float | None
 
 
 class TuningSession:
@@ -78,7 +86,8 @@ class TuningSession:
             options.allocator, self._objective, options.seed, self._greedy
         )
         self._budget = options.budget
-        self._asked: tuple[int | None, float | None] = (None, None)
+        self._least_gain_secs = options.least_gain_secs
+        self._asked = _Asked(None, None, None)
         self._outlook: Outlook | None = None
         self._trials_to_stop: int | None = None
         self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
@@ -120,22 +129,28 @@ class TuningSession:
         return True
 
     def finish(self) -> bool:
-        """Confirm the winners and mark the job as done; False if its budget grew meanwhile.
+        """Confirm the winners and mark the job as done.
 
         A job that somebody stopped stays stopped.
+
+        Returns:
+            False if more was asked of the job since the step that found nothing left to do.
 
         Raises:
             WorkError: If no candidate of any task could be measured.
         """
+        decided = self._asked
         with self._clocked():
             if not self._may_go_on():
                 return True
-            self._confirm_winners()
-            before = self._budget
-            if self._may_go_on() and self._budget != before:
+            if self._asked != decided:
                 return False
+            self._confirm_winners()
         spent = self.overview().spent_trials(self._budget.trials)
         with self._sessions.begin() as session:
+            job = jobs.locked(session, self.job_id)
+            if job.state == "running" and _asked_of(job) != decided:
+                return False
             if jobs.set_state(session, self.job_id, "done", only_from=("running",)):
                 jobs.record_reached_trials(session, self.job_id, spent)
         return True
@@ -151,18 +166,19 @@ class TuningSession:
             self._clock = None
 
     def _may_go_on(self) -> bool:
-        """Look up what others want of the job: its state, and limits that were raised."""
+        """Look up what others want of the job: its state, and limits that were changed."""
         with self._sessions() as session:
             job = session.get_one(Job, self.job_id)
-            asked = (job.budget_trials, job.budget_secs)
-            if asked != self._asked:
-                mine, (old_trials, old_secs) = self._budget, self._asked
-                self._asked = asked
-                self._budget = Budget(
-                    mine.trials if asked[0] == old_trials else asked[0],
-                    mine.secs if asked[1] == old_secs else asked[1],
-                )
-            return job.state == "running"
+        asked, before, mine = _asked_of(job), self._asked, self._budget
+        if asked != before:
+            self._asked = asked
+            self._budget = Budget(
+                mine.trials if asked.trials == before.trials else asked.trials,
+                mine.secs if asked.secs == before.secs else asked.secs,
+            )
+            if asked.least_gain_secs != before.least_gain_secs:
+                self._least_gain_secs = asked.least_gain_secs
+        return job.state == "running"
 
     def _open_job(self) -> int:
         budget = self._options.budget
@@ -189,10 +205,10 @@ class TuningSession:
                     submission=self._options.submission,
                 ),
             )
-            self._asked = (job.budget_trials, job.budget_secs)
+            self._asked = _asked_of(job)
             if self._options.submission:
                 # Its row is what was asked for, which may have grown since we read it.
-                self._budget = Budget(*self._asked)
+                self._budget = Budget(job.budget_trials, job.budget_secs)
             return job.id
 
     def _check_comparable(self, session: Session) -> None:
@@ -217,10 +233,11 @@ class TuningSession:
         """Return the open pick of a killed run, else make the next; None when done."""
         overview = self.overview()
         spent = overview.spent_trials(self._budget.trials)
+        pick = self._open_pick()
         if self._budget.exhausted(spent, self._spent_secs()):
+            if pick is not None and pick.n_measured >= pick.n_trials:
+                self._end_round(pick)
             return None
-        with self._sessions() as session:
-            pick = picks.open_pick(session, self.job_id)
         if pick is not None:
             return pick
         self._outlook = self._look_ahead(overview)
@@ -228,6 +245,20 @@ class TuningSession:
             return None
         self._tell("choosing", overview)
         return self._pick(overview, self._budget.round_size(self._n_trials, spent))
+
+    def _open_pick(self) -> Pick | None:
+        """Return the pick whose round was not completed, if there is one.
+
+        After an upgrade, or on another device, the network may have other tasks: a round of one
+        that it has no more is given up.
+        """
+        task_ids = {task.task_id for task in self._prepared.tasks}
+        while True:
+            with self._sessions() as session:
+                pick = picks.open_pick(session, self.job_id)
+            if pick is None or pick.task_id in task_ids:
+                return pick
+            self._end_round(pick, failed="its task is not of this network any more")
 
     def _look_ahead(self, overview: Overview) -> Outlook | None:
         """Forecast the next minute; None before every task had its first round."""
@@ -238,13 +269,13 @@ class TuningSession:
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
         step = max(a_minute, self._n_trials)
-        least = self._options.least_gain_secs
+        least = self._least_gain_secs
         if least is not None:
             self._trials_to_stop = trials_until(table, weight, step, least)
         return look_ahead(table, weight, step)
 
     def _saves_too_little(self) -> bool:
-        least = self._options.least_gain_secs
+        least = self._least_gain_secs
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
@@ -283,14 +314,19 @@ class TuningSession:
         self._tell(f"measuring {len(candidates)} candidates", overview, row.task_id, quiet=True)
         for candidate, result in self._measurer.measure(subject, candidates):
             self._record(pick, candidate, result)
-        with self._sessions.begin() as session:
-            picks.finish_pick(session, pick.id, time.monotonic() - started)
+        self._end_round(pick, time.monotonic() - started)
         self._spend_time()
-        self._tell_outcome(pick)
 
-    def _tell_outcome(self, pick: Pick) -> None:
+    def _end_round(
+        self, pick: Pick, secs: float | None = None, *, failed: str | None = None
+    ) -> None:
+        """Complete a round with what it came to: both are stored, or neither."""
         overview = self.overview()
         with self._sessions.begin() as session:
+            if failed is None:
+                picks.finish_pick(session, pick.id, secs)
+            else:
+                picks.fail_pick(session, pick.id, failed)
             picks.set_outcome(
                 session,
                 pick.id,
@@ -306,8 +342,7 @@ class TuningSession:
             WorkError: If that happened to several rounds in a row.
         """
         self._n_failed_searches += 1
-        with self._sessions.begin() as session:
-            picks.fail_pick(session, pick.id, str(error))
+        self._end_round(pick, failed=str(error))
         self._spend_time()
         if self._n_failed_searches >= _MOST_FAILED_SEARCHES:
             raise WorkError(f"{self._n_failed_searches} searches in a row failed: {error}")
@@ -442,6 +477,11 @@ class TuningSession:
         with self._sessions.begin() as session:
             jobs.add_spent_secs(session, self.job_id, now - self._clock)
         self._clock = now
+
+
+def _asked_of(job: Job) -> _Asked:
+    least = (job.request or {}).get("least_gain_secs")
+    return _Asked(job.budget_trials, job.budget_secs, least)
 
 
 def _last_line(text: str | None) -> str:

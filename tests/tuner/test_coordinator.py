@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 from records import jobs, submissions
 from records.errors import LeaseLost
-from records.models import MeasureRecord, Pick
+from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner.coordinator import Coordinator
@@ -216,6 +216,41 @@ def test_least_gain_stops_a_job(
 
     assert workshop.job().state == "done"
     assert (len(workshop.trials()) == 60) is spends_all
+
+
+def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> None:
+    """Who asks for a running job again with a smaller one gets what that takes."""
+    job = private(workshop, "a", 40, least_gain_secs=1e3)
+
+    def ask_again(_: Status) -> None:
+        with workshop.sessions.begin() as session:
+            session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
+
+    job._watcher = ask_again
+    Coordinator(workshop.sessions).run([job])
+
+    assert own_trials(workshop, job.job_id) == 40
+
+
+@pytest.mark.parametrize("moment", ["_next_pick", "overview"])
+def test_trials_asked_for_at_the_very_end_are_made(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Between the look at the budget and what is made of it, up to the last transaction."""
+    job = private(workshop, "a", 16)
+    call: Callable[[], object] = getattr(job, moment)
+
+    def raising() -> object:
+        found = call()
+        if own_trials(workshop, job.job_id) >= 16:
+            with workshop.sessions.begin() as session:
+                jobs.raise_budget(session, job.job_id, trials=32)
+        return found
+
+    monkeypatch.setattr(job, moment, raising)
+    Coordinator(workshop.sessions).run([job])
+
+    assert own_trials(workshop, job.job_id) == 32
 
 
 @pytest.mark.parametrize("order", ["cancelled", "raised"])

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from records import database
+from records import database, events, picks
 from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.cli import Cli, finish
@@ -27,6 +27,7 @@ from tests.engines.toy_network import (
     run_alone,
     trials_of,
 )
+from tuner.engines.base import Candidate
 from tuner.errors import RequestError, WorkError
 from tuner.tune_options import Status, make_budget
 from tuner.workers import Workers
@@ -339,6 +340,64 @@ def test_interrupted_anywhere_goes_on_as_if_it_had_not_been(
     assert picks_of(disturbed.sessions) == picks_of(undisturbed.sessions)
 
 
+def test_open_round_of_a_task_that_is_gone_is_given_up(workshop: Workshop) -> None:
+    """After an upgrade that splits the network anew the job goes on with the tasks it has."""
+    prepared = workshop.prepare()
+    other = workshop.prepare("other", found=[toy.make_task("gone", weight=1, base_secs=1.0)])
+    session = workshop.session(prepared, 16, trials_per_round=8)
+    with workshop.sessions.begin() as opened:
+        terms = {"newest_record": 0}
+        picks.add_pick(opened, session.job_id, other.tasks[0].task_id, 8, terms)
+
+    run_alone(workshop.sessions, session)
+
+    assert len(workshop.trials()) == 16
+    assert workshop.job().state == "done"
+    with workshop.sessions() as opened:
+        pick = opened.get_one(Pick, 1)
+    assert (pick.done, pick.terms["failed"]) == (True, "its task is not of this network any more")
+
+
+def test_round_ends_with_what_it_came_to_or_not_at_all(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies between the two finds the round open, and tells of it once."""
+    prepared = workshop.prepare()
+    set_outcome = picks.set_outcome
+
+    def dying(*_: object, **__: object) -> Pick:
+        raise _Broken
+
+    monkeypatch.setattr(picks, "set_outcome", dying)
+    with pytest.raises(_Broken):
+        run_alone(workshop.sessions, workshop.session(prepared, 8, trials_per_round=8))
+    with workshop.sessions() as session:
+        assert picks.open_pick(session, 1) is not None
+    monkeypatch.setattr(picks, "set_outcome", set_outcome)
+    workshop.tune(prepared, 8, trials_per_round=8)
+
+    assert [data["n_measured"] for data in _rounds_told(workshop)] == [8]
+
+
+def test_round_whose_search_failed_is_told(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who watches the job sees that it ended, with nothing measured."""
+    session = workshop.session(workshop.prepare(), 8, trials_per_round=8)
+    propose: Callable[..., list[Candidate]] = session._propose
+    failures = [WorkError("out of luck")]
+
+    def failing(*args: object) -> list[Candidate]:
+        if failures:
+            raise failures.pop()
+        return propose(*args)
+
+    monkeypatch.setattr(session, "_propose", failing)
+    run_alone(workshop.sessions, session)
+
+    assert [data["n_measured"] for data in _rounds_told(workshop)] == [0, 8]
+
+
 def test_make_budget_refuses_what_buys_nothing() -> None:
     """Zero and negative limits are wrong requests."""
     for trials, secs in ((0, None), (-3, None), (None, 0.0), (None, -1.0), (None, float("nan"))):
@@ -515,6 +574,12 @@ def _break_after(session: object, n_steps: int) -> None:
         setattr(session, name, breaking(getattr(session, name)))
 
 
+def _rounds_told(shop: Workshop) -> list[dict[str, Any]]:
+    with shop.sessions() as session:
+        told = events.events_after(session, 1, 0)
+    return [event.data for event in told if event.kind == "round"]
+
+
 def _shop(workers: Workers, folder: Path) -> Workshop:
     folder.mkdir()
     return Workshop(open_sessions(f"sqlite:///{folder / 'tuner.db'}"), folder, workers)
@@ -535,7 +600,6 @@ def _candidate(trace: str) -> object:
     import numpy as np
 
     from tuner.cost_models import features
-    from tuner.engines.base import Candidate
 
     return Candidate(trace, trace, features.pack(np.ones((1, 8), dtype=np.float32)), 1.0)
 
