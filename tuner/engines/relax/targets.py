@@ -29,6 +29,41 @@ _CUDA_LIMITS = {
 }
 
 
+# What a target may say. The rest of what TVM takes reaches compilers as their own options
+# ("cl-opt", "jit", "system-lib", ...), some of them global to the process, or names a file.
+_ALLOWED = {
+    "arch",
+    "device",
+    "fast-math",
+    "fast-math-arcp",
+    "fast-math-contract",
+    "fast-math-ninf",
+    "fast-math-nnan",
+    "fast-math-nsz",
+    "fast-math-reassoc",
+    "host",
+    "keys",
+    "kind",
+    "l2_cache_size_bytes",
+    "libs",
+    "mabi",
+    "mattr",
+    "max_num_threads",
+    "max_shared_memory_per_block",
+    "max_threads_per_block",
+    "mcpu",
+    "mfloat-abi",
+    "model",
+    "mtriple",
+    "num-cores",
+    "opt-level",
+    "registers_per_block",
+    "tag",
+    "thread_warp_size",
+    "vector-width",
+}
+
+
 def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
     target = _parse(spec.strip())
@@ -58,7 +93,11 @@ def _parse(spec: str) -> Target:
             )
         if spec.startswith("cuda:"):
             return Target({"kind": "cuda", "arch": spec.removeprefix("cuda:"), **_CUDA_LIMITS})
-        return _with_cores(Target(json.loads(spec) if spec.startswith("{") else spec))
+        if spec.startswith("{"):
+            written = json.loads(spec)
+            _check_attributes(written)
+            return _with_cores(Target(written))
+        return _with_cores(Target(spec))
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -66,6 +105,27 @@ def _parse(spec: str) -> Target:
         raise TargetError(
             f"unknown target {spec!r}: {reason}; use llvm, cuda:sm_90, a TVM tag or JSON"
         ) from error
+
+
+def _check_attributes(written: dict[str, Any]) -> None:
+    """Refuse what a stranger has no business to set.
+
+    Raises:
+        TargetError: If there is such an attribute; the message names it.
+    """
+    for name, value in written.items():
+        if name not in _ALLOWED and not name.startswith("feature."):
+            raise TargetError(
+                f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
+            )
+        # A host may be an object, or text of one.
+        inner = json.loads(value) if _is_json(value) else value
+        if isinstance(inner, dict):
+            _check_attributes(inner)
+
+
+def _is_json(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().startswith("{")
 
 
 def _with_cores(target: Target) -> Target:
