@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from records import events
 from records.errors import NoSuchRow
-from records.models import now
+from records.models import Job, now
 from records.service_models import Build
 from records.texts import storable
 
@@ -83,6 +83,12 @@ def builds_of(session: Session, job_id: int) -> list[Build]:
     """Return the builds of a job, the newest first."""
     wanted = select(Build).where(Build.job_id == job_id).order_by(Build.id.desc())
     return list(session.scalars(wanted))
+
+
+def visible_archives(session: Session) -> set[str]:
+    """Return the file names of all archives, but for those of deleted jobs."""
+    wanted = select(Build.archive).join(Job, Job.id == Build.job_id).where(~Job.hidden)
+    return {archive for archive in session.scalars(wanted) if archive is not None}
 
 
 def _tell(session: Session, build: Build) -> None:

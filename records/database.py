@@ -5,6 +5,7 @@ import os
 import re
 import sqlite3
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import migrations
 from records.errors import DatabaseUnusable
+
+# Told for how long, in seconds, somebody else has had the write lock; says whether to try again.
+OnLocked = Callable[[float], bool]
 
 _BUSY_SECS = 30
 _CONNECT_SECS = 10
@@ -61,7 +65,9 @@ def open_database(url: str) -> Engine:
     return engine
 
 
-def sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
+def sessions(
+    engine: Engine, *, read_only: bool = False, on_locked: OnLocked | None = None
+) -> sessionmaker[Session]:
     """Return a factory of sessions whose rows stay readable after a commit.
 
     On SQLite a session takes the one write lock at its first statement, so that
@@ -70,9 +76,13 @@ def sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session
     Args:
         engine: An opened database.
         read_only: The sessions only read: they neither wait for writers nor block them.
+        on_locked: Told for how many seconds somebody else has had the lock of SQLite, every 30;
+            returns whether to try again. None: give up after the first 30.
     """
     if read_only:
         engine = engine.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
+    if on_locked is not None:
+        engine = engine.execution_options(sqlite_on_locked=on_locked)
     return sessionmaker(engine, expire_on_commit=False)
 
 
@@ -145,8 +155,18 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails at once if another wrote
     # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
-    begin = connection.get_execution_options().get("sqlite_begin", "BEGIN IMMEDIATE")
-    connection.exec_driver_sql(begin)
+    options = connection.get_execution_options()
+    begin = options.get("sqlite_begin", "BEGIN IMMEDIATE")
+    on_locked = options.get("sqlite_on_locked")
+    started = time.monotonic()
+    while True:
+        try:
+            connection.exec_driver_sql(begin)
+            return
+        except exc.OperationalError as error:
+            waited_secs = time.monotonic() - started
+            if on_locked is None or "locked" not in str(error.orig) or not on_locked(waited_secs):
+                raise
 
 
 def _switch_to_wal(engine: Engine) -> None:

@@ -158,9 +158,14 @@ def raise_budget(
     if secs is not None and job.budget_secs is not None:
         job.budget_secs = max(job.budget_secs, secs)
     session.flush()
-    limits = {"trials": job.budget_trials, "seconds": job.budget_secs}
-    events.add_event(session, job_id, "budget", limits)
+    tell_budget(session, job)
     return job
+
+
+def tell_budget(session: Session, job: Job) -> None:
+    """Tell those who watch a job what it may spend now."""
+    limits = {"trials": job.budget_trials, "seconds": job.budget_secs}
+    events.add_event(session, job.id, "budget", limits)
 
 
 def record_reached_trials(session: Session, job_id: int, n_trials: int) -> Job:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Engine, event, func, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
+from records import database
 from records.errors import LeaseLost
 from records.models import now
 from records.service_models import Lease
@@ -68,10 +69,14 @@ def release(session: Session, held: Held) -> None:
     )
 
 
-def fenced(engine: Engine, held: Held) -> sessionmaker[Session]:
-    """Return sessions that commit only while a lease is one's own; they raise LeaseLost."""
-    maker = sessionmaker(engine, expire_on_commit=False)
+def fenced(
+    engine: Engine, held: Held, on_locked: database.OnLocked | None = None
+) -> sessionmaker[Session]:
+    """Return sessions that commit only while a lease is one's own; they raise LeaseLost.
 
+    See :func:`records.database.sessions` for ``on_locked``.
+    """
+    maker = database.sessions(engine, on_locked=on_locked)
     event.listen(maker, "before_commit", lambda session: check(session, held))
     return maker
 

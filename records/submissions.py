@@ -12,6 +12,7 @@ from records.errors import KeyReused
 from records.models import Job, JobState, now
 from records.service_models import IdempotencyKey
 from records.statements import find_or_insert
+from records.texts import storable
 
 # What an ended job becomes when it is asked for again with more to spend.
 _RESTARTED: tuple[JobState, ...] = ("failed", "cancelled", "paused")
@@ -29,7 +30,8 @@ class Submission:
         seed: Of search and scheduler.
         budget_trials: Limit; 0 splits the network into tasks and measures nothing.
         budget_secs: Limit.
-        priority: A job gets twice the device time of one whose priority is 1 lower.
+        priority: A job gets twice the device time of one whose priority is 1 lower; None is 0
+            for a new job, and changes nothing of one that exists.
         name: For people.
     """
 
@@ -39,7 +41,7 @@ class Submission:
     seed: int
     budget_trials: int | None
     budget_secs: float | None
-    priority: int
+    priority: int | None
     name: str
 
 
@@ -47,8 +49,8 @@ def submit(session: Session, new: Submission) -> tuple[Job, bool]:
     """Return the job of a submission, and whether it is new.
 
     One that exists has its limits raised to what is asked for now, and goes on if it was
-    stopped or if it was done with less. Who asks for 0 trials wants its tasks alone, and gets
-    one that has them as it is.
+    stopped, if it was done with less, or if it was to stop at another gain. Who asks
+    for 0 trials wants its tasks alone, and gets one that has them as it is.
     """
     values = {
         "request": new.request,
@@ -56,8 +58,8 @@ def submit(session: Session, new: Submission) -> tuple[Job, bool]:
         "seed": new.seed,
         "budget_trials": new.budget_trials,
         "budget_secs": new.budget_secs,
-        "priority": new.priority,
-        "name": new.name,
+        "priority": new.priority or 0,
+        "name": storable(new.name),
         "settings": {},
     }
     before = session.scalar(select(Job.id).where(Job.submission == new.submission))
@@ -95,6 +97,12 @@ def waiting(session: Session) -> list[Job]:
     """
     wanted = select(Job).where(Job.submission != "", Job.state.in_(("queued", "running")))
     return list(session.scalars(wanted.order_by(Job.id)))
+
+
+def visible_requests(session: Session) -> list[dict[str, Any]]:
+    """Return what the jobs of the service, but for deleted ones, were asked to do."""
+    wanted = select(Job.request).where(Job.submission != "", ~Job.hidden)
+    return [request for request in session.scalars(wanted) if request is not None]
 
 
 def resume(session: Session, job_id: int) -> bool:
@@ -154,13 +162,21 @@ def _ask_again(session: Session, job: Job, new: Submission) -> None:
         _ask_for_tasks(session, job)
         return
     grown = _raise_limits(job, new)
-    job.priority = new.priority
+    stops_elsewhere = _least_gain(job.request) not in (None, _least_gain(new.request))
     job.request = new.request
-    job.name = new.name or job.name
+    job.name = storable(new.name) or job.name
     job.hidden = False
     session.flush()
-    if job.state in _RESTARTED or (job.state == "done" and grown):
+    if grown:
+        jobs.tell_budget(session, job)
+    if new.priority not in (None, job.priority):
+        jobs.set_priority(session, job.id, new.priority)
+    if job.state in _RESTARTED or (job.state == "done" and (grown or stops_elsewhere)):
         jobs.set_state(session, job.id, "queued")
+
+
+def _least_gain(request: dict[str, Any] | None) -> Any:
+    return (request or {}).get("least_gain_secs")
 
 
 def _ask_for_tasks(session: Session, job: Job) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from records.models import now
@@ -45,6 +45,11 @@ def stop(session: Session, name: str) -> None:
         .where(Worker.name == name)
         .values(stopped=now(), activity="stopped", job_id=None, busy_share=0.0)
     )
+
+
+def forget(session: Session, silent: timedelta) -> None:
+    """Remove the processes that were not heard of for so long."""
+    session.execute(delete(Worker).where(Worker.heartbeat < now() - silent))
 
 
 def list_workers(session: Session, *, lately: timedelta | None = None) -> list[Worker]:

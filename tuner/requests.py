@@ -23,7 +23,8 @@ _MOST_PRIORITY = 100
 class TuneRequest:
     """A tuning run as a user asks for it; None leaves a choice to us.
 
-    ``more_models`` are tuned in the same job, which then minimises over all of them.
+    ``more_models`` are tuned in the same job, which then minimises over all of them. A new job
+    without a ``priority`` has 0, one that exists keeps its own.
     """
 
     model: ModelRequest
@@ -33,7 +34,7 @@ class TuneRequest:
     trials_per_round: int | None = None
     allocator: str = allocators.DEFAULT
     goal: Goal = field(default_factory=Goal)
-    priority: int = 0
+    priority: int | None = None
     least_gain_secs: float | None = None
     cost_model: str = cost_models.DEFAULT_KIND
     evaluator: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +63,7 @@ def options_of(request: TuneRequest) -> TuneOptions:
     )
     if request.trials_per_round is not None and request.trials_per_round < 1:
         raise RequestError(f"--trials-per-round must be at least 1, got {request.trials_per_round}")
-    if not abs(request.priority) <= _MOST_PRIORITY:
+    if request.priority is not None and not abs(request.priority) <= _MOST_PRIORITY:
         raise RequestError(
             f"--priority must lie in [-{_MOST_PRIORITY}, {_MOST_PRIORITY}], got {request.priority}"
         )
@@ -84,7 +85,7 @@ def options_of(request: TuneRequest) -> TuneOptions:
         trials_per_round=request.trials_per_round,
         allocator=request.allocator,
         goal=request.goal,
-        priority=request.priority,
+        priority=request.priority or 0,
         least_gain_secs=request.least_gain_secs,
         seed=request.seed,
         evaluator=_evaluator_of(request),

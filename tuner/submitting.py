@@ -110,6 +110,12 @@ def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneR
     return TuneRequest(models[0], models[1:], goal=Goal(**stored["goal"]), **rest)
 
 
+def uploads_of(stored: Mapping[str, Any], data_dir: Path) -> list[Path]:
+    """Return where the uploads that a job's request names are kept."""
+    found = (_UPLOAD.fullmatch(model["reference"]) for model in stored["models"])
+    return [data_dir / "uploads" / upload[1] for upload in found if upload is not None]
+
+
 def model_name(model: ModelRequest) -> str:
     """Name a model for people: as it was called, or by its reference."""
     if model.name:

@@ -13,6 +13,7 @@ from tuner.device_lock import device_lock
 from tuner.errors import RequestError, TunerError
 from tuner.measuring import scratch_of
 from tuner.overview import Overview
+from tuner.patience import patient_sessions
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.progress import make_progress, stderr_console
 from tuner.requests import TuneRequest, options_of
@@ -68,6 +69,7 @@ def _run(
     options = options_of(request)
     console = stderr_console()
     settings = context.settings
+    context = replace(context, sessions=patient_sessions(context))
     with device_lock(settings.data_dir), Workers(settings) as workers:
         shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
         workers.warm_up()

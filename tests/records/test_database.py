@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, func, select, text
+from sqlalchemy.exc import OperationalError
 
 from records import database, measures
 from records.errors import DatabaseUnusable, SchemaTooNew
@@ -197,3 +198,48 @@ def test_memory_is_a_database_too() -> None:
     with database.sessions(engine).begin() as session:
         assert make.task(session) == 1
     engine.dispose()
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_measuring_session_waits_for_a_locked_file(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, gives_up: bool
+) -> None:
+    """It tries again until the lock is free, or somebody says that it has waited enough."""
+    monkeypatch.setattr(database, "_BUSY_SECS", 0.05)
+    engine = database.open_database(sqlite_url)
+    told = []
+    holder = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    def on_locked(waited_secs: float) -> bool:
+        told.append(waited_secs)
+        if len(told) == 2 and not gives_up:
+            holder.execute("COMMIT")
+        return len(told) < 2 or not gives_up
+
+    factory = database.sessions(engine, on_locked=on_locked)
+    if gives_up:
+        with pytest.raises(OperationalError, match="locked"), factory.begin() as session:
+            make.task(session)
+        holder.execute("COMMIT")
+    with factory.begin() as session:
+        task_id = make.task(session)
+        measures.add_record(session, make.timed(task_id, "t", 1.0))
+
+    assert len(told) == 2
+    assert told == sorted(told)
+    with database.sessions(engine)() as session:
+        assert session.scalar(select(func.count()).select_from(MeasureRecord)) == 1
+    holder.close()
+    engine.dispose()
+
+
+def test_idle_transactions_of_every_connection_end(postgres_url: str) -> None:
+    """The one that opened the database before the limit was set is no exception."""
+    engine = database.open_database(postgres_url)
+    database.end_idle_transactions(engine, 5.0)
+    with engine.connect() as connection:
+        limit = connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one()
+    engine.dispose()
+
+    assert limit == "5s"

@@ -99,6 +99,40 @@ def test_asking_again(session: Session, state: JobState, trials: int, becomes: s
     assert (again.priority, again.name) == (3, "m")
 
 
+def test_asking_again_tells_of_what_it_changed(session: Session) -> None:
+    """Watchers see new limits and a new priority; what was not given stays, and is no news."""
+    job, _ = submissions.submit(session, wanted(priority=2))
+
+    submissions.submit(session, wanted(priority=None))
+    submissions.submit(session, wanted(budget_trials=20, priority=3))
+    submissions.submit(session, wanted(budget_trials=20, priority=3))
+
+    told = [(event.kind, event.data) for event in events.events_after(session, job.id, 1)]
+    assert told == [("budget", {"trials": 20, "seconds": None}), ("priority", {"priority": 3})]
+    assert job.priority == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "becomes"),
+    [
+        (1e-3, 1e-4, "queued"),
+        (1e-3, None, "queued"),
+        (1e-3, 1e-3, "done"),
+        (None, 1e-3, "done"),
+    ],
+)
+def test_another_gain_to_stop_at_lets_a_job_go_on(
+    session: Session, before: float | None, after: float | None, becomes: str
+) -> None:
+    """One that stopped early may have trials left; one that spent them all is done."""
+    job, _ = submissions.submit(session, wanted(request={"least_gain_secs": before}))
+    jobs.set_state(session, job.id, "done")
+
+    again, _ = submissions.submit(session, wanted(request={"least_gain_secs": after}))
+
+    assert again.state == becomes
+
+
 def test_a_job_gets_its_network_later(session: Session) -> None:
     """It is found by the key of its network from then on."""
     job, _ = submissions.submit(session, wanted())

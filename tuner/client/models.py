@@ -25,7 +25,7 @@ class TuneFields(TypedDict, total=False):
     baseline_ms: Mapping[str, float]
     patience: int | None
     allocator: str
-    priority: int
+    priority: int | None
     stop_below_ms: float | None
     cost_model: str
     seed: int

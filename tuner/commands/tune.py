@@ -85,13 +85,15 @@ def tune(
         typer.Option("--separate", help="Tune each MODEL in a job of its own, side by side."),
     ] = False,
     priority: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="A job gets twice the device time of one whose priority is 1 lower.",
+            help="A job gets twice the device time of one whose priority is 1 lower; a new one "
+            "has 0.",
             min=-30,
             max=30,
+            show_default=False,
         ),
-    ] = 0,
+    ] = None,
     stop_below: Annotated[
         float | None,
         typer.Option(

@@ -5,6 +5,7 @@ A thread does both, because the process itself may wait for a measurement for a 
 
 import logging
 import os
+import secrets
 import socket
 import threading
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,8 @@ class Presence:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
         self.host = socket.gethostname()
-        self.name = f"{self.host}:{os.getpid()}"
+        # Two containers may have the same host name, and each of them a process 1.
+        self.name = f"{self.host}:{os.getpid()}:{secrets.token_hex(4)}"
         self.meter = Meter()
 
     def acquire(self) -> Held | None:

@@ -21,10 +21,12 @@ from tuner.device_lock import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError
 from tuner.executors.local import CallTimeout
 from tuner.measuring import scratch_of
+from tuner.patience import wait_for_lock
 from tuner.service.building import BuildDesk
 from tuner.service.intake import Intake
 from tuner.service.loading import Limits
 from tuner.service.presence import Presence
+from tuner.service.upkeep import Upkeep
 from tuner.session import TuningSession
 from tuner.workers import Workers
 
@@ -93,16 +95,18 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
     """Run the jobs of the service while the lease is ours."""
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     presence.become("active", "starting workers")
-    fenced = replace(context, sessions=leases.fenced(context.engine, held))
+    fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))
     with Workers(context.settings, presence.meter) as workers:
         shutil.rmtree(scratch_of(context.settings.data_dir), ignore_errors=True)
         workers.warm_up()
         presence.become("active", "waiting for jobs", _device_of(context, workers))
         intake = Intake(fenced, workers, limits, presence.tell)
         desk = BuildDesk(fenced, limits, presence.tell)
+        upkeep = Upkeep(fenced)
 
         def source() -> Sequence[TuningSession]:
             presence.check()
+            upkeep.tend()
             desk.serve_next()
             return intake.take(coordinator.job_ids)
 
