@@ -24,7 +24,8 @@ from tuner.service import logs
 if TYPE_CHECKING:
     from api.state import State
 
-_GRACE_SECS = 10
+# What is under way has so long to end: less than a supervisor waits before it kills.
+_GRACE_SECS = 5
 _LOG = logging.getLogger("api")
 
 

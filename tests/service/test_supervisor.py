@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from api import __main__ as api_main
 from tests.service.rig import HOST, Rig, rig, serve, wait_for
 from tuner.errors import RequestError
+from tuner.service import supervisor
 from tuner.service.children import Child, Program
 from tuner.service.supervisor import Serving, check_port, programs
 
@@ -90,6 +92,11 @@ def test_a_port_that_is_taken_is_said(opened: Rig) -> None:
     assert f"cannot listen on {HOST}:{port}" in (opened.folder / "serve.0.log").read_text()
     with pytest.raises(RequestError, match="cannot listen on"):
         check_port("no such host.invalid", 1)
+
+
+def test_an_api_may_end_in_good_order() -> None:
+    """Its supervisor waits for longer than requests under way may take to end."""
+    assert api_main._GRACE_SECS + 2 <= supervisor._GRACE_SECS
 
 
 def test_a_child_that_ends_is_started_again_later_each_time(

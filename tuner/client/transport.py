@@ -15,7 +15,8 @@ from tuner.errors import RequestError
 _PREFIX = "/api/v1"
 _ATTEMPTS = 4
 _FIRST_DELAY_SECS = 0.3
-_LONGEST_DELAY_SECS = 10.0
+# A service that starts again takes seconds; who watches a job should not wait for as long again.
+_LONGEST_DELAY_SECS = 3.0
 _PASSING = (429, 502, 503, 504)
 Answer = TypeVar("Answer")
 
