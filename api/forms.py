@@ -44,7 +44,9 @@ class TuneForm(BaseModel):
     baseline_ms: Annotated[_Lines, Field(description="`[NAME=]MS`.")] = []
     patience: Annotated[int | None, Field(ge=1, le=MOST)] = None
     allocator: _Line = "gradient"
-    priority: Priority = 0
+    priority: Annotated[
+        Priority | None, Field(description="Of a new job 0; one that exists keeps its own.")
+    ] = None
     stop_below_ms: Annotated[float | None, Field(gt=0, le=MOST_SECS)] = None
     cost_model: _Line = "xgb-ranking"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

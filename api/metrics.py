@@ -129,10 +129,14 @@ def _workers(session: Session) -> list[Metric]:
     labels = ["worker", "role"]
     up = GaugeMetricFamily("subgraph_tuner_worker_up", "Whether it was heard of.", labels=labels)
     share = GaugeMetricFamily(
-        "subgraph_tuner_device_busy_share", "Of the last minute, from 0 to 1.", labels=labels
+        "subgraph_tuner_device_busy_share",
+        "Part of the last minute, from 0 to 1, in which it searched, trained, built or measured.",
+        labels=labels,
     )
     busy = CounterMetricFamily(
-        "subgraph_tuner_device_busy_seconds", "Since the worker started.", labels=labels
+        "subgraph_tuner_device_busy_seconds",
+        "Seconds in which it searched, trained, built or measured.",
+        labels=labels,
     )
     for worker in workers.list_workers(session, lately=10 * workers.SILENT):
         named = [worker.name, worker.role]

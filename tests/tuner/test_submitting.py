@@ -161,6 +161,14 @@ def test_a_wrong_request_stores_nothing(
     assert jobs.list_jobs(session) == []
 
 
+def test_a_priority_that_is_not_given_stays(session: Session) -> None:
+    """A new job has 0, and 0 can be asked for."""
+    assert submit(session).priority == 0
+    assert submit(session, replace(REQUEST, priority=3)).priority == 3
+    assert submit(session).priority == 3
+    assert submit(session, replace(REQUEST, priority=0)).priority == 0
+
+
 def test_limits_grow_and_a_job_that_was_done_goes_on(session: Session) -> None:
     """Asking for less, or for as much, changes nothing."""
     job = submit(session)
