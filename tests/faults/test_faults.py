@@ -1,4 +1,3 @@
-
 """Injected faults on a real network: each has its error kind and costs its own trial alone."""
 
 import contextlib
