@@ -16,6 +16,7 @@ from api.metrics import Metrics
 from api.settings import ApiSettings
 from api.tables import Tables
 from api.uploads import prepare_folders
+from records import database
 from tuner.context import open_context
 
 
@@ -26,6 +27,7 @@ class State:
     settings: ApiSettings
     sessions: sessionmaker[Session]
     readers: sessionmaker[Session]
+    lookups: sessionmaker[Session]
     tokens: Tokens
     buckets: Buckets
     tables: Tables
@@ -46,6 +48,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             settings=settings,
             sessions=context.sessions,
             readers=context.readers,
+            lookups=database.lookups(context.engine),
             tokens=Tokens(context.sessions, context.readers),
             buckets=Buckets(settings.rate),
             tables=Tables(context.readers),

@@ -17,7 +17,7 @@ from tuner.reading import read_job
 from tuner.views import JobView
 
 #: Nobody is shown anything older, while somebody asks.
-FRESH_SECS = 0.5
+FRESH_SECS = 1.0
 # Trials of other jobs on the same tasks change a table without an event of its own.
 _WHOLE_SECS = 5.0
 _MOST_JOBS = 256

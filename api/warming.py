@@ -1,5 +1,7 @@
 """What the first requests would wait for, done before the process says that it is ready."""
 
+import gc
+
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
@@ -15,6 +17,9 @@ async def warm_up(app: FastAPI) -> None:
         # The models of included routes are built when they are first compared with a path.
         route.matches(dict(scope))
     await run_in_threadpool(_compile_templates)
+    # What is there now stays: the collector need not walk it while a request waits.
+    gc.collect()
+    gc.freeze()
 
 
 def _compile_templates() -> None:

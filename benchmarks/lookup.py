@@ -9,16 +9,18 @@ line a database.
 """
 
 import argparse
+import http.client
 import json
 import random
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
 import psutil
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
@@ -156,25 +158,30 @@ def _replaced(parameters: Any, old: str, new: str) -> Any:
 
 
 def _by_session(engine: Engine, keys: list[str]) -> list[float]:
-    readers = database.sessions(engine, read_only=True)
+    lookups = database.lookups(engine)
 
     def look_up(key: str) -> None:
-        with readers() as session:
+        with lookups() as session:
             _look_up(session, key)
 
     return _warm(look_up, keys)
 
 
 def _by_rest(service: str, keys: list[str]) -> list[float]:
-    with httpx.Client(base_url=service, timeout=30.0) as client:
+    # The plainest client there is: its own work would be measured, too.
+    client = http.client.HTTPConnection(urlsplit(service).netloc, timeout=30.0)
 
-        def look_up(key: str) -> None:
-            asked: dict[str, str | int] = {"workload": key, "target": _TARGET}
-            answer = client.get("/api/v1/records/best", params=asked).raise_for_status()
-            if len(answer.json()["items"]) != 1:
-                raise LookupError(f"{answer.text} for workload {key}")
+    def look_up(key: str) -> None:
+        client.request("GET", f"/api/v1/records/best?workload={key}&target={_TARGET}")
+        answer = client.getresponse()
+        text = answer.read()
+        if answer.status != HTTPStatus.OK or text.count(b'"record":') != 1:
+            raise LookupError(f"{text.decode()} for workload {key}")
 
+    try:
         return _warm(look_up, keys)
+    finally:
+        client.close()
 
 
 if __name__ == "__main__":

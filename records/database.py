@@ -104,6 +104,16 @@ def end_idle_transactions(engine: Engine, secs: float) -> None:
     engine.dispose()
 
 
+def lookups(engine: Engine) -> sessionmaker[Session]:
+    """Return a factory of sessions for one statement that reads; none begins a transaction.
+
+    A transaction of its own costs PostgreSQL more than finding a row by its key does.
+    """
+    if engine.dialect.name == "sqlite":
+        return sessionmaker(engine.execution_options(sqlite_begin=None))
+    return sessionmaker(engine.execution_options(isolation_level="AUTOCOMMIT"))
+
+
 def redact(url: str) -> str:
     """Return a URL for people to read: any password becomes ``***``."""
     try:
@@ -157,6 +167,8 @@ def _begin_sqlite(connection: Connection) -> None:
     # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
     options = connection.get_execution_options()
     begin = options.get("sqlite_begin", "BEGIN IMMEDIATE")
+    if begin is None:
+        return
     on_locked = options.get("sqlite_on_locked")
     started = time.monotonic()
     while True:

@@ -56,7 +56,8 @@ async def list_best_records(
 
 
 def _best_page(state: State, job: int | None, limit: int, wanted: dict[str, Any]) -> BestPage:
-    with state.readers() as session:
+    sessions = state.lookups if job is None else state.readers
+    with sessions() as session:
         task_ids = None
         if job is not None:
             found = jobs.get_job(session, job)
