@@ -10,6 +10,7 @@ import pytest
 from api import formats
 from api.errors import Problem
 from api.settings import ApiSettings
+from api.tables import FRESH_SECS
 from records import jobs
 from tests.api import make
 from tests.api.conftest import Served, serving
@@ -52,7 +53,7 @@ def test_who_has_the_table_is_told_so(served: Served) -> None:
     assert (other.status_code, other.json()["job"]["state"]) == (200, "paused")
 
 
-def test_what_others_change_shows_within_half_a_second(served: Served) -> None:
+def test_what_others_change_shows_within_a_second(served: Served) -> None:
     """Another process wrote it."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
@@ -60,7 +61,7 @@ def test_what_others_change_shows_within_half_a_second(served: Served) -> None:
     served.client.get(at)
     with served.sessions.begin() as session:
         jobs.set_state(session, job_id, "done")
-    time.sleep(0.6)
+    time.sleep(FRESH_SECS + 0.1)
 
     assert served.client.get(at).json()["job"]["state"] == "done"
 
