@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import workers
+from records.jobs import count_by_state
 from records.models import ERROR_KINDS, Job, JobFailure, JobStatus, Pick
 from records.service_models import Build
 
@@ -95,9 +96,7 @@ def _trials(session: Session) -> list[Metric]:
 
 def _jobs(session: Session) -> list[Metric]:
     jobs = GaugeMetricFamily("subgraph_tuner_jobs", "Jobs by state.", labels=["state"])
-    counted = select(Job.state, func.count()).where(~Job.hidden).group_by(Job.state)
-    rows = session.execute(counted)
-    states: dict[str, int] = {state: n for state, n in rows}  # noqa: C416
+    states = count_by_state(session)
     for state in _STATES:
         jobs.add_metric([state], states.get(state, 0))
     queue = GaugeMetricFamily("subgraph_tuner_queue", "What waits for a worker.", labels=["kind"])

@@ -12,6 +12,7 @@ from records import workers
 from records.models import Library, Network, Target
 from records.service_models import AuditEvent, Worker
 from records.service_models import Build as BuildRow
+from tuner.requests import MOST_PRIORITY, MOST_TRIALS
 from tuner.views import (
     BestView,
     FailureView,
@@ -24,9 +25,7 @@ from tuner.views import (
 
 #: The largest number that a row can have.
 MOST = 2**31 - 1
-MOST_TRIALS = 10**9
 MOST_SECS = 1e9
-MOST_PRIORITY = 100
 
 
 def storable(text: str) -> str:

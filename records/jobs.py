@@ -4,7 +4,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records import events
@@ -231,6 +231,12 @@ def list_jobs(session: Session, state: JobState | None = None) -> list[Job]:
     if state is not None:
         wanted = wanted.where(Job.state == state)
     return list(session.scalars(wanted))
+
+
+def count_by_state(session: Session) -> dict[str, int]:
+    """Count jobs by state; a state without jobs is not there."""
+    rows = session.execute(select(Job.state, func.count()).where(~Job.hidden).group_by(Job.state))
+    return {state: n for state, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
 def locked(session: Session, job_id: int) -> Job:

@@ -59,3 +59,9 @@ class WorkerLost(WorkError):  # noqa: N818  the name says what happened
     def __init__(self, message: str, *, crashed: bool) -> None:
         super().__init__(message)
         self.crashed = crashed
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text; of what the database said, if it is one of its."""
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -15,8 +15,8 @@ from tuner.goals import Goal
 from tuner.preparation import ModelRequest
 from tuner.tune_options import TuneOptions, make_budget
 
-_MOST_TRIALS = 10**9
-_MOST_PRIORITY = 100
+MOST_TRIALS = 10**9
+MOST_PRIORITY = 100
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ def options_of(request: TuneRequest) -> TuneOptions:
     Raises:
         RequestError: If something in it cannot be.
     """
-    if request.trials is not None and request.trials > _MOST_TRIALS:
-        raise RequestError(f"--trials must be at most {_MOST_TRIALS}, got {request.trials}")
+    if request.trials is not None and request.trials > MOST_TRIALS:
+        raise RequestError(f"--trials must be at most {MOST_TRIALS}, got {request.trials}")
     budget = make_budget(
         1 if request.trials is None and request.seconds is None else request.trials,
         request.seconds,
     )
     if request.trials_per_round is not None and request.trials_per_round < 1:
         raise RequestError(f"--trials-per-round must be at least 1, got {request.trials_per_round}")
-    if request.priority is not None and not abs(request.priority) <= _MOST_PRIORITY:
+    if request.priority is not None and not abs(request.priority) <= MOST_PRIORITY:
         raise RequestError(
-            f"--priority must lie in [-{_MOST_PRIORITY}, {_MOST_PRIORITY}], got {request.priority}"
+            f"--priority must lie in [-{MOST_PRIORITY}, {MOST_PRIORITY}], got {request.priority}"
         )
     _check_goal(request)
     if request.allocator not in allocators.ALLOCATORS:

@@ -5,7 +5,6 @@ from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api import pages
@@ -16,7 +15,8 @@ from api.web.errors import Said
 from api.web.forms import EMPTY, Form
 from api.web.rendering import render
 from api.web.sorting import query
-from records.models import Job, JobState
+from records.jobs import count_by_state
+from records.models import JobState
 from scheduler.objectives import known_objectives
 from tuner import reading
 from tuner.reading import JobOrder
@@ -118,7 +118,7 @@ def job_list_page(
     )
     jobs, more = pages.cut(found, _LIMIT)
     after = pages.after_job(jobs[-1], wanted.sort) if more else None
-    counts = _counts(session)
+    counts = count_by_state(session)
     links = [StateLink(name, wanted.link(states=(name,)), counts.get(name, 0)) for name in _STATES]
     total = sum(counts.values())
     return render(
@@ -156,8 +156,3 @@ def progress_of(job: JobSummary) -> Progress:
         shares.append(formats.ratio(job.spent_secs, job.budget_secs) or 0.0)
         texts.append(f"{formats.clock(job.spent_secs)} of {formats.clock(job.budget_secs)}")
     return Progress(max(shares, default=None), " · ".join(texts) or f"{job.spent_trials:,}")
-
-
-def _counts(session: Session) -> dict[str, int]:
-    rows = session.execute(select(Job.state, func.count()).where(~Job.hidden).group_by(Job.state))
-    return {state: n for state, n in rows}  # noqa: C416  rows are not pairs to mypy

@@ -13,6 +13,7 @@ from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
 from records import audit, workers
+from records.catalogue import list_networks
 from records.models import Job, Network, NetworkTask, Target, Task
 from records.service_models import Worker
 from tuner import reading
@@ -59,10 +60,7 @@ def read_networks(
     request: Request, session: ReaderDep, _subject: access.Reader, cursor: OptionalId = None
 ) -> HTMLResponse:
     """Show the networks, the newest first."""
-    wanted = select(Network).order_by(Network.id.desc()).limit(_LIMIT + 1)
-    if cursor is not None:
-        wanted = wanted.where(Network.id < cursor)
-    found = list(session.scalars(wanted))
+    found = list_networks(session, cursor, _LIMIT + 1)
     shown = found[:_LIMIT]
     return render(
         request,

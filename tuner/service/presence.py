@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from records import database, leases, workers
 from records.errors import LeaseLost, RecordsError
 from records.leases import Held
+from tuner.errors import first_line
 from tuner.executors.meter import Meter
 
 ROLE = "coordinator"
@@ -71,7 +72,7 @@ class Presence:
             with self._sessions.begin() as session:
                 leases.release(session, held)
         except SQLAlchemyError as error:
-            _LOG.warning("cannot give the lease back, it ends by itself: %s", _reason(error))
+            _LOG.warning("cannot give the lease back, it ends by itself: %s", first_line(error))
 
     def check(self) -> None:
         """Raise if the lease is somebody else's by now.
@@ -109,7 +110,7 @@ class Presence:
                 renewed = leases.renew(session, held, LEASE_SECS)
         except SQLAlchemyError as error:
             # Ours until somebody else takes it: with the next beat we may have it still.
-            _LOG.warning("cannot renew the lease: %s", _reason(error))
+            _LOG.warning("cannot renew the lease: %s", first_line(error))
             return
         if not renewed and held == self._held:
             self._is_lost = True
@@ -131,7 +132,7 @@ class Presence:
             with self._sessions.begin() as session:
                 workers.report(session, said)
         except (SQLAlchemyError, RecordsError) as error:
-            _LOG.warning("cannot report: %s", _reason(error))
+            _LOG.warning("cannot report: %s", first_line(error))
 
     def __enter__(self) -> Self:
         self._report()
@@ -151,10 +152,4 @@ class Presence:
             with self._sessions.begin() as session:
                 workers.stop(session, self.name)
         except SQLAlchemyError as failure:
-            _LOG.warning("cannot say goodbye: %s", _reason(failure))
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of what a database said."""
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+            _LOG.warning("cannot say goodbye: %s", first_line(failure))

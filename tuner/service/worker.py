@@ -18,7 +18,7 @@ from tuner import interrupts
 from tuner.context import Context
 from tuner.coordinator import LOST, Coordinator
 from tuner.device_lock import device_lock
-from tuner.errors import DeviceBusy, TunerError, WorkError
+from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
 from tuner.executors.local import CallTimeout
 from tuner.measuring import scratch_of
 from tuner.patience import wait_for_lock
@@ -63,7 +63,7 @@ def run_worker(context: Context, limits: Limits) -> None:
                 n_failures += 1
                 known = isinstance(error, (*LOST, RecordsError, TunerError))
                 _LOG.warning(
-                    "standing by again: %s", _first_line(error), exc_info=None if known else error
+                    "standing by again: %s", first_line(error), exc_info=None if known else error
                 )
                 _rest(min(2.0**n_failures * random.uniform(0.25, 0.5), _MOST_BACK_OFF_SECS))
 
@@ -132,8 +132,3 @@ def _rest(secs: float) -> None:
     """Sleep; an interrupt ends it."""
     with interrupts.waiting():
         time.sleep(secs)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
