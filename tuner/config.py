@@ -13,7 +13,17 @@ import platformdirs
 from tuner.errors import RequestError
 
 _APP = "subgraph-tuner"
-_KEYS = ("database", "data_dir", "engine", "n_builders")
+_KEYS = ("database", "data_dir", "engine", "n_builders", "cache_dir", "cache_remote")
+# What the launchers of several processes at once number them by.
+_RANKS = {
+    "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
+    "local_rank": (
+        "LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MPI_LOCALRANKID",
+        "SLURM_LOCALID",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -25,12 +35,20 @@ class Settings:
         data_dir: Where models, references, libraries and logs are kept.
         engine: Module with the worker functions.
         n_builders: Worker processes that search, build and train.
+        cache_dir: Where compiled code is kept; ``cache`` in the data directory by default.
+        cache_remote: URL of a second store, which many machines share; None for none.
     """
 
     database: str
     data_dir: Path
     engine: str
     n_builders: int
+    cache_dir: Path = Path()
+    cache_remote: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.cache_dir == Path():
+            object.__setattr__(self, "cache_dir", self.data_dir / "cache")
 
 
 def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
@@ -56,7 +74,26 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
         data_dir=data_dir.absolute(),
         engine=_engine(str(merged.get("engine") or "tuner.engines.relax.worker")),
         n_builders=_count("n_builders", merged.get("n_builders", _n_cores())),
+        cache_dir=_cache_dir(str(merged.get("cache_dir") or data_dir / "cache"), environ),
+        cache_remote=str(merged.get("cache_remote") or "") or None,
     )
+
+
+def _cache_dir(text: str, environ: Mapping[str, str]) -> Path:
+    """Put the rank of this process in the place of ``{rank}`` and ``{local_rank}``."""
+    for word, names in _RANKS.items():
+        if f"{{{word}}}" not in text:
+            continue
+        number = next((environ[name] for name in names if environ.get(name)), None)
+        if number is None:
+            raise RequestError(
+                f"cache_dir names {{{word}}}, but none of {', '.join(names)} is set: "
+                "start the process by a launcher that numbers its processes"
+            )
+        if not number.isdigit():
+            raise RequestError(f"cache_dir names {{{word}}}, which is no number: {number!r}")
+        text = text.replace(f"{{{word}}}", number)
+    return Path(text).expanduser().absolute()
 
 
 def _default_config() -> Path:

@@ -29,7 +29,7 @@ from tuner.client.models import (
 from tuner.client.parsing import parse
 from tuner.client.transport import Transport, patiently
 from tuner.library import manifest as manifests
-from tuner.library.store import replace_folder
+from tuner.library.folders import replace_folder
 from tuner.views import (
     BestView,
     FailureView,

@@ -1,0 +1,171 @@
+"""The cache: what was made once under a key is found, here or in a store that many share."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tuner.library import nearness, packing
+from tuner.library.entries import Entry, kept_in_memory
+from tuner.library.keys import Difference, Key
+from tuner.library.local import LocalTier
+from tuner.library.locks import STALE_SECS, Lock, Pauses
+from tuner.library.packing import Packed
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Made:
+    """An entry, and whether it was there before."""
+
+    entry: Entry
+    hit: bool
+
+
+class Claim:
+    """The right to make an entry, of one process among all that share the store.
+
+    Attributes:
+        key: Of the entry.
+        found: The entry, if it appeared before the right was given: nothing is to be made.
+    """
+
+    def __init__(
+        self, key: Key, lock: Lock | None, found: Entry | None, store: Callable[[Packed], Entry]
+    ) -> None:
+        self.key = key
+        self.found = found
+        self._lock = lock
+        self._store = store
+
+    def keep(self, folder: Path, info: Mapping[str, Any]) -> Entry:
+        """Store the files of a folder, and give the right back.
+
+        A store that cannot be written is warned about; the entry is then this process' alone.
+        The folder may be removed afterwards; until then its files must stay as they are.
+
+        Raises:
+            ValueError: If there is anything but files in the folder, or ``info`` is no JSON.
+        """
+        try:
+            return self._store(packing.pack(self.key, folder, info))
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give the right back; whoever waits makes the entry. A second time is allowed."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.abandon()
+
+
+class Cache:
+    """Entries by key, for any number of threads and processes at once.
+
+    Args:
+        root: Directory of the local tier; it need not exist, nor be writable.
+        remote: URL of a second tier for any of fsspec's file systems; None for none.
+        warn: Told once of everything that was wrong and is dealt with; logs it by default.
+        stale_secs: The owner of a lock that shows no life for so long is dead.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        remote: str | None = None,
+        *,
+        warn: Callable[[str], None] | None = None,
+        stale_secs: float = STALE_SECS,
+    ) -> None:
+        self.root = root
+        self.remote = remote
+        self._told: set[str] = set()
+        self._tell = warn or _LOG.warning
+        self.local = LocalTier(root, self._warn, stale_secs)
+
+    def find(self, key: Key) -> Entry | None:
+        """Return an entry, verified; one that is damaged is dropped with a warning."""
+        return self.local.find(key)
+
+    def try_claim(self, key: Key) -> Claim | None:
+        """Ask for the right to make an entry; None while another live process has it.
+
+        Look at :attr:`Claim.found` first: the entry may have appeared meanwhile.
+        """
+        try:
+            lock = self.local.locks.take(key.digest)
+        except OSError as error:
+            self._cannot_write(error)
+            return Claim(key, None, self.local.find(key), self._keep)
+        if lock is None:
+            return None
+        return Claim(key, lock, self.local.find(key, lock), self._keep)
+
+    def wait_for(self, key: Key) -> Entry | None:
+        """Wait while another process makes an entry; None if it does not, and ours is the turn."""
+        pauses = Pauses()
+        while self.local.locks.is_held(key.digest):
+            pauses.sleep()
+        return self.local.find(key)
+
+    def get_or_make(self, key: Key, make: Callable[[Path], Mapping[str, Any]]) -> Made:
+        """Return an entry, making it if there is none: one process does, the others wait.
+
+        Args:
+            key: Of the entry.
+            make: Fills a folder with files, and returns what is to be known of them, as JSON.
+        """
+        entry = self.find(key)
+        while entry is None:
+            claim = self.try_claim(key)
+            if claim is not None:
+                return self._made(claim, make)
+            entry = self.wait_for(key)
+        return Made(entry, hit=True)
+
+    @contextmanager
+    def new_folder(self) -> Iterator[Path]:
+        """Make a temporary folder, in the store if that can be written."""
+        with self.local.new_folder() as folder:
+            yield folder
+
+    def nearest(self, key: Key) -> Difference | None:
+        """Return how the entry that differs least from a key does; None if there is no other."""
+        return nearness.nearest(self.local, key)
+
+    def _made(self, claim: Claim, make: Callable[[Path], Mapping[str, Any]]) -> Made:
+        with claim:
+            if claim.found is not None:
+                return Made(claim.found, hit=True)
+            with self.new_folder() as folder:
+                return Made(claim.keep(folder, make(folder)), hit=False)
+
+    def _keep(self, packed: Packed) -> Entry:
+        try:
+            return self.local.commit(packed)
+        except OSError as error:
+            self._cannot_write(error)
+            return kept_in_memory(packed)
+
+    def _cannot_write(self, error: OSError) -> None:
+        self._warn(f"cannot write the cache {self.root}: {error.strerror}; nothing is kept in it")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)

@@ -1,0 +1,261 @@
+"""The local tier of the cache: a directory of entries, shared by all processes that name it."""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.library import packing
+from tuner.library.entries import Blob, Entry, verify_blob
+from tuner.library.keys import Key
+from tuner.library.locks import STALE_SECS, Lock, Locks
+from tuner.library.owners import this_process
+from tuner.library.packing import Damaged, Header, Newer, Packed
+
+LAYOUT = "v1"
+TOUCH_EVERY_SECS = 3600.0
+_HOLD_SECS = 1.0
+_READ_BYTES = 1 << 18
+
+
+class LocalTier:
+    """Entries as files ``ROOT/v1/KIND/DD/DIGEST``, where DD is how the digest begins.
+
+    Args:
+        root: The directory; it need not exist.
+        warn: Told of everything that was wrong and is dealt with.
+        stale_secs: When the owner of a lock counts as dead, see :class:`Locks`.
+    """
+
+    def __init__(
+        self, root: Path, warn: Callable[[str], None], stale_secs: float = STALE_SECS
+    ) -> None:
+        self.root = root
+        self.entries = root / LAYOUT
+        self.scratch = self.entries / ".tmp"
+        self.locks = Locks(self.entries / ".locks", self.scratch, stale_secs)
+        self._warn = warn
+
+    def path_of(self, kind: str, digest: str) -> Path:
+        """Return where an entry is, or would be."""
+        return self.entries / kind / digest[:2] / digest
+
+    def find(self, key: Key, lock: Lock | None = None) -> Entry | None:
+        """Open an entry; one that is not what was written is dropped with a warning.
+
+        Args:
+            key: What to find.
+            lock: The lock of the key, if the caller holds it.
+        """
+        path = self.path_of(key.kind, key.digest)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._warn(f"cannot read {path}: {error.strerror}; it is made again")
+            return None
+        try:
+            return self._opened(key, path, descriptor)
+        except Newer as error:
+            self._warn(f"{path} is not used: {error}")
+        except Damaged as error:
+            self._warn(f"{path} is damaged and is dropped: {error}")
+            self.drop(key.kind, key.digest, os.fstat(descriptor), lock)
+        except OSError as error:
+            self._warn(f"cannot read {path}: {error.strerror}; it is made again")
+        os.close(descriptor)
+        return None
+
+    def commit(self, packed: Packed) -> Entry:
+        """Store an entry: it is there whole or not at all, also after a loss of power.
+
+        Raises:
+            OSError: If it cannot be written; nothing of it is found then.
+        """
+        digest = packed.header.key.digest
+        path = self.path_of(packed.header.kind, digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        blobs: dict[str, Blob] = {}
+        try:
+            for name, source in packed.blobs.items():
+                place = path.parent / packing.blob_name(digest, packed.header.files[name])
+                blobs[name] = Blob(self._move_in(place, source, 0o444), place)
+            descriptor = self._move_in(path, packed.data)
+        except OSError:
+            for blob in blobs.values():
+                os.close(blob.descriptor)
+            raise
+        _sync_folder(path.parent)
+        header, body = packing.unpack(packed.data)
+        return Entry(header, body, blobs, (descriptor,))
+
+    def drop(self, kind: str, digest: str, found: os.stat_result, lock: Lock | None = None) -> bool:
+        """Remove the entry that ``found`` describes; False if it is there no more, or stays.
+
+        Under the lock of its key: somebody may be writing it anew, or even have written it.
+        """
+        try:
+            held = lock or self.locks.take(digest)
+        except OSError:
+            return False
+        if held is None:
+            return False
+        try:
+            return self._remove(self.path_of(kind, digest), found)
+        except OSError:
+            return False
+        finally:
+            if lock is None:
+                held.release()
+
+    @contextmanager
+    def new_folder(self) -> Iterator[Path]:
+        """Make a temporary folder, in the store if that can be written."""
+        folder = self._new_folder()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _new_folder(self) -> Path:
+        folder = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
+        try:
+            folder.mkdir(parents=True)
+        except OSError:
+            return Path(tempfile.mkdtemp(prefix="tuner-"))
+        return folder
+
+    def _opened(self, key: Key, path: Path, descriptor: int) -> Entry | None:
+        found = os.fstat(descriptor)
+        if not _held(descriptor):
+            os.close(descriptor)
+            return None
+        data = read_all(descriptor, found.st_size)
+        header, body = packing.unpack(data)
+        if header.key.text != key.text:
+            raise Damaged("it was made for another key")
+        blobs = open_blobs(header, path.parent, key.digest)
+        _touch(descriptor, found)
+        return Entry(header, body, blobs, (descriptor,))
+
+    def _move_in(self, path: Path, source: bytes | Path, mode: int = 0o644) -> int:
+        """Write a file beside its place, and then move it there; return it open and held."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        beside = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, mode)
+        try:
+            with open(descriptor, "wb", closefd=False) as stream:
+                if isinstance(source, Path):
+                    with source.open("rb") as content:
+                        shutil.copyfileobj(content, stream, _READ_BYTES)
+                else:
+                    stream.write(source)
+            os.fsync(descriptor)
+            _held(descriptor)
+            self._replace(beside, path)
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+        return descriptor
+
+    def _replace(self, beside: Path, path: Path) -> None:
+        try:
+            beside.replace(path)
+        except IsADirectoryError:
+            self._set_aside(path)
+            beside.replace(path)
+
+    def _set_aside(self, folder: Path) -> None:
+        aside = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
+        folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _remove(self, path: Path, found: os.stat_result) -> bool:
+        if not os.path.samestat(path.lstat(), found):
+            return False
+        if path.is_dir():
+            self._set_aside(path)
+        else:
+            path.unlink()
+        for blob in path.parent.glob(f"{path.name}.*.blob"):
+            blob.unlink(missing_ok=True)
+        return True
+
+
+def read_all(descriptor: int, n_bytes: int) -> bytes:
+    """Read an open file of which the size is known.
+
+    Raises:
+        Damaged: If it is a folder, or shorter by now.
+    """
+    try:
+        parts = [os.pread(descriptor, max(n_bytes, 1), 0)]
+        while len(parts[-1]) and sum(map(len, parts)) < n_bytes:
+            parts.append(os.pread(descriptor, n_bytes, sum(map(len, parts))))
+    except IsADirectoryError as error:
+        raise Damaged("it is a folder") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def open_blobs(header: Header, folder: Path, digest: str) -> Mapping[str, Blob]:
+    """Open and verify what lies beside an entry.
+
+    Raises:
+        Damaged: If anything is missing or not what was written.
+        OSError: If it cannot be read.
+    """
+    blobs: dict[str, Blob] = {}
+    try:
+        for name, file in header.blobs.items():
+            path = folder / packing.blob_name(digest, file)
+            try:
+                blobs[name] = Blob(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path)
+            except FileNotFoundError as error:
+                raise Damaged(f"{name} is missing") from error
+            verify_blob(blobs[name].descriptor, name, file)
+    except BaseException:
+        for blob in blobs.values():
+            os.close(blob.descriptor)
+        raise
+    return blobs
+
+
+def _held(descriptor: int) -> bool:
+    """Hold an open entry against removal; False if it cannot be, for somebody removes it."""
+    deadline = time.monotonic() + _HOLD_SECS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        except OSError:
+            return True
+        else:
+            return os.fstat(descriptor).st_nlink > 0
+
+
+def _touch(descriptor: int, found: os.stat_result) -> None:
+    """Note the use of an entry, at most once an hour; what cannot be noted is not."""
+    if not 0 <= time.time() - found.st_mtime < TOUCH_EVERY_SECS:
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,27 @@
+"""Which entry comes nearest to a key that has none: the explanation of a miss."""
+
+from tuner.library import scanning
+from tuner.library.keys import Difference, Key, differing
+from tuner.library.local import LocalTier
+
+# So many of those used last are compared.
+_LIMIT = 2000
+
+
+def nearest(local: LocalTier, key: Key) -> Difference | None:
+    """Return how the entry of the same kind that differs in the fewest parts differs.
+
+    Ties go to an entry of the same title, then to the one used last.
+    """
+    found = [spot for spot in scanning.spots(local, key.kind) if spot.digest != key.digest]
+    found.sort(key=lambda spot: spot.used, reverse=True)
+    best: tuple[tuple[int, bool], Difference] | None = None
+    for spot in found[:_LIMIT]:
+        header = scanning.header_of(spot)
+        if header is None:
+            continue
+        parts = differing(key.parts, header.parts)
+        rank = (len(parts), header.title != key.title)
+        if best is None or rank < best[0]:
+            best = (rank, Difference(spot.digest, header.title, parts))
+    return None if best is None else best[1]
