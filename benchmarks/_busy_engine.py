@@ -19,12 +19,14 @@ from tuner.engines.base import (
     BuildRequest,
     BuildResult,
     Candidate,
-    CompileRequest,
-    CompileResult,
     ExtractedTask,
     Extraction,
+    LinkRequest,
+    LinkResult,
     ModelFile,
     NetworkRun,
+    ObjectRequest,
+    ObjectResult,
     RunRequest,
     RunResult,
     SearchRequest,
@@ -96,8 +98,17 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     ]
 
 
-def compile_network(request: CompileRequest) -> CompileResult:
+def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Refuse: there is nothing to compile.
+
+    Raises:
+        ModelError: Always.
+    """
+    raise ModelError(f"{request.target} subgraphs cannot be compiled")
+
+
+def link_network(request: LinkRequest) -> LinkResult:
+    """Refuse: there is nothing to link.
 
     Raises:
         ModelError: Always.

@@ -45,7 +45,7 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
     out = context.settings.data_dir / "out" / name.replace(":", "-")
     with fresh_worker(context.settings) as worker:
         prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
-        built = build_library(context, prepared, worker, out, strict=False)
+        built = build_library(context, [prepared], worker, out)
     found = bench_library(context.settings, out, prepared.model, n_turns=10, seed=0)
     estimate = found.estimated_secs
     return {

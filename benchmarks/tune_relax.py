@@ -9,6 +9,7 @@ turns. Prints one JSON line.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import tempfile
@@ -19,12 +20,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks._models import light_model
+from records.bests import BestOf
 from tuner.benching import random_inputs
-from tuner.building import best_of_tasks
-from tuner.config import Settings
+from tuner.building import best_of_tasks, build_library
 from tuner.context import Context, open_context
-from tuner.engines.base import CompileRequest, ModelFile, NetworkRun
-from tuner.library import manifest
+from tuner.engines.base import ModelFile, NetworkRun
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.requests import TuneRequest
 from tuner.tuning import run_tuning
@@ -61,7 +61,7 @@ def _compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         with fresh_worker(context.settings) as worker:
             prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
         peer = _run_peer(prepared, arguments, folder)
-        traces = {w: best.trace for w, best in best_of_tasks(context, prepared).items()}
+        traces = {w: best.trace for w, best in best_of_tasks(context, prepared.tasks).items()}
         ours, theirs = _time_in_turns(context, prepared, traces, peer["traces"], folder)
     ours_rate = result.n_measured / ours_secs
     peer_rate = peer["n_trials"] / peer["secs"]
@@ -165,7 +165,7 @@ def _time_in_turns(
     inputs = folder / "inputs.npz"
     np.savez(inputs, **random_inputs(prepared.model.file.inputs, 0))  # type: ignore[arg-type]
     libraries = [
-        _compile(context.settings, prepared, traces, folder / name)
+        _compile(context, prepared, traces, folder / name)
         for name, traces in (("ours", ours), ("theirs", theirs))
     ]
     samples: list[list[float]] = [[], []]
@@ -180,29 +180,13 @@ def _time_in_turns(
     return median(samples[0]), median(samples[1])
 
 
-def _compile(settings: Settings, prepared: Prepared, traces: Mapping[str, str], out: Path) -> Path:
-    out.mkdir()
-    with fresh_worker(settings) as worker:
-        worker.call(
-            settings.engine,
-            "compile_network",
-            CompileRequest(prepared.model.file, prepared.target.spec, traces, str(out)),
-            timeout_secs=900,
-        )
-    manifest.write(
-        out,
-        manifest.Manifest(
-            network=prepared.model.sha256,
-            model_name=prepared.model.name,
-            target=prepared.target.spec,
-            device=dict(prepared.target.device),
-            inputs=dict(prepared.model.file.inputs),
-            outputs=prepared.model.outputs,
-            subgraphs=(),
-            files={},
-        ),
-    )
-    return out
+def _compile(context: Context, prepared: Prepared, traces: Mapping[str, str], out: Path) -> Path:
+    best = {
+        workload: BestOf(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
+        for workload, trace in traces.items()
+    }
+    with fresh_worker(context.settings) as worker:
+        return build_library(context, [prepared], worker, out, best=best).folder
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Select, case, select
 from sqlalchemy.dialects import postgresql
@@ -10,6 +11,16 @@ from sqlalchemy.orm import Session
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord, Task, Workload
 from records.statements import insert
+
+
+@dataclass(frozen=True)
+class BestOf:
+    """What a build takes of a best record; ``latency`` in seconds."""
+
+    record_id: int
+    trace: str
+    trace_hash: str
+    latency: float
 
 
 def offer(
@@ -74,6 +85,22 @@ def best_latencies(session: Session, task_ids: Sequence[int]) -> dict[int, float
     wanted = select(BestRecord.task_id, BestRecord.latency)
     rows = session.execute(wanted.where(BestRecord.task_id.in_(task_ids)))
     return {task_id: latency for task_id, latency in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def best_records(session: Session, task_ids: Sequence[int]) -> dict[int, BestOf]:
+    """Return the best record of each task that has one, by task."""
+    wanted = (
+        select(
+            BestRecord.task_id,
+            BestRecord.record_id,
+            MeasureRecord.trace,
+            MeasureRecord.trace_hash,
+            BestRecord.latency,
+        )
+        .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
+        .where(BestRecord.task_id.in_(task_ids))
+    )
+    return {row.task_id: BestOf(*row[1:]) for row in session.execute(wanted)}
 
 
 def top_records(session: Session, task_id: int, k: int) -> list[MeasureRecord]:

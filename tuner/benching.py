@@ -74,8 +74,8 @@ def bench_library(
     """
     described = manifest.read(folder)
     manifest.verify(folder, described)
-    if model is not None:
-        _check_same_network(described, model)
+    program = described.programs[0] if model is None else _program_of(described, model)
+    estimate = described.estimate(program)
     n_threads = len(os.sched_getaffinity(0))
     with (
         device_lock(settings.data_dir),
@@ -84,18 +84,18 @@ def bench_library(
         fresh_worker(settings, "bench-peer") as theirs,
     ):
         inputs = Path(scratch) / "inputs.npz"
-        np.savez(inputs, **random_inputs(described.inputs, seed))  # type: ignore[arg-type]
+        np.savez(inputs, **random_inputs(program.inputs, seed))  # type: ignore[arg-type]
         library = _LibraryRuns(ours, settings.engine, folder.absolute(), inputs)
         if model is None:
             samples, _ = _in_turns(library, None, n_turns)
-            return Comparison(median(samples), samples, described.estimated_secs, n_threads)
+            return Comparison(median(samples), samples, estimate, n_threads)
         peer = _PeerRuns(theirs, model, n_threads, inputs)
         errors = _compare_outputs(library, peer, Path(scratch))
         samples, peer_samples = _in_turns(library, peer, n_turns)
     return Comparison(
         library_secs=median(samples),
         library_samples=samples,
-        estimated_secs=described.estimated_secs,
+        estimated_secs=estimate,
         n_threads=n_threads,
         peer=peer.name,
         peer_secs=median(peer_samples),
@@ -207,9 +207,11 @@ def _compare_outputs(library: _Runs, peer: _Runs, folder: Path) -> _Errors:
     return _Errors(absolute, relative, degenerate)
 
 
-def _check_same_network(described: manifest.Manifest, model: LoadedModel) -> None:
-    if described.network != model.sha256:
-        raise RequestError(
-            f"the library was built from another network ({described.model_name}); give the same "
-            "model, --input and --random-weights as for tuner build"
-        )
+def _program_of(described: manifest.Manifest, model: LoadedModel) -> manifest.Program:
+    for program in described.programs:
+        if program.network == model.sha256:
+            return program
+    raise RequestError(
+        f"the library was built from another network ({described.model_name}); give the same "
+        "model, --input and --random-weights as for tuner build"
+    )

@@ -1,40 +1,82 @@
-"""Apply the history best to a network, compile it, and keep the library."""
+"""Apply the history best to a network, compile what nobody compiled yet, and keep the library."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from records import bests, libraries
-from records.errors import NoValidRecord
-from records.models import BestRecord, MeasureRecord
+from records.bests import BestOf
+from records.tasks import WeightedTask
+from tuner.compiling import Compiler, Objects, Step, Wanted
 from tuner.context import Context
-from tuner.engines.base import CompileRequest, CompileResult
+from tuner.engines.base import LinkRequest, LinkResult
 from tuner.errors import RequestError, WorkError
 from tuner.executors.local import CallTimeout, Pool
 from tuner.library import manifest as manifests
-from tuner.library.store import Store, copy_into, key_of, replace_folder
+from tuner.library.entries import Entry
+from tuner.library.folders import replace_folder
+from tuner.library.keys import Key
+from tuner.library.opening import open_cache
 from tuner.preparation import Prepared
 
-_COMPILE_TIMEOUT_SECS = 1800.0
+KIND = "library"
+_LINK_TIMEOUT_SECS = 1800.0
 
 
 @dataclass(frozen=True)
-class Best:
-    """The best record of a workload: its id, trace, and latency in seconds."""
+class BuildOptions:
+    """How to build.
 
-    record_id: int
-    trace: str
-    trace_hash: str
-    latency: float
+    Attributes:
+        strict: Refuse when a subgraph has no record.
+        explain: Find out why an object that has to be compiled was not in the cache.
+        tell: Hears of every subgraph as soon as its object is there.
+    """
+
+    strict: bool = False
+    explain: bool = False
+    tell: Callable[[Step], None] = lambda _: None
+
+
+_PLAIN = BuildOptions()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A library in the build cache.
+
+    Attributes:
+        entry: Holds it in the cache until it is closed.
+        manifest: What it is, with the records of today.
+        cached: Whether it was there before.
+        steps: How each object came about; none if it was cached.
+        compile_secs: What making it took, now or when it was made.
+    """
+
+    entry: Entry
+    manifest: manifests.Manifest
+    cached: bool
+    steps: tuple[Step, ...]
+    compile_secs: float
+
+    def place(self, folder: Path) -> None:
+        """Lay its files out in a folder that exists."""
+        self.entry.place(folder)
+        manifests.write(folder, self.manifest)
 
 
 @dataclass(frozen=True)
 class Built:
-    """A library in ``folder``; ``cached`` if nothing had to be compiled."""
+    """A library in ``folder``; the rest as in :class:`Kept`, ``secs`` what it took now."""
 
     folder: Path
     manifest: manifests.Manifest
     cached: bool
+    steps: tuple[Step, ...]
+    compile_secs: float
+    secs: float
 
     @property
     def fallbacks(self) -> list[manifests.SubgraphEntry]:
@@ -42,63 +84,78 @@ class Built:
         return [entry for entry in self.manifest.subgraphs if entry.record is None]
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A library in the compile cache, under its key; ``cached`` if it was there before."""
-
-    key: str
-    folder: Path
-    best: Mapping[str, Best]
-    cached: bool
-
-
 def build_library(
-    context: Context, prepared: Prepared, worker: Pool, out: Path, *, strict: bool
+    context: Context,
+    networks: Sequence[Prepared],
+    worker: Pool,
+    out: Path,
+    options: BuildOptions = _PLAIN,
+    best: Mapping[str, BestOf] | None = None,
 ) -> Built:
-    """Compile a prepared network with its best records into ``out``.
+    """Build prepared networks with their best records into ``out``, a program each.
 
     Args:
         context: Settings and database.
-        prepared: The network.
+        networks: One network, or the same model for several sets of input shapes.
         worker: A process that may hold the whole network.
         out: Folder of the library; what it held is replaced when the new one is complete.
-        strict: Refuse when a subgraph has no record.
+        options: How.
+        best: Records by workload hash, in the place of the history best.
 
     Raises:
-        RequestError: If ``out`` is in the way, or ``strict`` and a record is missing.
+        RequestError: If ``out`` is in the way, the networks do not belong together, or
+            ``options.strict`` and a record is missing.
         WorkError: If it cannot be compiled or written; ``out`` is as before.
     """
     check_out(out)
-    kept = keep_library(context, prepared, worker, strict=strict)
-    described = _with_records(manifests.read(kept.folder), kept.best)
-    replace_folder(out, _copy_with(kept.folder, described))
-    return Built(out, described, cached=kept.cached)
+    started = time.perf_counter()
+    kept = keep_library(context, networks, worker, options, best)
+    with kept.entry:
+        replace_folder(out, kept.place)
+    return Built(
+        folder=out,
+        manifest=kept.manifest,
+        cached=kept.cached,
+        steps=kept.steps,
+        compile_secs=kept.compile_secs,
+        secs=time.perf_counter() - started,
+    )
 
 
-def keep_library(context: Context, prepared: Prepared, worker: Pool, *, strict: bool) -> Kept:
-    """Compile a prepared network with its best records into the compile cache.
-
-    Its manifest names the records of when it was compiled; see :func:`build_library` for
-    what the arguments are.
+def keep_library(
+    context: Context,
+    networks: Sequence[Prepared],
+    worker: Pool,
+    options: BuildOptions = _PLAIN,
+    best: Mapping[str, BestOf] | None = None,
+) -> Kept:
+    """Build prepared networks into the build cache; see :func:`build_library`.
 
     Raises:
-        RequestError: If ``strict`` and a record is missing.
-        WorkError: If it cannot be compiled or written.
+        RequestError: If the networks do not belong together, or ``options.strict`` and a
+            record is missing.
+        WorkError: If it cannot be compiled.
     """
-    best = best_of_tasks(context, prepared)
-    missing = [task for task in prepared.tasks if task.workload_hash not in best]
-    if strict and missing:
-        raise RequestError(
-            f"{len(missing)} of {len(prepared.tasks)} subgraphs have no record for this target, "
-            f"the first is {missing[0].name} ({missing[0].workload_hash}); tune first, "
-            "or build without --strict"
-        )
-    store = Store(context.settings.data_dir / "libraries")
-    key = _key(context, prepared, best)
-    found = store.find(key)
-    folder = found or store.add(key, lambda made: _compile(context, prepared, best, worker, made))
-    _remember(context, prepared, key, folder)
-    return Kept(key, folder, best, cached=found is not None)
+    check_programs(networks)
+    tasks = {task.workload_hash: task for network in networks for task in network.tasks}
+    if best is None:
+        best = best_of_tasks(context, list(tasks.values()))
+    if options.strict:
+        _check_complete(tasks, best)
+    cache = open_cache(context.settings)
+    key = _key(context, networks, best)
+    compiler = Compiler(context, cache, networks[0].target, worker, options.explain, options.tell)
+    build = _Build(compiler, networks, tasks, best)
+    made = cache.get_or_make(key, build)
+    described = manifests.parse(made.entry.read(manifests.MANIFEST), f"entry {key.digest[:12]}")
+    _remember(context, networks, made.entry, described)
+    return Kept(
+        entry=made.entry,
+        manifest=_with_records(described, best),
+        cached=made.hit,
+        steps=build.steps,
+        compile_secs=float(made.entry.info["secs"]),
+    )
 
 
 def check_out(out: Path) -> None:
@@ -113,78 +170,175 @@ def check_out(out: Path) -> None:
         raise RequestError(f"{out} holds something that is no library; name another folder")
 
 
-def best_of_tasks(context: Context, prepared: Prepared) -> dict[str, Best]:
+def check_programs(networks: Sequence[Prepared]) -> None:
+    """Refuse networks that are not one model with several sets of input shapes.
+
+    Raises:
+        RequestError: If inputs or outputs have other names, or two sets are the same.
+    """
+    first = networks[0].model
+    seen = set()
+    for network in networks:
+        model = network.model
+        if (list(model.file.inputs), model.outputs) != (list(first.file.inputs), first.outputs):
+            raise RequestError(
+                f"{model.name} has other inputs or outputs than {first.name}: "
+                "one library holds one model for several shapes"
+            )
+        shapes = tuple(model.file.inputs.items())
+        if shapes in seen:
+            raise RequestError(f"the same input shapes are given twice for {model.name}")
+        seen.add(shapes)
+
+
+def best_of_tasks(context: Context, tasks: Sequence[WeightedTask]) -> dict[str, BestOf]:
     """Return the best record of each task that has one, by workload hash."""
-    found = {}
     with context.readers() as session:
-        for task in prepared.tasks:
-            try:
-                record = bests.best_record(
-                    session, task.workload_hash, prepared.target_id, task.engine
+        found = bests.best_records(session, [task.task_id for task in tasks])
+    return {task.workload_hash: found[task.task_id] for task in tasks if task.task_id in found}
+
+
+def wanted_of(task: WeightedTask, best: Mapping[str, BestOf]) -> Wanted:
+    """Return what is to be compiled of a task: its best trace, or a fallback."""
+    known = best.get(task.workload_hash)
+    if known is None:
+        return Wanted(task.workload_hash, task.name, task.task_id)
+    return Wanted(task.workload_hash, task.name, task.task_id, known.trace, known.trace_hash)
+
+
+@dataclass
+class _Build:
+    """Makes one library; ``steps`` then tells how its objects came about."""
+
+    compiler: Compiler
+    networks: Sequence[Prepared]
+    tasks: Mapping[str, WeightedTask]
+    best: Mapping[str, BestOf]
+    steps: tuple[Step, ...] = ()
+
+    def __call__(self, folder: Path) -> Mapping[str, Any]:
+        """Fill the folder of an entry."""
+        started = time.perf_counter()
+        wanted = [wanted_of(task, self.best) for task in self.tasks.values()]
+        objects = self.compiler.objects(wanted)
+        try:
+            with objects.placed() as linked:
+                result = self._link(
+                    LinkRequest(
+                        models=tuple(network.model.file for network in self.networks),
+                        target=self.compiler.target.spec,
+                        objects=linked,
+                        out=str(folder),
+                    )
                 )
-            except NoValidRecord:
-                continue
-            latency = session.get_one(BestRecord, task.task_id).latency
-            found[task.workload_hash] = _best(record, latency)
-    return found
+            _check_outputs(self.networks, result)
+            manifests.write(folder, self._describe(objects, result, folder))
+        finally:
+            objects.close()
+        self.steps = objects.steps
+        secs = time.perf_counter() - started
+        reused = sum(step.secs for step in objects.steps if step.hit)
+        return {"secs": secs + reused}
+
+    def _link(self, request: LinkRequest) -> LinkResult:
+        try:
+            result: LinkResult = self.compiler.worker.call(
+                self.compiler.context.settings.engine,
+                "link_network",
+                request,
+                timeout_secs=_LINK_TIMEOUT_SECS,
+            )
+        except CallTimeout as error:
+            raise WorkError(f"linking took longer than {_LINK_TIMEOUT_SECS:.0f} s") from error
+        return result
+
+    def _describe(self, objects: Objects, result: LinkResult, folder: Path) -> manifests.Manifest:
+        first = self.networks[0]
+        return manifests.Manifest(
+            model_name=first.model.name,
+            target=self.compiler.target.spec,
+            device=dict(self.compiler.target.device),
+            compiler=dict(self.compiler.target.compiler),
+            outputs=first.model.outputs,
+            programs=tuple(
+                manifests.Program(
+                    entry=program.entry,
+                    network=network.model.sha256,
+                    inputs=dict(network.model.file.inputs),
+                    weights=program.weights,
+                    calls=dict(program.calls),
+                )
+                for network, program in zip(self.networks, result.programs, strict=True)
+            ),
+            weights=result.weights,
+            subgraphs=tuple(
+                self._subgraph(task, objects.entries[workload], result)
+                for workload, task in self.tasks.items()
+            ),
+            files={name: manifests.sha256_of(folder / name) for name in result.files},
+        )
+
+    def _subgraph(
+        self, task: WeightedTask, entry: Entry, result: LinkResult
+    ) -> manifests.SubgraphEntry:
+        best = self.best.get(task.workload_hash)
+        return manifests.SubgraphEntry(
+            name=task.name,
+            workload=task.workload_hash,
+            n_calls=sum(program.calls.get(task.workload_hash, 0) for program in result.programs),
+            record=None if best is None else best.record_id,
+            latency=None if best is None else best.latency,
+            trace=None if best is None else best.trace_hash,
+            entry=entry.digest,
+            objects={name: file.sha256 for name, file in entry.files.items()},
+        )
 
 
-def _best(record: MeasureRecord, latency: float) -> Best:
-    return Best(record.id, record.trace, record.trace_hash, latency)
+def _check_complete(tasks: Mapping[str, WeightedTask], best: Mapping[str, BestOf]) -> None:
+    missing = [task for workload, task in tasks.items() if workload not in best]
+    if missing:
+        raise RequestError(
+            f"{len(missing)} of {len(tasks)} subgraphs have no record for this target, "
+            f"the first is {missing[0].name} ({missing[0].workload_hash}); tune first, "
+            "or build without --strict"
+        )
 
 
-def _key(context: Context, prepared: Prepared, best: Mapping[str, Best]) -> str:
-    return key_of(
+def _check_outputs(networks: Sequence[Prepared], result: LinkResult) -> None:
+    for network, program in zip(networks, result.programs, strict=True):
+        if program.n_outputs != len(network.model.outputs):
+            raise WorkError(
+                f"the compiled network has {program.n_outputs} outputs, "
+                f"the model {len(network.model.outputs)}"
+            )
+
+
+def _key(context: Context, networks: Sequence[Prepared], best: Mapping[str, BestOf]) -> Key:
+    target = networks[0].target
+    workloads = {task.workload_hash for network in networks for task in network.tasks}
+    return Key(
+        KIND,
         {
-            "network": prepared.model.sha256,
+            "networks": [network.model.sha256 for network in networks],
             "engine": context.settings.engine,
-            "pipeline": prepared.target.pipeline,
-            "target": prepared.target.spec,
-            "device": dict(prepared.target.device),
-            "traces": {workload: record.trace_hash for workload, record in best.items()},
+            "pipeline": target.pipeline,
+            "target": target.spec,
+            "device": dict(target.device),
+            "compiler": dict(target.compiler),
+            "traces": {
+                workload: best[workload].trace_hash if workload in best else None
+                for workload in workloads
+            },
             "manifest": manifests.VERSION,
-        }
+        },
+        networks[0].model.name,
     )
 
 
-def _compile(
-    context: Context, prepared: Prepared, best: Mapping[str, Best], worker: Pool, folder: Path
-) -> None:
-    request = CompileRequest(
-        model=prepared.model.file,
-        target=prepared.target.spec,
-        traces={workload: record.trace for workload, record in best.items()},
-        out=str(folder),
-    )
-    try:
-        result: CompileResult = worker.call(
-            context.settings.engine,
-            "compile_network",
-            request,
-            timeout_secs=_COMPILE_TIMEOUT_SECS,
-        )
-    except CallTimeout as error:
-        raise WorkError(f"compiling took longer than {_COMPILE_TIMEOUT_SECS:.0f} s") from error
-    _check_outputs(prepared, result)
-    manifests.write(folder, _describe(prepared, best, result, folder))
-
-
-def _check_outputs(prepared: Prepared, result: CompileResult) -> None:
-    if result.n_outputs != len(prepared.model.outputs):
-        raise WorkError(
-            f"the compiled network has {result.n_outputs} outputs, "
-            f"the model {len(prepared.model.outputs)}"
-        )
-
-
-def _with_records(described: manifests.Manifest, best: Mapping[str, Best]) -> manifests.Manifest:
+def _with_records(described: manifests.Manifest, best: Mapping[str, BestOf]) -> manifests.Manifest:
     """Name the records of today: the same traces may have been measured again since."""
     subgraphs = tuple(
-        replace(
-            entry,
-            record=best[entry.workload].record_id,
-            latency=best[entry.workload].latency,
-        )
+        replace(entry, record=best[entry.workload].record_id, latency=best[entry.workload].latency)
         if entry.record is not None
         else entry
         for entry in described.subgraphs
@@ -192,47 +346,17 @@ def _with_records(described: manifests.Manifest, best: Mapping[str, Best]) -> ma
     return replace(described, subgraphs=subgraphs)
 
 
-def _copy_with(source: Path, described: manifests.Manifest) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        copy_into(source)(folder)
-        manifests.write(folder, described)
-
-    return write
-
-
-def _describe(
-    prepared: Prepared, best: Mapping[str, Best], result: CompileResult, folder: Path
-) -> manifests.Manifest:
-    return manifests.Manifest(
-        network=prepared.model.sha256,
-        model_name=prepared.model.name,
-        target=prepared.target.spec,
-        device=dict(prepared.target.device),
-        inputs=dict(prepared.model.file.inputs),
-        outputs=prepared.model.outputs,
-        subgraphs=tuple(
-            manifests.SubgraphEntry(
-                name=subgraph.name,
-                workload=subgraph.workload,
-                n_calls=subgraph.n_calls,
-                record=best[subgraph.workload].record_id if subgraph.tuned else None,
-                latency=best[subgraph.workload].latency if subgraph.tuned else None,
-            )
-            for subgraph in result.subgraphs
-        ),
-        files={name: manifests.sha256_of(folder / name) for name in result.files},
-    )
-
-
-def _remember(context: Context, prepared: Prepared, key: str, folder: Path) -> None:
+def _remember(
+    context: Context, networks: Sequence[Prepared], entry: Entry, described: manifests.Manifest
+) -> None:
     with context.sessions.begin() as session:
         libraries.ensure_library(
             session,
             libraries.NewLibrary(
-                key=key,
-                network_id=prepared.network_id,
-                target_id=prepared.target_id,
-                manifest=asdict(manifests.read(folder)),
-                path=str(folder),
+                key=entry.digest,
+                network_id=networks[0].network_id if len(networks) == 1 else None,
+                target_id=networks[0].target_id,
+                manifest=asdict(described),
+                path=str(context.settings.cache_dir),
             ),
         )

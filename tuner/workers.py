@@ -74,6 +74,11 @@ class Workers:
         self.close()
 
 
+def compilers(settings: Settings, n_workers: int) -> Pool:
+    """Start processes that compile subgraphs, each on one core."""
+    return _pool(settings, n_workers, "compiler", n_threads=1)
+
+
 def fresh_worker(
     settings: Settings, name: str = "network", *, max_bytes: int | None = None
 ) -> Pool:

@@ -35,17 +35,19 @@ from tuner.engines.relax import build as build_module
 from tuner.engines.relax import run as run_module
 from tuner.engines.relax import worker as real
 from tuner.engines.relax.worker import (
-    compile_network,
+    compile_subgraph,
     describe_target,
     extract,
+    link_network,
     run_network,
 )
 
 __all__ = [
     "build",
-    "compile_network",
+    "compile_subgraph",
     "describe_target",
     "extract",
+    "link_network",
     "propose",
     "reference",
     "run",

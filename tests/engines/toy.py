@@ -19,17 +19,19 @@ import numpy as np
 
 from tuner import cost_models
 from tuner.cost_models import features
-from tuner.engines import base
 from tuner.engines.base import (
     BuildRequest,
     BuildResult,
     Candidate,
-    CompileRequest,
-    CompileResult,
     ExtractedTask,
     Extraction,
+    LinkedProgram,
+    LinkRequest,
+    LinkResult,
     ModelFile,
     NetworkRun,
+    ObjectRequest,
+    ObjectResult,
     RunRequest,
     RunResult,
     SearchRequest,
@@ -135,14 +137,26 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     return [RunResult((result.run_secs or ()) * n_turns) for result in results]
 
 
-def compile_network(request: CompileRequest) -> CompileResult:
-    """Keep the model itself: running the library runs it under ONNX Runtime."""
-    shutil.copy(request.model.path, Path(request.out) / "lib.so")
-    subgraphs = tuple(
-        base.Subgraph(task.name, task.workload, task.weight, task.workload in request.traces)
-        for task in extract(request.model, request.target).tasks
-    )
-    return CompileResult(("lib.so",), subgraphs, 1, ())
+def compile_subgraph(request: ObjectRequest) -> ObjectResult:
+    """Write what the object depends on."""
+    described = {"ir": request.ir.decode(), "trace": request.trace, "symbol": request.symbol}
+    (Path(request.out) / "kernel.o").write_text(json.dumps(described))
+    return ObjectResult({}, 1e-3)
+
+
+def link_network(request: LinkRequest) -> LinkResult:
+    """Keep the first model itself: running the library runs it under ONNX Runtime."""
+    shutil.copy(request.models[0].path, Path(request.out) / "lib.so")
+    programs = []
+    for number, model in enumerate(request.models):
+        calls = {task.workload: task.weight for task in extract(model, request.target).tasks}
+        for workload in calls:
+            described = json.loads(
+                (Path(request.objects[workload].folder) / "kernel.o").read_text()
+            )
+            assert described["symbol"] == request.objects[workload].symbol
+        programs.append(LinkedProgram(f"main_{number}", (), calls, 1))
+    return LinkResult(("lib.so",), tuple(programs), (), ())
 
 
 def run_network(request: NetworkRun) -> tuple[float, ...]:

@@ -131,7 +131,8 @@ def test_damaged_library_is_not_loaded(library: Path, damage: str) -> None:
         path.unlink()
     else:
         half = len(content) // 2
-        rest = b"\0" * 64 + content[half + 64 :] if damage == "altered" else b""
+        flipped = bytes(byte ^ 0xFF for byte in content[half : half + 64])
+        rest = flipped + content[half + 64 :] if damage == "altered" else b""
         path.write_bytes(content[:half] + rest)
 
     # In a process of its own: half a shared library ends it with a bus error.
@@ -222,7 +223,7 @@ def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "from pathlib import Path\n"
         "from tuner.errors import WorkError\n"
-        "from tuner.library.store import copy_into, replace_folder\n"
+        "from tuner.library.folders import copy_into, replace_folder\n"
         "try:\n"
         "    replace_folder(Path(sys.argv[2]), copy_into(Path(sys.argv[1])))\n"
         "except WorkError as error:\n"

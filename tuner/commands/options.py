@@ -5,9 +5,12 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from tuner.preparation import ModelRequest
 
 Model = Annotated[
     str,
@@ -30,7 +33,8 @@ InputOption = Annotated[
         "--input",
         "-i",
         metavar="NAME=1,3,224,224",
-        help="Shape of an input with dynamic dimensions; once per input.",
+        help="Shape of an input with dynamic dimensions, once per input; a name that comes again "
+        "begins another set of shapes.",
         show_default=False,
     ),
 ]
@@ -67,10 +71,66 @@ JsonOption = Annotated[
 
 
 def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Read every ``--input``."""
+    """Read every ``--input`` of a command that takes one set of shapes.
+
+    Raises:
+        RequestError: If an input is named twice.
+    """
+    from tuner.errors import RequestError
+
+    sets = parse_input_sets(texts)
+    if len(sets) > 1:
+        raise RequestError("an --input is given twice; here a model has one set of input shapes")
+    return sets[0]
+
+
+def parse_input_sets(texts: Sequence[str]) -> list[dict[str, tuple[int, ...]]]:
+    """Read every ``--input``; a name that comes again begins the next set of shapes.
+
+    Raises:
+        RequestError: If the sets do not name the same inputs.
+    """
+    from tuner.errors import RequestError
     from tuner.networks.load import parse_input
 
-    return dict(parse_input(text) for text in texts)
+    sets: list[dict[str, tuple[int, ...]]] = [{}]
+    for name, shape in map(parse_input, texts):
+        if name in sets[-1]:
+            sets.append({})
+        sets[-1][name] = shape
+    for each in sets:
+        if set(each) != set(sets[0]):
+            raise RequestError(
+                f"{len(sets)} sets of --input, and one names {', '.join(each)}, the first "
+                f"{', '.join(sets[0])}: every set is to name the same inputs"
+            )
+    return sets
+
+
+def model_requests(
+    models: Sequence[str], target: str, inputs: Sequence[str], random_weights: int | None
+) -> "list[ModelRequest]":
+    """Return every model with every set of input shapes.
+
+    Raises:
+        RequestError: If the sets do not name the same inputs.
+    """
+    from tuner.preparation import ModelRequest
+
+    sets = parse_input_sets(inputs)
+    return [
+        ModelRequest(
+            model, target, shapes, random_weights, _name(model, shapes) if len(sets) > 1 else ""
+        )
+        for model in models
+        for shapes in sets
+    ]
+
+
+def _name(model: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Name a model that is there for several shapes."""
+    sizes = ",".join("x".join(map(str, shape)) for shape in shapes.values())
+    return f"{Path(model).stem}@{sizes}"
 
 
 def parse_numbers(option: str, texts: Sequence[str], unit: float = 1.0) -> dict[str, float]:

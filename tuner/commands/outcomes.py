@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from tuner.commands import explanations
 from tuner.library.manifest import Manifest
 from tuner.progress import stdout_console
 from tuner.reports import task_views, tasks_as_json
@@ -16,6 +17,7 @@ from tuner.views import JobView, TaskView
 
 if TYPE_CHECKING:
     from tuner.building import Built
+    from tuner.compiling import Step
     from tuner.preparation import Prepared
     from tuner.tuning import TuneResult
 
@@ -148,16 +150,34 @@ def split_there(view: JobView) -> Split:
 
 @dataclass(frozen=True)
 class Library:
-    """A library in a folder; ``cached`` if nothing had to be compiled."""
+    """A library in a folder; ``cached`` if nothing had to be compiled.
+
+    Attributes:
+        folder: Where it is.
+        manifest: What it is.
+        cached: Whether nothing had to be compiled or linked.
+        steps: How the object of each subgraph came about; none if it was cached, or built
+            by a service.
+        secs: What building it took now; None where a service built it.
+        compile_secs: What making all of it takes, in the time of one process.
+    """
 
     folder: Path
     manifest: Manifest
     cached: bool
+    steps: "Sequence[Step]" = ()
+    secs: float | None = None
+    compile_secs: float | None = None
 
     @property
     def n_fallbacks(self) -> int:
         """Subgraphs without a record."""
         return sum(1 for entry in self.manifest.subgraphs if entry.record is None)
+
+    @property
+    def n_hits(self) -> int:
+        """Subgraphs whose object was in the build cache."""
+        return sum(step.hit for step in self.steps)
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``--json`` prints of it."""
@@ -165,9 +185,18 @@ class Library:
         return {
             "library": str(self.folder),
             "cached": self.cached,
+            "secs": self.secs,
+            "compile_secs": self.compile_secs,
+            "hits": self.n_hits,
+            "misses": len(self.steps) - self.n_hits,
+            "steps": [{**vars(step), "why": explanations.as_json(step.why)} for step in self.steps],
             "estimated_secs": self.manifest.estimated_secs,
             "tuned": len(self.manifest.subgraphs) - self.n_fallbacks,
             "fallbacks": self.n_fallbacks,
+            "programs": [
+                {"inputs": program.inputs, "estimated_secs": self.manifest.estimate(program)}
+                for program in self.manifest.programs
+            ],
             "subgraphs": [vars(entry) for entry in self.manifest.subgraphs],
             "files": dict(files),
         }
@@ -175,6 +204,35 @@ class Library:
     def show(self) -> None:
         """Print it for people."""
         console = stdout_console()
+        console.print(self._table())
+        if self.steps:
+            saved = sum(step.secs for step in self.steps if step.hit)
+            console.print(
+                f"{self.n_hits} cache hits, {len(self.steps) - self.n_hits} compiled; "
+                f"the hits saved {saved:.1f} s of compiling.",
+                highlight=False,
+            )
+        elif self.cached and self.compile_secs is not None:
+            console.print(
+                f"Cache hit: the whole library, {self.compile_secs:.1f} s of compiling saved.",
+                highlight=False,
+            )
+        n_all, estimate = len(self.manifest.subgraphs), self.manifest.estimated_secs
+        took = "" if self.secs is None else f" in {self.secs:.2f} s"
+        console.print(
+            f"{'Cached' if self.cached else 'Built'} {self.folder}{took}: "
+            f"{n_all - self.n_fallbacks} of {n_all} subgraphs tuned"
+            + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""),
+            highlight=False,
+        )
+        if len(self.manifest.programs) > 1:
+            self._show_programs()
+        if self.n_fallbacks:
+            console.print(
+                "Fallbacks are unscheduled and slow: tune the network first.", style="yellow"
+            )
+
+    def _table(self) -> Table:
         table = Table(title="Coverage", title_justify="left")
         for name in ("Workload", "Task", "Calls", "Built from", "Latency (ms)"):
             table.add_column(name, justify="right" if name in ("Calls", "Latency (ms)") else "left")
@@ -183,20 +241,26 @@ class Library:
             source = "[yellow]fallback[/yellow]" if missing else f"record {entry.record}"
             latency = milliseconds(entry.latency)
             table.add_row(entry.workload, entry.name, str(entry.n_calls), source, latency)
-        console.print(table)
-        n_all, estimate = len(self.manifest.subgraphs), self.manifest.estimated_secs
-        console.print(
-            f"{'Cached' if self.cached else 'Built'} {self.folder}: "
-            f"{n_all - self.n_fallbacks} of {n_all} subgraphs tuned"
-            + (f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""),
-            highlight=False,
-        )
-        if self.n_fallbacks:
-            console.print(
-                "Fallbacks are unscheduled and slow: tune the network first.", style="yellow"
+        return table
+
+    def _show_programs(self) -> None:
+        for program in self.manifest.programs:
+            shapes = ", ".join(
+                f"{name}={'x'.join(map(str, shape))}" for name, (shape, _) in program.inputs.items()
+            )
+            estimate = milliseconds(self.manifest.estimate(program))
+            stdout_console().print(
+                f"  program {program.entry}: {shapes}, estimated {estimate} ms", highlight=False
             )
 
 
 def built_here(built: "Built") -> Library:
     """Describe a library that was built on this machine."""
-    return Library(built.folder, built.manifest, built.cached)
+    return Library(
+        folder=built.folder,
+        manifest=built.manifest,
+        cached=built.cached,
+        steps=built.steps,
+        secs=built.secs,
+        compile_secs=built.compile_secs,
+    )

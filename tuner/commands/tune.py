@@ -144,11 +144,9 @@ def tune(
         tuner tune a.onnx b.onnx --objective geometric_mean
     """
     from tuner.goals import Goal
-    from tuner.preparation import ModelRequest
     from tuner.requests import TuneRequest
 
-    shapes = options.parse_inputs(inputs)
-    first, *more = [ModelRequest(model, target, shapes, random_weights) for model in models]
+    first, *more = options.model_requests(models, target, inputs, random_weights)
     request = TuneRequest(
         model=first,
         more_models=tuple(more),

@@ -10,8 +10,10 @@ Times are seconds, sizes bytes. A candidate that does not build or run is data
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from tuner.library.manifest import Weight
 
 ErrorKind = Literal[
     "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
@@ -27,6 +29,8 @@ class TargetInfo:
         kind: ``"llvm"`` or ``"cuda"``.
         device: The device fingerprint: names, core count and versions.
         pipeline: Names the passes that split a network into workloads for this target.
+        compiler: What else than target and device the bytes of an object depend on: versions
+            and settings of the compiler, JSON.
         problem: Why this machine cannot run such code; empty if it can.
     """
 
@@ -35,6 +39,7 @@ class TargetInfo:
     device: Mapping[str, Any]
     pipeline: str = ""
     problem: str = ""
+    compiler: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -211,39 +216,82 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class CompileRequest:
-    """Compile a network into the directory ``out``.
+class ObjectRequest:
+    """Compile one subgraph into the directory ``out``.
 
     Attributes:
-        model: The cleaned model.
+        ir: The subgraph.
         target: Canonical JSON of the target.
-        traces: Best trace by workload hash.
+        trace: How to schedule it; empty leaves it unscheduled: a fallback.
+        symbol: Name of its function; the bytes depend on it.
         out: An existing, empty directory.
     """
 
-    model: ModelFile
+    ir: bytes
     target: str
-    traces: Mapping[str, str]
+    trace: str
+    symbol: str
     out: str
 
 
 @dataclass(frozen=True)
-class Subgraph:
-    """One workload of a compiled network; ``tuned`` if it has a trace, else a fallback."""
+class ObjectResult:
+    """What linking needs to know of the files that were written, JSON, and what they took."""
 
-    name: str
-    workload: str
-    n_calls: int
-    tuned: bool
+    info: Mapping[str, Any]
+    secs: float
 
 
 @dataclass(frozen=True)
-class CompileResult:
-    """What a compilation wrote into its directory, and what it is made of."""
+class LinkedObject:
+    """The object of a workload: its files, the name of its function, what compiling it said."""
+
+    folder: str
+    symbol: str
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LinkRequest:
+    """Link networks into one library in the directory ``out``.
+
+    Attributes:
+        models: Cleaned models, alike but for the shapes of their inputs: a program each.
+        target: Canonical JSON of the target.
+        objects: The object of every workload of the models.
+        out: An existing, empty directory.
+    """
+
+    models: tuple[ModelFile, ...]
+    target: str
+    objects: Mapping[str, LinkedObject]
+    out: str
+
+
+@dataclass(frozen=True)
+class LinkedProgram:
+    """One network in a library.
+
+    Attributes:
+        entry: Name of its function.
+        weights: Numbers of the weights that the function takes after the inputs.
+        calls: Kernel calls by workload, in the order of the first.
+        n_outputs: How many tensors it returns.
+    """
+
+    entry: str
+    weights: tuple[int, ...]
+    calls: Mapping[str, int]
+    n_outputs: int
+
+
+@dataclass(frozen=True)
+class LinkResult:
+    """What linking wrote into its directory: a program per model, and all their weights."""
 
     files: tuple[str, ...]
-    subgraphs: tuple[Subgraph, ...]
-    n_outputs: int
+    programs: tuple[LinkedProgram, ...]
+    weights: tuple[Weight, ...]
     notes: tuple[str, ...]
 
 
@@ -296,8 +344,11 @@ class Engine(Protocol):
     def run_interleaved(self, requests: list[RunRequest], n_turns: int) -> list[RunResult]:
         """Time several artifacts in turns, so that drift of the machine hits all alike."""
 
-    def compile_network(self, request: CompileRequest) -> CompileResult:
-        """Compile a network with the given traces."""
+    def compile_subgraph(self, request: ObjectRequest) -> ObjectResult:
+        """Compile a subgraph to an object; equal requests give equal bytes."""
+
+    def link_network(self, request: LinkRequest) -> LinkResult:
+        """Link a library from objects."""
 
     def run_network(self, request: NetworkRun) -> tuple[float, ...]:
         """Run a library and return its samples, seconds."""

@@ -8,7 +8,7 @@ decides what to do about it) and die with the process that started them.
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent import futures
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as CallTimeout
@@ -24,7 +24,7 @@ from tuner import interrupts
 from tuner.errors import WorkerLost
 from tuner.executors.process import WorkerContext, invoke, set_up
 
-__all__ = ["Call", "CallTimeout", "Pool", "WorkerSettings"]
+__all__ = ["Call", "CallTimeout", "Pool", "WorkerSettings", "first_of"]
 
 # Signals that a process earns by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
@@ -187,6 +187,22 @@ class Call:
             with interrupts.waiting():
                 futures.wait([self.future], min(patience, 3600.0))
         return self.future.result()
+
+
+def first_of(calls: Iterable[Call]) -> Call:
+    """Wait until one of several calls has ended, and return it; of several the first."""
+    waited = list(calls)
+    while True:
+        for call in waited:
+            if call.future.done():
+                return call
+        patience = min(call.pool.replace_if_stalled() for call in waited)
+        with interrupts.waiting():
+            futures.wait(
+                [call.future for call in waited],
+                min(patience, 3600.0),
+                return_when=futures.FIRST_COMPLETED,
+            )
 
 
 def _obituary(exit_code: int | None) -> str:

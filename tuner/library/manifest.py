@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,24 @@ from tuner.errors import RequestError
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
-VERSION = 1
+VERSION = 2
 
 Inputs = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 @dataclass(frozen=True)
 class SubgraphEntry:
-    """One subgraph of a library.
+    """One subgraph of a library, and what it was made from.
 
     Attributes:
         name: What it computes.
         workload: Its hash.
-        n_calls: Kernel calls it stands for.
+        n_calls: Kernel calls it stands for, in all programs.
         record: Id of the measure record it was built from; None for a fallback.
         latency: Seconds of one call by that record; None for a fallback.
+        trace: Hash of the record's trace; None for a fallback.
+        entry: Digest of its entry in the build cache.
+        objects: The sha256 of its object's files by name.
     """
 
     name: str
@@ -33,56 +36,148 @@ class SubgraphEntry:
     n_calls: int
     record: int | None
     latency: float | None
+    trace: str | None = None
+    entry: str = ""
+    objects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight in the library's file of weights; offset and size in bytes."""
+
+    offset: int
+    n_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network of a library, for one set of input shapes.
+
+    Attributes:
+        entry: Name of its function.
+        network: Hash of the cleaned model.
+        inputs: Shape and dtype by input name.
+        weights: Numbers of the weights that the function takes after the inputs.
+        calls: Kernel calls by workload.
+    """
+
+    entry: str
+    network: str
+    inputs: Inputs
+    weights: tuple[int, ...]
+    calls: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What a library holds; ``files`` gives the sha256 of every file by name."""
 
-    network: str
     model_name: str
     target: str
     device: Mapping[str, Any]
-    inputs: Inputs
+    compiler: Mapping[str, Any]
     outputs: tuple[str, ...]
+    programs: tuple[Program, ...]
+    weights: tuple[Weight, ...]
     subgraphs: tuple[SubgraphEntry, ...]
     files: Mapping[str, str]
     version: int = VERSION
 
     @property
+    def inputs(self) -> Inputs:
+        """Inputs of the first program; the others differ in shapes only."""
+        return self.programs[0].inputs
+
+    @property
     def estimated_secs(self) -> float | None:
-        """Sum of the records' latencies over all kernel calls; None with a fallback."""
-        if any(subgraph.latency is None for subgraph in self.subgraphs):
+        """Sum of the records' latencies over the first program's calls; None with a fallback."""
+        return self.estimate(self.programs[0])
+
+    def estimate(self, program: Program) -> float | None:
+        """Sum of the records' latencies over the calls of a program; None with a fallback."""
+        latencies = {each.workload: each.latency for each in self.subgraphs}
+        parts = [(latencies.get(workload), n) for workload, n in program.calls.items()]
+        if any(latency is None for latency, _ in parts):
             return None
-        return sum((s.latency or 0.0) * s.n_calls for s in self.subgraphs)
+        return sum((latency or 0.0) * n for latency, n in parts)
 
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a library, last of its files."""
-    (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
+    path = folder / MANIFEST
+    # Not into the file that may be there: it may be a link to one that others read.
+    path.unlink(missing_ok=True)
+    path.write_text(json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
 
 
 def read(folder: Path) -> Manifest:
     """Read and check a library's manifest.
 
     Raises:
-        RequestError: If there is no library, it is damaged, or of a newer version.
+        RequestError: If there is no library, it is damaged, or of another version.
+    """
+    return read_file(folder / MANIFEST)
+
+
+def read_file(path: Path) -> Manifest:
+    """Read and check a manifest by its file.
+
+    Raises:
+        RequestError: As :func:`read`.
     """
     try:
-        raw = json.loads((folder / MANIFEST).read_text())
-        if raw["version"] > VERSION:
-            raise RequestError(
-                f"{folder} was built by a newer tuner (manifest version {raw['version']}); upgrade"
-            )
-        raw["inputs"] = {k: (tuple(shape), dtype) for k, (shape, dtype) in raw["inputs"].items()}
-        raw["outputs"] = tuple(raw["outputs"])
-        raw["subgraphs"] = tuple(SubgraphEntry(**entry) for entry in raw["subgraphs"])
-        raw["files"] = dict(raw["files"].items())
-        return Manifest(**raw)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RequestError(f"{folder} holds no library: {MANIFEST} is missing") from error
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise RequestError(f"{path.parent} holds no library: {path.name} is missing") from error
+    return parse(content, str(path))
+
+
+def parse(content: bytes, name: str) -> Manifest:
+    """Check what a manifest holds; messages call it by ``name``.
+
+    Raises:
+        RequestError: If it is damaged or of another version.
+    """
+    try:
+        raw = json.loads(content)
+        _check_version(name, raw["version"])
+        return _parse(raw)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RequestError(f"{folder / MANIFEST} is damaged: {error}") from error
+        raise RequestError(f"{name} is damaged: {error}") from error
+
+
+def _check_version(name: str, version: int) -> None:
+    if version > VERSION:
+        raise RequestError(
+            f"{name} was written by a newer tuner (manifest version {version}); upgrade"
+        )
+    if version < VERSION:
+        raise RequestError(f"{name} was written by an older tuner; build the library again")
+
+
+def _parse(raw: dict[str, Any]) -> Manifest:
+    programs = tuple(_program(each) for each in raw["programs"])
+    if not programs:
+        raise ValueError("it names no program")
+    return Manifest(
+        **{
+            **raw,
+            "outputs": tuple(raw["outputs"]),
+            "programs": programs,
+            "weights": tuple(
+                Weight(**{**each, "shape": tuple(each["shape"])}) for each in raw["weights"]
+            ),
+            "subgraphs": tuple(SubgraphEntry(**each) for each in raw["subgraphs"]),
+            "files": dict(raw["files"].items()),
+        }
+    )
+
+
+def _program(raw: dict[str, Any]) -> Program:
+    inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw["inputs"].items()}
+    return Program(**{**raw, "inputs": inputs, "weights": tuple(raw["weights"])})
 
 
 def verify(folder: Path, manifest: Manifest) -> None:

@@ -1,17 +1,19 @@
 """Libraries that were asked for over the network: compiled and packed between two rounds."""
 
 import logging
+import tempfile
+from pathlib import Path
 
 from records import builds, jobs
 from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
-from tuner.building import Kept, keep_library
+from tuner.building import BuildOptions, keep_library
 from tuner.context import Context
 from tuner.coordinator import LOST
 from tuner.errors import RequestError, TunerError
 from tuner.service import logs
-from tuner.service.archives import pack
+from tuner.service.archives import Archive, pack
 from tuner.service.intake import NO_MESSAGE, UNSTORABLE, Told
 from tuner.service.loading import Limits, explained, loading
 from tuner.submitting import request_of
@@ -46,8 +48,7 @@ class BuildDesk:
     def _serve(self, build: Build) -> None:
         self._set(build.id, "running", message=None)
         try:
-            kept = self._build(build)
-            archive = pack(kept.folder, kept.key, self._context.settings.data_dir)
+            key, archive = self._build(build)
         except LOST:
             raise
         except TunerError as error:
@@ -65,13 +66,14 @@ class BuildDesk:
             self._set(
                 build.id,
                 "done",
-                library_key=kept.key,
+                library_key=key,
                 archive=archive.name,
                 sha256=archive.sha256,
                 n_bytes=archive.n_bytes,
             )
 
-    def _build(self, build: Build) -> Kept:
+    def _build(self, build: Build) -> tuple[str, Archive]:
+        """Build and pack a library; return its key and its archive."""
         job = self._job(build.job_id)
         request = request_of(job.request or {}, self._context.settings.data_dir)
         if not 0 <= build.model_index < len(request.models):
@@ -83,7 +85,12 @@ class BuildDesk:
             loading(self._context, model, self._limits, must_run=False) as (worker, prepared),
             explained(model, self._limits),
         ):
-            return keep_library(self._context, prepared, worker, strict=build.strict)
+            options = BuildOptions(strict=build.strict)
+            kept = keep_library(self._context, [prepared], worker, options)
+        with kept.entry, tempfile.TemporaryDirectory(dir=self._context.settings.data_dir) as folder:
+            kept.place(Path(folder))
+            key = kept.entry.digest
+            return key, pack(Path(folder), key, self._context.settings.data_dir)
 
     def _job(self, job_id: int) -> Job:
         try:

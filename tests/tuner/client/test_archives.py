@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuner.library import make as small
 from tuner.client.downloads import unpack
 from tuner.errors import WorkError
-from tuner.library.manifest import Manifest
 
 CONTENT = b"kernels"
 
 
 def described(digest: str = sha256(CONTENT).hexdigest()) -> bytes:
     """The manifest of a library of one file."""
-    whole = Manifest("n", "net", "{}", {}, {}, ("y",), (), {"lib.so": digest})
+    whole = small.described(files={"lib.so": digest})
     return json.dumps(asdict(whole)).encode()
 
 

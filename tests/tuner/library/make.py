@@ -3,18 +3,23 @@
 from pathlib import Path
 
 from tuner.library import manifest
-from tuner.library.manifest import Manifest, SubgraphEntry
+from tuner.library.manifest import Manifest, Program, SubgraphEntry, Weight
 
 
 def described(**changes: object) -> Manifest:
     """A manifest with a tuned subgraph and a fallback."""
     values: dict[str, object] = {
-        "network": "0" * 64,
         "model_name": "small",
         "target": '{"kind":"llvm"}',
         "device": {"name": "CPU", "n_cores": 2},
-        "inputs": {"data": ((1, 3), "float32")},
+        "compiler": {"objects": 1},
         "outputs": ("y",),
+        "programs": (
+            Program(
+                "main_0", "0" * 64, {"data": ((1, 3), "float32")}, (0,), {"ab" * 8: 2, "cd" * 8: 1}
+            ),
+        ),
+        "weights": (Weight(0, 12, (3,), "float32"),),
         "subgraphs": (
             SubgraphEntry("dense[1x3]", "ab" * 8, 2, 7, 1e-3),
             SubgraphEntry("softmax[1x3]", "cd" * 8, 1, None, None),

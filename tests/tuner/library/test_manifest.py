@@ -10,7 +10,7 @@ import pytest
 from tests.tuner.library.make import described, fill
 from tuner.errors import RequestError
 from tuner.library import manifest
-from tuner.library.manifest import SubgraphEntry
+from tuner.library.manifest import Program, SubgraphEntry
 
 
 def test_manifest_survives_its_file(tmp_path: Path) -> None:
@@ -22,12 +22,20 @@ def test_manifest_survives_its_file(tmp_path: Path) -> None:
     assert manifest.read(tmp_path) == wanted
 
 
+def program(calls: dict[str, int]) -> Program:
+    """A program that makes so many calls of each workload."""
+    return Program("main_0", "0" * 64, {"data": ((1, 3), "float32")}, (), calls)
+
+
 def test_estimate_is_the_sum_over_all_calls() -> None:
     """Every kernel call counts with the latency of its record."""
-    subgraphs = (SubgraphEntry("a", "0", 3, 1, 2e-3), SubgraphEntry("b", "1", 1, 2, 1e-3))
+    subgraphs = (SubgraphEntry("a", "0", 4, 1, 2e-3), SubgraphEntry("b", "1", 1, 2, 1e-3))
+    programs = (program({"0": 3, "1": 1}), program({"0": 1}))
+    whole = described(subgraphs=subgraphs, programs=programs)
 
-    assert described(subgraphs=subgraphs).estimated_secs == pytest.approx(7e-3)
-    assert described(subgraphs=()).estimated_secs == 0.0
+    assert whole.estimated_secs == pytest.approx(7e-3)
+    assert whole.estimate(programs[1]) == pytest.approx(2e-3)
+    assert whole.estimate(program({})) == 0.0
 
 
 def test_fallback_makes_the_estimate_unknown() -> None:
@@ -38,18 +46,23 @@ def test_fallback_makes_the_estimate_unknown() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda raw: raw.pop("inputs"), "is damaged"),
+        (lambda raw: raw.pop("programs"), "is damaged"),
+        (lambda raw: raw.update(programs=[]), "is damaged"),
+        (lambda raw: raw["programs"][0].pop("inputs"), "is damaged"),
+        (lambda raw: raw["programs"][0].update(weights=None), "is damaged"),
+        (lambda raw: raw.update(weights=[{"offset": 0}]), "is damaged"),
         (lambda raw: raw.pop("version"), "is damaged"),
         (lambda raw: raw.update(version="new"), "is damaged"),
-        (lambda raw: raw.update(inputs=[1, 2]), "is damaged"),
-        (lambda raw: raw.update(inputs={"data": "float32"}), "is damaged"),
+        (lambda raw: raw["programs"][0].update(inputs=[1, 2]), "is damaged"),
+        (lambda raw: raw["programs"][0].update(inputs={"data": "float32"}), "is damaged"),
         (lambda raw: raw.update(subgraphs=[{"name": "a"}]), "is damaged"),
         (lambda raw: raw.update(subgraphs=[1]), "is damaged"),
         (lambda raw: raw.update(subgraphs=None), "is damaged"),
         (lambda raw: raw.update(files=None), "is damaged"),
         (lambda raw: raw.update(outputs=None), "is damaged"),
         (lambda raw: raw.update(colour="red"), "is damaged"),
-        (lambda raw: raw.update(version=2), "newer tuner .*version 2"),
+        (lambda raw: raw.update(version=99), "newer tuner .*version 99"),
+        (lambda raw: raw.update(version=1), "older tuner; build the library again"),
     ],
 )
 def test_damaged_manifest_is_refused(

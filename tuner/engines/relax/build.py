@@ -1,8 +1,6 @@
 """Build one candidate into an artifact: a shared library and a description of its arguments."""
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,13 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.linker import find_compiler, link_shared
+from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
 
-# The checks of a kernel's arguments are a third of its compilation. Arguments are right by
-# construction here, and in a network: inputs are checked where they come in.
-PASS_CONFIG = {"tirx.disable_assert": True}
 KERNEL = "kernel"
+PACK = "pack"
 LIBRARY = "kernel.so"
 DESCRIPTION = "kernel.json"
 
@@ -65,12 +63,12 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
         return {KERNEL: function.with_attr("global_symbol", KERNEL)}, []
     split = relax.transform.SplitLayoutRewritePreproc()(_caller_of(function))
     kernel = split[f"{KERNEL}_prepacked"].with_attr("global_symbol", KERNEL)
-    pack = split[f"{KERNEL}_weight_prepack"].with_attr("global_symbol", "pack")
+    pack = split[f"{KERNEL}_weight_prepack"].with_attr("global_symbol", PACK)
     packed = [
         {"index": index, **_describe(param)}
         for index, param in zip(_packed_arguments(split), _outputs(pack), strict=True)
     ]
-    return {KERNEL: kernel, "pack": pack}, packed
+    return {KERNEL: kernel, PACK: pack}, packed
 
 
 def _packs(function: PrimFunc) -> bool:
@@ -114,27 +112,10 @@ def _describe(param: Any) -> dict[str, Any]:
 
 
 def _link(built: tvm.runtime.Module, out: Path) -> None:
-    """Link the object file alone: a third of the time the compiler driver takes for it."""
+    """Link the object file alone where that will do."""
     if built.imports:
         built.export_library(str(out / LIBRARY), cc=find_compiler())
         return
     built.write_to_file(str(out / "kernel.o"), "o")
-    done = subprocess.run(
-        ["ld", "-shared", "-o", LIBRARY, "kernel.o"], cwd=out, capture_output=True, check=False
-    )
-    if done.returncode:
-        raise WorkError(f"linking failed: {done.stderr.decode(errors='replace').strip()[-500:]}")
+    link_shared([out / "kernel.o"], out / LIBRARY)
     (out / "kernel.o").unlink()
-
-
-def find_compiler() -> str:
-    """Return the compiler driver to link libraries with.
-
-    Raises:
-        WorkError: If there is none.
-    """
-    for name in ("cc", "gcc", "clang"):
-        found = shutil.which(name)
-        if found:
-            return found
-    raise WorkError("no C compiler (cc, gcc or clang) was found; install one, e.g. apt install gcc")

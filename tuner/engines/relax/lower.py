@@ -1,6 +1,8 @@
 """The pass pipeline from an imported model to fused, unscheduled kernels."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -26,11 +28,26 @@ class LoweredNetwork:
 
 
 def lower(model: ModelFile, target: Target) -> LoweredNetwork:
-    """Import, clean, lay out and fuse a model.
+    """Import, clean, lay out and fuse a model; whoever splits a network may link it next.
 
     Raises:
         ModelError: If the importer does not support it.
     """
+    stat = Path(model.path).stat()
+    key = (model.path, stat.st_mtime_ns, stat.st_size, tuple(model.inputs.items()), str(target))
+    if key not in _lowered:
+        while len(_lowered) >= _MOST_LOWERED:
+            del _lowered[next(iter(_lowered))]
+        _lowered[key] = _lower(model, target)
+    return _lowered[key]
+
+
+# Networks with their weights: few, and only where a process goes on after it split one.
+_MOST_LOWERED = 2
+_lowered: dict[Any, LoweredNetwork] = {}
+
+
+def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
     transform = relax.transform
     module = _sequence(
         import_model(model),

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,52 @@ import tvm
 from tvm import relax
 
 from tuner.engines.base import NetworkRun
+from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.library import manifest
 
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class Program:
+    """A function of a library with its weights; see :class:`tuner.library.manifest.Program`."""
+
+    inputs: manifest.Inputs
+    function: Any
+    weights: tuple[Any, ...]
+
+    def run(self, placed: Sequence[Any]) -> Any:
+        """Run on tensors in the order of the inputs; returns device tensors."""
+        return self.function(*placed, *self.weights)
+
+
 class Library:
     """A compiled network, callable on arrays by input name.
 
+    It may hold several programs, for other shapes of the same inputs: the shapes of a call
+    choose. Calls are to come one at a time.
+
     Attributes:
-        inputs: Shape and dtype by input name.
+        programs: One a set of input shapes.
+        inputs: Shape and dtype by input name, of the first program.
         outputs: Names of the outputs, in order.
     """
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         manifest.verify(folder, described)
-        self.inputs = described.inputs
         self.outputs = tuple(described.outputs)
-        self._vm = relax.VirtualMachine(
-            tvm.runtime.load_module(str(folder / manifest.LIBRARY)), tvm.cpu()
+        module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))
+        self._vm = relax.VirtualMachine(module, tvm.cpu())
+        weights = load_weights(folder / WEIGHTS, described.weights)
+        self.programs = tuple(
+            Program(
+                each.inputs, self._vm[each.entry], tuple(weights[number] for number in each.weights)
+            )
+            for each in described.programs
         )
+        self.inputs = self.programs[0].inputs
+        self._by_shapes = {_signature(each.inputs): each for each in self.programs}
 
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array
@@ -38,7 +64,7 @@ class Library:
         """Run the network.
 
         Args:
-            inputs: An array per input name, of the shapes and dtypes in :attr:`inputs`.
+            inputs: An array per input name, of the shapes and dtypes of one of :attr:`programs`.
             **named: The same, as keywords.
 
         Returns:
@@ -47,48 +73,72 @@ class Library:
         Raises:
             ValueError: If an input is missing, unknown, or of another shape or dtype.
         """
-        return self.fetch(self.run(self.place({**(inputs or {}), **named})))
+        arrays = {**(inputs or {}), **named}
+        program = self.program_for(arrays)
+        return self.fetch(program.run(place(program, arrays)))
 
-    def place(self, inputs: Mapping[str, Array]) -> list[Any]:
-        """Check the inputs and put them on the device, in the order the network takes them."""
+    def program_for(self, inputs: Mapping[str, Array]) -> Program:
+        """Return the program for arrays of these shapes.
+
+        Raises:
+            ValueError: If there is none.
+        """
         unknown = sorted(set(inputs) - set(self.inputs))
         if unknown:
             raise ValueError(f"unknown input {unknown[0]!r}; inputs are {', '.join(self.inputs)}")
-        return [self._place(name, inputs.get(name)) for name in self.inputs]
-
-    def run(self, placed: Sequence[Any]) -> Any:
-        """Run on placed inputs; returns device tensors."""
-        return self._vm["main"](*placed)
+        for name, (shape, dtype) in self.inputs.items():
+            array = inputs.get(name)
+            if array is None:
+                raise ValueError(f"input {name!r} of shape {shape} and dtype {dtype} is missing")
+            if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+                raise ValueError(f"input {name!r} must be an array, got {type(array).__name__}")
+        given = {name: (tuple(inputs[name].shape), str(inputs[name].dtype)) for name in self.inputs}
+        try:
+            return self._by_shapes[_signature(given)]
+        except KeyError:
+            raise ValueError(self._refusal(given)) from None
 
     def fetch(self, returned: Any) -> dict[str, Array]:
         """Copy device tensors back, by output name."""
         tensors = [returned] if hasattr(returned, "numpy") else list(returned)
         return {name: t.numpy() for name, t in zip(self.outputs, tensors, strict=True)}
 
-    def _place(self, name: str, array: Array | None) -> Any:
-        shape, dtype = self.inputs[name]
-        if array is None:
-            raise ValueError(f"input {name!r} of shape {shape} and dtype {dtype} is missing")
-        if not hasattr(array, "dtype") or not hasattr(array, "shape"):
-            raise ValueError(f"input {name!r} must be an array, got {type(array).__name__}")
-        if tuple(array.shape) != shape or str(array.dtype) != dtype:
-            raise ValueError(
-                f"input {name!r} must have shape {shape} and dtype {dtype}, "
-                f"got {tuple(array.shape)} and {array.dtype}"
-            )
-        return tvm.runtime.tensor(np.ascontiguousarray(array), tvm.cpu())
+    def _refusal(self, given: manifest.Inputs) -> str:
+        for name, (shape, dtype) in given.items():
+            wanted = list(dict.fromkeys(each.inputs[name] for each in self.programs))
+            if (shape, dtype) not in wanted:
+                choices = " or ".join(f"shape {s} and dtype {d}" for s, d in wanted)
+                return f"input {name!r} must have {choices}, got {shape} and {dtype}"
+        shapes = "; ".join(
+            ", ".join(f"{name} {shape}" for name, (shape, _) in each.inputs.items())
+            for each in self.programs
+        )
+        return f"no program has these shapes together; the library has {shapes}"
+
+
+def place(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
+    """Put the inputs on the device, in the order the program takes them."""
+    return [
+        tvm.runtime.tensor(np.ascontiguousarray(inputs[name]), tvm.cpu()) for name in program.inputs
+    ]
 
 
 def run_network(request: NetworkRun) -> tuple[float, ...]:
     """Run a library and time it; see :class:`Engine`."""
     library = _load(request.library)
     with np.load(request.inputs) as stored:
-        placed = library.place({name: stored[name] for name in library.inputs})
+        arrays = {name: stored[name] for name in library.inputs}
+    program = library.program_for(arrays)
+    placed = place(program, arrays)
     for _ in range(2):
-        returned = library.run(placed)
+        returned = program.run(placed)
     if request.outputs:
         np.savez(request.outputs, **library.fetch(returned))  # type: ignore[arg-type]
-    return tuple(_time(library, placed) for _ in range(request.n_runs))
+    return tuple(_time(program, placed) for _ in range(request.n_runs))
+
+
+def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
+    return tuple((name, *inputs[name]) for name in sorted(inputs))
 
 
 _loaded: dict[str, Library] = {}
@@ -101,7 +151,7 @@ def _load(folder: str) -> Library:
     return _loaded[folder]
 
 
-def _time(library: Library, placed: Sequence[Any]) -> float:
+def _time(program: Program, placed: Sequence[Any]) -> float:
     start = time.perf_counter()
-    library.run(placed)
+    program.run(placed)
     return time.perf_counter() - start

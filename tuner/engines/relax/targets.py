@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import boot
+from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
@@ -71,7 +73,12 @@ def describe_target(spec: str) -> TargetInfo:
     if kind not in ("llvm", "cuda"):
         raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
     return TargetInfo(
-        _canonical(target), kind, _device(target, kind), PIPELINE, _problem(target, kind)
+        spec=_canonical(target),
+        kind=kind,
+        device=_device(target, kind),
+        pipeline=PIPELINE,
+        problem=_problem(target, kind),
+        compiler={**COMPILER, "tvm_ffi": tvm_ffi.__version__},
     )
 
 

@@ -1,18 +1,20 @@
 """The functions of this engine, as workers call them."""
 
 from tuner.engines.relax.build import build
-from tuner.engines.relax.compile import compile_network
 from tuner.engines.relax.extract import extract
+from tuner.engines.relax.link import link_network
 from tuner.engines.relax.network import run_network
+from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.propose import propose
 from tuner.engines.relax.run import reference, run, run_interleaved
 from tuner.engines.relax.targets import describe_target
 
 __all__ = [
     "build",
-    "compile_network",
+    "compile_subgraph",
     "describe_target",
     "extract",
+    "link_network",
     "propose",
     "reference",
     "run",

@@ -2,10 +2,18 @@
 
 import atexit
 import shutil
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from tempfile import mkdtemp
 
-from tuner.engines.base import ModelFile
+from tuner.engines.base import LinkedObject, LinkRequest, ModelFile, ObjectRequest, TargetInfo
+from tuner.engines.relax import worker, workloads
+from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.lower import lower
+from tuner.engines.relax.network import Library
+from tuner.engines.relax.targets import make_target
+from tuner.library import manifest
 from tuner.networks.worker import load_model
 
 
@@ -15,3 +23,44 @@ def load(reference: str, random_weights: int | None = None) -> ModelFile:
     folder = mkdtemp(prefix="tuner-test-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return load_model(reference, {}, random_weights, folder).file
+
+
+def compile_objects(
+    models: Sequence[ModelFile],
+    target: TargetInfo,
+    folder: Path,
+    traces: Mapping[str, str] | None = None,
+) -> dict[str, LinkedObject]:
+    """Compile every subgraph of some models, unscheduled but for those with a trace."""
+    objects: dict[str, LinkedObject] = {}
+    for model in models:
+        for subgraph in find_subgraphs(lower(model, make_target(target.spec)).module):
+            out = folder / subgraph.workload
+            if subgraph.workload in objects:
+                continue
+            out.mkdir(parents=True)
+            symbol = f"test_{subgraph.workload}"
+            ir = workloads.dump(subgraph.module)
+            trace = (traces or {}).get(subgraph.workload, "")
+            done = worker.compile_subgraph(ObjectRequest(ir, target.spec, trace, symbol, str(out)))
+            objects[subgraph.workload] = LinkedObject(str(out), symbol, done.info)
+    return objects
+
+
+def build_untuned(models: Sequence[ModelFile], target: TargetInfo, folder: Path) -> Library:
+    """Build a library of models without records, and load it."""
+    objects = compile_objects(models, target, folder / "objects")
+    out = folder / "library"
+    out.mkdir()
+    done = worker.link_network(LinkRequest(tuple(models), target.spec, objects, str(out)))
+    outputs = tuple(f"output_{index}" for index in range(done.programs[0].n_outputs))
+    programs = tuple(
+        manifest.Program(each.entry, "", model.inputs, each.weights, each.calls)
+        for each, model in zip(done.programs, models, strict=True)
+    )
+    files = {name: manifest.sha256_of(out / name) for name in done.files}
+    described = manifest.Manifest(
+        "test", target.spec, {}, {}, outputs, programs, done.weights, (), files
+    )
+    manifest.write(out, described)
+    return Library(out)

@@ -7,9 +7,9 @@ import pytest
 from onnx import helper
 
 from tests.tuner.engines.relax.conftest import Array, Save, draw
-from tests.tuner.engines.relax.networks import load
+from tests.tuner.engines.relax.networks import build_untuned, load
 from tests.tuner.networks.models import difference, run
-from tuner.engines.base import CompileRequest, ModelFile, TargetInfo
+from tuner.engines.base import ModelFile, TargetInfo
 from tuner.engines.relax import worker
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.fold import FOLDERS, fold_constants
@@ -23,16 +23,10 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 def outputs_of(model: ModelFile, target: TargetInfo, folder: Path) -> tuple[Array, Array]:
     """Compile a model without records, run it, and run it under ONNX Runtime."""
-    import tvm
-    from tvm import relax
-
-    folder.mkdir(exist_ok=True)
-    worker.compile_network(CompileRequest(model, target.spec, {}, str(folder)))
-    vm = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
+    library = build_untuned([model], target, folder)
     shape, _ = model.inputs["data"]
     data = draw(*shape, seed=9)
-    returned = vm["main"](tvm.runtime.tensor(data))
-    actual = (returned if hasattr(returned, "numpy") else returned[0]).numpy()
+    (actual,) = library(data=data).values()
     return actual, run(Path(model.path).read_bytes(), {"data": data})[0]
 
 

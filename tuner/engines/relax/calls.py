@@ -1,0 +1,165 @@
+"""Calls of a lowered network, led to objects that were compiled apart."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import tvm
+from tvm import relax
+from tvm.ir import GenericConst
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.tirx import Evaluate, PrimFunc, decl_buffer
+
+from tuner.engines.base import LinkedObject
+from tuner.engines.relax.build import PACK
+from tuner.engines.relax.objects import PACKER
+from tuner.engines.relax.weights import WeightPool
+from tuner.errors import WorkError
+
+# Smaller constants stay in the program: an argument more costs as much as reading one.
+_LARGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Linked:
+    """An object as the linker sees it.
+
+    Attributes:
+        folder: Where its files are.
+        symbol: Name of its function.
+        packed: Index, shape and dtype of the arguments it takes packed.
+    """
+
+    folder: Path
+    symbol: str
+    packed: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def load(cls, given: LinkedObject) -> Self:
+        """Read what the compilation said of it."""
+        return cls(Path(given.folder), given.symbol, tuple(given.info["packed"]))
+
+    @cached_property
+    def _packer(self) -> Any:
+        return tvm.runtime.load_module(str(self.folder / PACKER))[PACK]
+
+    def pack(self, values: list[Any]) -> list[Any]:
+        """Pack weights the way they were packed when the kernel was measured."""
+        packed = [tvm.runtime.empty(tuple(each["shape"]), each["dtype"]) for each in self.packed]
+        self._packer(*values, *packed)
+        return packed
+
+
+@mutator
+class CallRewriter(PyExprMutator):  # type: ignore[misc]
+    """Rewrites ``main`` of a lowered network so that it calls objects, and takes its weights.
+
+    Every call gets a name of its own: code generation declares what it calls anew each time.
+
+    Attributes:
+        entry: Name of the rewritten function.
+        functions: Declarations of what it calls, by global variable.
+        symbols: The object's symbol by name of the call.
+        weights: Numbers of the weights it takes after its inputs.
+    """
+
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        number: int,
+        objects: dict[str, Linked],
+        pool: WeightPool,
+    ) -> None:
+        super().__init__(module)
+        self._module = module
+        self._number = number
+        self._objects = objects
+        self._pool = pool
+        self._variables: list[relax.Var] = []
+        self.entry = f"main_{number}"
+        self.functions: dict[Any, Any] = {}
+        self.symbols: dict[str, str] = {}
+        self.weights: list[int] = []
+
+    def rewrite(self) -> dict[Any, Any]:
+        """Return the function by its global variable."""
+        main = self._module["main"]
+        body = self.visit_expr(main.body)
+        rewritten = relax.Function(
+            [*main.params, *self._variables], body, main.ret_ty, is_pure=True
+        )
+        rewritten = rewritten.with_attr("global_symbol", self.entry)
+        return {tvm.ir.GlobalVar(self.entry): rewritten}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Lead a kernel call to its object; the name is the visitor's."""
+        if getattr(call.op, "name", "") != "relax.call_tir":
+            return call
+        name = str(call.args[0].name_hint)
+        arguments = list(call.args[1].fields)
+        if name not in self._objects:
+            return self._call(name, self._module[name], arguments, call)
+        linked = self._objects[name]
+        arguments = self._place_weights(linked, arguments)
+        callee = f"call_{self._number}_{len(self.symbols)}"
+        self.symbols[callee] = linked.symbol
+        return self._call(callee, _declare(self._module[name], linked), arguments, call)
+
+    def _call(
+        self, name: str, function: PrimFunc, arguments: list[Any], call: relax.Call
+    ) -> relax.Expr:
+        unique = name if name in self.symbols else f"{name}_{self._number}"
+        function = function.with_attr("global_symbol", unique)
+        variable = self.builder_.add_func(function, unique)
+        self.functions[variable] = function
+        return relax.call_tir(variable, arguments, call.ty_args[0])
+
+    def _place_weights(self, linked: Linked, arguments: list[Any]) -> list[Any]:
+        placed = list(arguments)
+        indices = [each["index"] for each in linked.packed]
+        if indices:
+            values = [self._constant(arguments[index]) for index in indices]
+            for index, packed in zip(indices, linked.pack(values), strict=True):
+                placed[index] = self._lift(packed)
+        for index, argument in enumerate(placed):
+            value = self._value(argument)
+            if value is not None and _n_bytes(value) >= _LARGE_BYTES:
+                placed[index] = self._lift(value)
+        return placed
+
+    def _constant(self, argument: relax.Expr) -> Any:
+        value = self._value(argument)
+        if value is None:
+            raise WorkError("a weight that is packed is computed by the network itself")
+        return value
+
+    def _value(self, argument: relax.Expr) -> Any:
+        bound = self.lookup_binding(argument) if isinstance(argument, relax.Var) else argument
+        return bound.value if isinstance(bound, GenericConst) else None
+
+    def _lift(self, value: Any) -> relax.Var:
+        """Make a weight an argument of the program; the same weight is the same argument."""
+        number = self._pool.add(value)
+        if number not in self.weights:
+            shape = [int(size) for size in value.shape]
+            kind = relax.TensorType(shape, str(value.dtype))
+            self.weights.append(number)
+            self._variables.append(relax.Var(f"weight_{number}", kind))
+        return self._variables[self.weights.index(number)]
+
+
+def _declare(function: PrimFunc, linked: Linked) -> PrimFunc:
+    """A function with the arguments of the object's, and nothing in it."""
+    changed = {each["index"]: each for each in linked.packed}
+    buffers = [
+        decl_buffer(changed[index]["shape"], changed[index]["dtype"])
+        if index in changed
+        else decl_buffer([int(size) for size in param.shape], str(param.dtype))
+        for index, param in enumerate(function.params)
+    ]
+    return PrimFunc(buffers, Evaluate(0))
+
+
+def _n_bytes(value: Any) -> int:
+    return int(value.numpy().nbytes)
