@@ -13,6 +13,7 @@ import typer
 from tuner.commands import (
     bench,
     build,
+    cache,
     connection,
     doctor,
     jobs,
@@ -27,7 +28,7 @@ from tuner.commands import (
 )
 
 # Commands that are about this machine alone, whatever TUNER_SERVER names.
-_HERE = ("serve", "worker", "token")
+_HERE = ("serve", "worker", "token", "cache")
 
 app = typer.Typer(
     name="tuner",
@@ -47,6 +48,7 @@ app.command("worker")(worker.worker)
 app.add_typer(token.app, name="token")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(records.app, name="records")
+app.add_typer(cache.app, name="cache")
 
 
 @app.callback()

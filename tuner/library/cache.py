@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tuner.library import nearness, packing
 from tuner.library.entries import Entry, kept_in_memory
@@ -14,6 +14,9 @@ from tuner.library.keys import Difference, Key
 from tuner.library.local import LocalTier
 from tuner.library.locks import STALE_SECS, Lock, Pauses
 from tuner.library.packing import Packed
+
+if TYPE_CHECKING:
+    from tuner.library.remote import RemoteTier
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,13 +37,11 @@ class Claim:
         found: The entry, if it appeared before the right was given: nothing is to be made.
     """
 
-    def __init__(
-        self, key: Key, lock: Lock | None, found: Entry | None, store: Callable[[Packed], Entry]
-    ) -> None:
+    def __init__(self, cache: "Cache", key: Key, lock: Lock | None, found: Entry | None) -> None:
         self.key = key
         self.found = found
+        self._cache = cache
         self._lock = lock
-        self._store = store
 
     def keep(self, folder: Path, info: Mapping[str, Any]) -> Entry:
         """Store the files of a folder, and give the right back.
@@ -52,9 +53,12 @@ class Claim:
             ValueError: If there is anything but files in the folder, or ``info`` is no JSON.
         """
         try:
-            return self._store(packing.pack(self.key, folder, info))
+            packed = packing.pack(self.key, folder, info)
+            entry = self._cache.store(packed)
         finally:
             self.abandon()
+        self._cache.share(packed)
+        return entry
 
     def abandon(self) -> None:
         """Give the right back; whoever waits makes the entry. A second time is allowed."""
@@ -82,6 +86,9 @@ class Cache:
         remote: URL of a second tier for any of fsspec's file systems; None for none.
         warn: Told once of everything that was wrong and is dealt with; logs it by default.
         stale_secs: The owner of a lock that shows no life for so long is dead.
+
+    Raises:
+        RequestError: If there can be no such remote tier.
     """
 
     def __init__(
@@ -93,14 +100,17 @@ class Cache:
         stale_secs: float = STALE_SECS,
     ) -> None:
         self.root = root
-        self.remote = remote
         self._told: set[str] = set()
         self._tell = warn or _LOG.warning
         self.local = LocalTier(root, self._warn, stale_secs)
+        self.remote = _remote_tier(remote, self._warn) if remote else None
 
     def find(self, key: Key) -> Entry | None:
-        """Return an entry, verified; one that is damaged is dropped with a warning."""
-        return self.local.find(key)
+        """Return an entry, verified; one that is damaged is dropped with a warning.
+
+        One that only the remote tier has is copied into the local one.
+        """
+        return self.local.find(key) or self._fetch(key)
 
     def try_claim(self, key: Key) -> Claim | None:
         """Ask for the right to make an entry; None while another live process has it.
@@ -111,13 +121,13 @@ class Cache:
             lock = self.local.locks.take(key.digest)
         except OSError as error:
             self._cannot_write(error)
-            return Claim(key, None, self.local.find(key), self._keep)
+            return Claim(self, key, None, self.local.find(key))
         if lock is None:
             return None
-        return Claim(key, lock, self.local.find(key, lock), self._keep)
+        return Claim(self, key, lock, self.local.find(key, lock))
 
     def wait_for(self, key: Key) -> Entry | None:
-        """Wait while another process makes an entry; None if it does not, and ours is the turn."""
+        """Wait while another process makes an entry; None if it did not, and it is our turn."""
         pauses = Pauses()
         while self.local.locks.is_held(key.digest):
             pauses.sleep()
@@ -130,11 +140,12 @@ class Cache:
             key: Of the entry.
             make: Fills a folder with files, and returns what is to be known of them, as JSON.
         """
-        entry = self.find(key)
+        entry = self.local.find(key)
         while entry is None:
             claim = self.try_claim(key)
             if claim is not None:
-                return self._made(claim, make)
+                with claim:
+                    return self._found_or_made(claim, make)
             entry = self.wait_for(key)
         return Made(entry, hit=True)
 
@@ -148,19 +159,41 @@ class Cache:
         """Return how the entry that differs least from a key does; None if there is no other."""
         return nearness.nearest(self.local, key)
 
-    def _made(self, claim: Claim, make: Callable[[Path], Mapping[str, Any]]) -> Made:
-        with claim:
-            if claim.found is not None:
-                return Made(claim.found, hit=True)
-            with self.new_folder() as folder:
-                return Made(claim.keep(folder, make(folder)), hit=False)
-
-    def _keep(self, packed: Packed) -> Entry:
+    def store(self, packed: Packed) -> Entry:
+        """Put an entry into the local tier; if that cannot be written, the process keeps it."""
         try:
             return self.local.commit(packed)
         except OSError as error:
             self._cannot_write(error)
             return kept_in_memory(packed)
+
+    def share(self, packed: Packed) -> None:
+        """Copy an entry to the remote tier, if there is one."""
+        if self.remote is None:
+            return
+        try:
+            with self.new_folder() as folder:
+                self.remote.send(packed, folder)
+        except OSError as error:
+            self._cannot_write(error)
+
+    def _found_or_made(self, claim: Claim, make: Callable[[Path], Mapping[str, Any]]) -> Made:
+        entry = claim.found or self._fetch(claim.key)
+        if entry is not None:
+            return Made(entry, hit=True)
+        with self.new_folder() as folder:
+            return Made(claim.keep(folder, make(folder)), hit=False)
+
+    def _fetch(self, key: Key) -> Entry | None:
+        if self.remote is None:
+            return None
+        try:
+            with self.new_folder() as folder:
+                packed = self.remote.fetch(key, folder)
+                return None if packed is None else self.store(packed)
+        except OSError as error:
+            self._cannot_write(error)
+            return None
 
     def _cannot_write(self, error: OSError) -> None:
         self._warn(f"cannot write the cache {self.root}: {error.strerror}; nothing is kept in it")
@@ -169,3 +202,10 @@ class Cache:
         if text not in self._told:
             self._told.add(text)
             self._tell(text)
+
+
+def _remote_tier(url: str, warn: Callable[[str], None]) -> "RemoteTier":
+    # fsspec takes a while to import, and most caches have one tier.
+    from tuner.library.remote import RemoteTier
+
+    return RemoteTier(url, warn)

@@ -146,7 +146,6 @@ def kept_in_memory(packed: Packed) -> Entry:
     Raises:
         OSError: If one of them cannot be opened.
     """
-    header, body = packing.unpack(packed.data)
     blobs: dict[str, Blob] = {}
     try:
         for name, path in packed.blobs.items():
@@ -154,7 +153,7 @@ def kept_in_memory(packed: Packed) -> Entry:
     except OSError:
         _close_all(tuple(blob.descriptor for blob in blobs.values()))
         raise
-    return Entry(header, body, blobs)
+    return Entry(packed.header, packed.body, blobs)
 
 
 def verify_blob(descriptor: int, name: str, file: FileInfo) -> None:
@@ -169,6 +168,17 @@ def verify_blob(descriptor: int, name: str, file: FileInfo) -> None:
         n_bytes += len(chunk)
     if n_bytes != file.n_bytes or digest.hexdigest() != file.sha256:
         raise Damaged(f"{name} does not have the checksum it was written with")
+
+
+def verify_blob_file(path: Path, name: str, file: FileInfo) -> None:
+    """Compare a file with its checksum.
+
+    Raises:
+        Damaged: If it differs.
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as stream:
+        verify_blob(stream.fileno(), name, file)
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:

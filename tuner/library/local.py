@@ -22,6 +22,8 @@ LAYOUT = "v1"
 TOUCH_EVERY_SECS = 3600.0
 _HOLD_SECS = 1.0
 _READ_BYTES = 1 << 18
+# Less room than this is a full disk: what is made elsewhere can still be used.
+_ROOM_BYTES = 64 << 20
 
 
 class LocalTier:
@@ -46,12 +48,13 @@ class LocalTier:
         """Return where an entry is, or would be."""
         return self.entries / kind / digest[:2] / digest
 
-    def find(self, key: Key, lock: Lock | None = None) -> Entry | None:
+    def find(self, key: Key, lock: Lock | None = None, *, used: bool = True) -> Entry | None:
         """Open an entry; one that is not what was written is dropped with a warning.
 
         Args:
             key: What to find.
             lock: The lock of the key, if the caller holds it.
+            used: Whether that counts as a use.
         """
         path = self.path_of(key.kind, key.digest)
         try:
@@ -62,7 +65,10 @@ class LocalTier:
             self._warn(f"cannot read {path}: {error.strerror}; it is made again")
             return None
         try:
-            return self._opened(key, path, descriptor)
+            entry = self._opened(key, path, descriptor)
+            if used and entry is not None:
+                _touch(descriptor)
+            return entry
         except Newer as error:
             self._warn(f"{path} is not used: {error}")
         except Damaged as error:
@@ -93,8 +99,7 @@ class LocalTier:
                 os.close(blob.descriptor)
             raise
         _sync_folder(path.parent)
-        header, body = packing.unpack(packed.data)
-        return Entry(header, body, blobs, (descriptor,))
+        return Entry(packed.header, packed.body, blobs, (descriptor,))
 
     def drop(self, kind: str, digest: str, found: os.stat_result, lock: Lock | None = None) -> bool:
         """Remove the entry that ``found`` describes; False if it is there no more, or stays.
@@ -128,21 +133,20 @@ class LocalTier:
         folder = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
         try:
             folder.mkdir(parents=True)
+            if shutil.disk_usage(folder).free < _ROOM_BYTES:
+                folder.rmdir()
+                return Path(tempfile.mkdtemp(prefix="tuner-"))
         except OSError:
             return Path(tempfile.mkdtemp(prefix="tuner-"))
         return folder
 
     def _opened(self, key: Key, path: Path, descriptor: int) -> Entry | None:
-        found = os.fstat(descriptor)
         if not _held(descriptor):
             os.close(descriptor)
             return None
-        data = read_all(descriptor, found.st_size)
-        header, body = packing.unpack(data)
-        if header.key.text != key.text:
-            raise Damaged("it was made for another key")
+        data = read_all(descriptor, os.fstat(descriptor).st_size)
+        header, body = packing.unpack(data, key)
         blobs = open_blobs(header, path.parent, key.digest)
-        _touch(descriptor, found)
         return Entry(header, body, blobs, (descriptor,))
 
     def _move_in(self, path: Path, source: bytes | Path, mode: int = 0o644) -> int:
@@ -246,9 +250,9 @@ def _held(descriptor: int) -> bool:
             return os.fstat(descriptor).st_nlink > 0
 
 
-def _touch(descriptor: int, found: os.stat_result) -> None:
+def _touch(descriptor: int) -> None:
     """Note the use of an entry, at most once an hour; what cannot be noted is not."""
-    if not 0 <= time.time() - found.st_mtime < TOUCH_EVERY_SECS:
+    if not 0 <= time.time() - os.fstat(descriptor).st_mtime < TOUCH_EVERY_SECS:
         with contextlib.suppress(OSError):
             os.utime(descriptor)
 

@@ -38,12 +38,14 @@ class Owner:
         return bool(self.boot) and self.boot == this_process().boot
 
     @property
+    def is_known_here(self) -> bool:
+        """Whether its id means the same to us."""
+        return self.is_of_this_kernel and self.space == this_process().space
+
+    @property
     def is_gone(self) -> bool:
         """Whether it is certain that it ended; False where nobody can say."""
-        here = this_process()
-        if not self.is_of_this_kernel or self.space != here.space:
-            return False
-        return _started(self.pid) != self.started
+        return self.is_known_here and _started(self.pid) != self.started
 
 
 def owner_of_tag(tag: str) -> Owner | None:

@@ -99,6 +99,12 @@ class Packed:
     data: bytes
     blobs: Mapping[str, Path]
 
+    @property
+    def body(self) -> memoryview:
+        """The files inside the entry."""
+        n_header, _ = read_prefix(self.data)
+        return memoryview(self.data)[PREFIX.size + n_header :]
+
 
 def blob_name(digest: str, file: FileInfo) -> str:
     """Name the blob of an entry after its content."""
@@ -143,14 +149,18 @@ def pack(key: Key, folder: Path, info: Mapping[str, Any]) -> Packed:
     return Packed(header, _with_prefix(header) + bytes(body), blobs)
 
 
-def unpack(data: bytes) -> tuple[Header, memoryview]:
-    """Read and check an entry; return its header and the files inside it.
+def unpack(data: bytes, key: Key) -> tuple[Header, memoryview]:
+    """Read and check the entry of a key; return its header and the files inside it.
+
+    Not only digests are compared: an entry of other parts with the same digest is no hit.
 
     Raises:
         Damaged: If anything is wrong.
         Newer: If it was written by a later version.
     """
     header, start = read_header(data)
+    if header.key.text != key.text:
+        raise Damaged("it was made for another key")
     body = memoryview(data)[start:]
     if hashlib.sha256(body).hexdigest() != header.body_sha256:
         raise Damaged("its content does not have the checksum it was written with")
