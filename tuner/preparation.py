@@ -4,16 +4,19 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import networks, targets, tasks
+from tuner import target_answers
 from tuner.config import Settings
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.local import CallTimeout, Pool
-from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits, load_in
+from tuner.library.opening import open_local
+from tuner.networks import known
+from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits
 
 
 @dataclass(frozen=True)
@@ -85,17 +88,17 @@ def prepare(
         RequestError: If the model or the target cannot be used.
         WorkError: If the worker is lost on the way.
     """
-    target: TargetInfo = _call(limits, worker, settings.engine, "describe_target", request.target)
+    cache = open_local(settings)
+
+    def ask() -> TargetInfo:
+        asked = _call(limits, worker, settings.engine, "describe_target", request.target)
+        return cast("TargetInfo", asked)
+
+    target = target_answers.describe(cache, settings.engine, request.target, ask)
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
-    model = load_in(
-        worker,
-        settings.data_dir / "models",
-        request.reference,
-        request.inputs,
-        request.random_weights,
-        limits,
-    )
+    wanted = known.Wanted(request.reference, request.inputs, request.random_weights)
+    model = known.load(cache, worker, settings.data_dir / "models", wanted, limits)
     if request.name:
         model = replace(model, name=request.name)
     with sessions.begin() as session:
@@ -103,8 +106,8 @@ def prepare(
             session, _network_key(model, settings, target), model.name, _described(model)
         ).id
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
-        known = networks.extraction_of(session, network_id, target_id) is not None
-    if not known:
+        is_split = networks.extraction_of(session, network_id, target_id) is not None
+    if not is_split:
         extraction: Extraction = _call(
             limits, worker, settings.engine, "extract", model.file, target.spec
         )

@@ -70,12 +70,13 @@ def bench(
 def _load(
     settings: "Settings", model: str, inputs: list[str], random_weights: int | None
 ) -> "LoadedModel":
-    from tuner.networks.loaded import load_in
+    from tuner.library.opening import open_local
+    from tuner.networks import known
     from tuner.workers import fresh_worker
 
-    shapes = options.parse_inputs(inputs)
+    wanted = known.Wanted(model, options.parse_inputs(inputs), random_weights)
     with fresh_worker(settings) as worker:
-        return load_in(worker, settings.data_dir / "models", model, shapes, random_weights)
+        return known.load(open_local(settings), worker, settings.data_dir / "models", wanted)
 
 
 def _report(found: "Comparison") -> None:

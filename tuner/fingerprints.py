@@ -1,0 +1,53 @@
+"""What an answer that is kept depended on: our own code, the packages it uses, the processor."""
+
+import hashlib
+import os
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+_CPU_FIELDS = ("model name", "cpu family", "model", "stepping", "flags", "Features", "CPU part")
+
+
+@lru_cache(maxsize=16)
+def code_of(module: str) -> str:
+    """Hash the names, sizes and times of the source files of a module's package."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    lines = []
+    for path in sorted(Path(spec.origin).parent.rglob("*.py")):
+        stat = path.stat()
+        lines.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def versions_of(*packages: str) -> dict[str, str | None]:
+    """Return the version of each package that is installed; None for the others."""
+    return {package: _version(package) for package in packages}
+
+
+def processor() -> dict[str, object]:
+    """Describe the processor that code for this machine is made for."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0]
+    except OSError:
+        first = ""
+    fields = {key.strip(): value.strip() for key, _, value in map(_split, first.splitlines())}
+    return {
+        "machine": os.uname().machine,
+        "n_cores": len(os.sched_getaffinity(0)),
+        "cpu": [fields.get(name) for name in _CPU_FIELDS],
+    }
+
+
+def _split(line: str) -> tuple[str, str, str]:
+    return line.partition(":")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

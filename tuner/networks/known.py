@@ -1,0 +1,113 @@
+"""Models that were loaded before: what loading them came to, by the bytes of their files."""
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.base import ModelFile
+from tuner.executors.local import Pool
+from tuner.fingerprints import code_of, versions_of
+from tuner.library.cache import Cache
+from tuner.library.keys import Key
+from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits, load_in
+
+KIND = "model"
+_PACKAGES = ("onnx", "onnxslim", "numpy", "torch")
+# The key that names another file in ONNX; a model without it has all its weights inside.
+_ELSEWHERE = b"location"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model to load; see :func:`tuner.networks.load.load_network`."""
+
+    reference: str
+    inputs: Mapping[str, tuple[int, ...]]
+    random_weights: int | None
+
+
+def load(
+    cache: Cache,
+    worker: Pool,
+    folder: Path,
+    wanted: Wanted,
+    limits: LoadLimits = OUR_OWN,
+) -> LoadedModel:
+    """Load a model as :func:`tuner.networks.loaded.load_in`, if it was not loaded before."""
+    key = _key(wanted, folder, limits)
+    known = None if key is None else _recall(cache, key)
+    if known is not None:
+        return known
+    loaded = load_in(worker, folder, wanted.reference, wanted.inputs, wanted.random_weights, limits)
+    if key is not None:
+        _keep(cache, key, loaded)
+    return loaded
+
+
+def _key(wanted: Wanted, folder: Path, limits: LoadLimits) -> Key | None:
+    """Return what the loading of a model depends on.
+
+    None if that cannot be said without loading it: it is not there, or may have weights in
+    other files.
+    """
+    reference = wanted.reference
+    zoo = reference.startswith("zoo:")
+    content = reference if zoo else _content(Path(reference))
+    if content is None:
+        return None
+    parts = {
+        "content": content,
+        "name": Path(reference).name,
+        "inputs": {name: list(shape) for name, shape in wanted.inputs.items()},
+        "random_weights": wanted.random_weights,
+        "alone": limits.alone,
+        "folder": str(folder),
+        "code": code_of("tuner.networks"),
+        "packages": versions_of(*_PACKAGES),
+    }
+    return Key(KIND, parts, reference)
+
+
+def _recall(cache: Cache, key: Key) -> LoadedModel | None:
+    """Return what a model was loaded to, if its cleaned file is still there."""
+    entry = cache.find(key)
+    if entry is None:
+        return None
+    with entry:
+        raw: dict[str, Any] = dict(entry.info)
+    n_bytes = raw.pop("n_bytes")
+    inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw.pop("inputs").items()}
+    path = Path(raw.pop("path"))
+    if not path.is_file() or path.stat().st_size != n_bytes:
+        return None
+    return LoadedModel(
+        name=raw["name"],
+        sha256=raw["sha256"],
+        file=ModelFile(str(path), raw["format"], inputs),
+        outputs=tuple(raw["outputs"]),
+        notes=tuple(raw["notes"]),
+    )
+
+
+def _keep(cache: Cache, key: Key, loaded: LoadedModel) -> None:
+    """Remember what a model was loaded to."""
+    raw = asdict(loaded)
+    info = {**raw, **raw.pop("file"), "n_bytes": Path(loaded.file.path).stat().st_size}
+    info.pop("file")
+    claim = cache.try_claim(key)
+    if claim is None:
+        return
+    with claim, tempfile.TemporaryDirectory() as folder:
+        claim.keep(Path(folder), info).close()
+
+
+def _content(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    if path.suffix.lower() == ".onnx" and _ELSEWHERE in content:
+        return None
+    return hashlib.sha256(content).hexdigest()

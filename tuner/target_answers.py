@@ -1,0 +1,39 @@
+"""What a target means on this machine: asked of a worker once, then known."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from tuner.engines.base import TargetInfo
+from tuner.fingerprints import code_of, processor, versions_of
+from tuner.library.cache import Cache
+from tuner.library.keys import Key
+
+KIND = "target"
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi")
+
+
+def describe(cache: Cache, engine: str, spec: str, ask: Callable[[], TargetInfo]) -> TargetInfo:
+    """Return what ``ask`` says of a target, unless it said so before on this very machine.
+
+    Only processors are remembered: a graphics card may be another one tomorrow.
+    """
+    parts = {
+        "engine": engine,
+        "code": code_of(engine),
+        "packages": versions_of(*_PACKAGES),
+        "spec": spec.strip(),
+        "processor": processor(),
+    }
+    key = Key(KIND, parts, spec)
+    entry = cache.find(key)
+    if entry is not None:
+        with entry:
+            return TargetInfo(**entry.info)
+    info = ask()
+    claim = cache.try_claim(key) if info.kind == "llvm" else None
+    if claim is not None:
+        with claim, tempfile.TemporaryDirectory() as folder:
+            claim.keep(Path(folder), asdict(info)).close()
+    return info
