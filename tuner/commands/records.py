@@ -4,7 +4,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tuner.commands import options, streams
+from tuner.commands import options, records_verify, streams
 from tuner.commands.sources import open_source
 
 if TYPE_CHECKING:
@@ -159,6 +159,9 @@ def import_(
         return
     torn = ", the last line was torn and left out" if report.torn else ""
     streams.say(f"imported {file}: {report.added} records added, {report.known} known{torn}")
+
+
+app.command("verify")(records_verify.verify)
 
 
 def _as_json(row: "BestView | RecordView") -> dict[str, Any]:

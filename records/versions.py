@@ -1,0 +1,169 @@
+"""Records of other versions and devices: what was measured of a workload before an upgrade."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from records.models import (
+    BestRecord,
+    Extraction,
+    Job,
+    MeasureFeature,
+    MeasureRecord,
+    NetworkTask,
+    Target,
+    Task,
+    Workload,
+)
+
+
+class BestThere(NamedTuple):
+    """The best record of a workload on some target; ``latency`` in seconds is what it won with."""
+
+    workload_id: int
+    workload: str
+    name: str
+    engine: str
+    task_id: int
+    target_id: int
+    record_id: int
+    latency: float
+
+
+class Replay(NamedTuple):
+    """What measuring a record again takes; ``latency`` is the median of its samples, seconds."""
+
+    record_id: int
+    trace: str
+    trace_hash: str
+    module_hash: str | None
+    latency: float
+    features: bytes | None
+
+
+def all_targets(session: Session) -> list[Target]:
+    """Return every target, the oldest first; there are few."""
+    return list(session.scalars(select(Target).order_by(Target.id)))
+
+
+def bests_of_targets(
+    session: Session, target_ids: Collection[int], workload_ids: Collection[int] | None = None
+) -> list[BestThere]:
+    """Return the best records of targets, of some workloads or of all, in the order of tasks."""
+    wanted = (
+        select(
+            Task.workload_id,
+            Workload.hash,
+            Workload.name,
+            Workload.engine,
+            Task.id,
+            Task.target_id,
+            BestRecord.record_id,
+            BestRecord.latency,
+        )
+        .join(BestRecord, BestRecord.task_id == Task.id)
+        .join(Workload, Workload.id == Task.workload_id)
+        .where(Task.target_id.in_(target_ids))
+        .order_by(Task.id)
+    )
+    if workload_ids is not None:
+        wanted = wanted.where(Task.workload_id.in_(workload_ids))
+    return [BestThere(*row) for row in session.execute(wanted)]
+
+
+def ranked(session: Session, task_id: int, k: int, here: int | None = None) -> list[Replay]:
+    """Return ``k`` verified records of a task: the best, then the fastest; ties to the oldest.
+
+    Args:
+        session: The transaction.
+        task_id: The task.
+        k: How many, at least 1.
+        here: A task of the same workload; traces that failed there are passed over.
+    """
+    failed = select(MeasureRecord.trace_hash).where(
+        MeasureRecord.task_id == here, MeasureRecord.verified.is_(False)
+    )
+    best = select(BestRecord.record_id).where(BestRecord.task_id == task_id)
+    wanted = (
+        select(
+            MeasureRecord.id,
+            MeasureRecord.trace,
+            MeasureRecord.trace_hash,
+            MeasureRecord.module_hash,
+            MeasureRecord.latency,
+            MeasureFeature.features,
+        )
+        .outerjoin(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
+        .where(
+            MeasureRecord.task_id == task_id,
+            MeasureRecord.verified,
+            MeasureRecord.trace_hash.not_in(failed),
+        )
+    )
+    others = wanted.where(MeasureRecord.id.not_in(best))
+    fastest = others.order_by(MeasureRecord.latency, MeasureRecord.id).limit(k)
+    rows = [*session.execute(wanted.where(MeasureRecord.id.in_(best))), *session.execute(fastest)]
+    return [Replay(*row) for row in rows[:k]]
+
+
+def known_traces(session: Session, task_id: int, trace_hashes: Collection[str]) -> set[str]:
+    """Return which of these traces a task has a record of."""
+    wanted = select(MeasureRecord.trace_hash).where(
+        MeasureRecord.task_id == task_id, MeasureRecord.trace_hash.in_(trace_hashes)
+    )
+    return set(session.scalars(wanted))
+
+
+def tasks_of_target(
+    session: Session, target_id: int, workload_ids: Collection[int]
+) -> dict[int, int]:
+    """Return the tasks that a target has of workloads, by workload."""
+    rows = session.execute(
+        select(Task.workload_id, Task.id).where(
+            Task.target_id == target_id, Task.workload_id.in_(workload_ids)
+        )
+    )
+    return {workload_id: task_id for workload_id, task_id in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def workload_ids(session: Session, task_ids: Collection[int]) -> dict[int, int]:
+    """Return the workload of each task."""
+    rows = session.execute(select(Task.id, Task.workload_id).where(Task.id.in_(task_ids)))
+    return {task_id: workload_id for task_id, workload_id in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def workload_weights(session: Session, target_ids: Collection[int]) -> dict[int, int]:
+    """Add up how often the networks that were split for these targets call each workload.
+
+    A network that was split for several of them counts once; one made of others does not.
+    """
+    of_network = (
+        select(
+            Task.workload_id.label("workload_id"),
+            func.max(NetworkTask.weight).label("weight"),
+        )
+        .join(NetworkTask, NetworkTask.task_id == Task.id)
+        .join(
+            Extraction,
+            (Extraction.network_id == NetworkTask.network_id)
+            & (Extraction.target_id == Task.target_id),
+        )
+        .where(Task.target_id.in_(target_ids))
+        .group_by(Task.workload_id, NetworkTask.network_id)
+        .subquery()
+    )
+    summed = select(of_network.c.workload_id, func.sum(of_network.c.weight))
+    rows = session.execute(summed.group_by(of_network.c.workload_id))
+    return {workload_id: int(weight) for workload_id, weight in rows}
+
+
+def newest_setting(session: Session, target_ids: Sequence[int], name: str) -> Any:
+    """Return a setting of the newest job of the first of these targets that has one, or None."""
+    for target_id in target_ids:
+        wanted = select(Job.settings).where(Job.target_id == target_id).order_by(Job.id.desc())
+        for settings in session.scalars(wanted):
+            if name in settings:
+                return settings[name]
+    return None

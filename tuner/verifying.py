@@ -1,0 +1,293 @@
+"""Measure best records again: those of another version, or those of today."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from statistics import median
+
+from sqlalchemy.orm import Session
+
+from records import jobs, measures, targets, tasks, versions, withdrawals
+from records.errors import NoSuchRow
+from records.models import BestRecord
+from records.versions import Replay
+from tuner import staleness
+from tuner.context import Context
+from tuner.device_lock import device_lock
+from tuner.engines.base import Candidate, EvaluatorSettings, RunResult, TargetInfo
+from tuner.errors import RequestError, TargetError
+from tuner.measuring import Measurer, Subject, scratch_of
+from tuner.patience import patient_sessions
+from tuner.preparation import ModelRequest, prepare
+from tuner.staleness import Here, StaleBest
+from tuner.workers import Workers, fresh_worker
+
+# Told of records that no search proposed.
+WORKER = "verify"
+_BUILD_TIMEOUT_SECS = 60.0
+_DESCRIBE_TIMEOUT_SECS = 300.0
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """Which records to measure again.
+
+    Attributes:
+        target: What to measure on, as a user writes it.
+        models: Only tasks of these networks.
+        job: Only tasks of this job.
+        top: At most so many tasks, those that matter most; None: all.
+        per_task: So many of the best records of each task.
+        current: The records of this version, instead of those of others.
+    """
+
+    target: str = "llvm"
+    models: tuple[ModelRequest, ...] = ()
+    job: int | None = None
+    top: int | None = None
+    per_task: int = 1
+    current: bool = False
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """A record that was measured again.
+
+    Attributes:
+        workload: Hash of its workload.
+        name: What that computes.
+        weight: How often it is called.
+        old_record: The record.
+        old_latency: Seconds, when it was measured first.
+        differs: What was different then; nothing for a record of this version.
+        foreign: Whether it was measured on another device.
+        record: The new record; None for one of this version, and where the worker was lost.
+        latency: Seconds now; None if it failed.
+        error_kind: How it failed, if it did.
+        error_text: What the failed step said.
+        best: Whether it is the best record of this version now.
+    """
+
+    workload: str
+    name: str
+    weight: int
+    old_record: int
+    old_latency: float
+    differs: staleness.Differences
+    foreign: bool
+    record: int | None
+    latency: float | None
+    error_kind: str | None
+    error_text: str
+    best: bool
+
+    @property
+    def change(self) -> float | None:
+        """How much longer it takes now, of what it took: 0.5 for half as long again."""
+        return None if self.latency is None else self.latency / self.old_latency - 1.0
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What measuring again came to.
+
+    Attributes:
+        target: What was measured on, canonical.
+        rows: Each record that was measured, in the order it was.
+        n_left: Tasks with records to measure again beyond those asked for.
+        secs: What it took.
+    """
+
+    target: str
+    rows: tuple[Remeasured, ...]
+    n_left: int
+    secs: float
+
+    @property
+    def n_verified(self) -> int:
+        """Records whose output agrees, and that have a latency."""
+        return sum(1 for row in self.rows if row.latency is not None)
+
+
+Watcher = Callable[[int, int, Remeasured], None]
+
+
+def verify_records(context: Context, request: VerifyRequest, watcher: Watcher) -> Verified:
+    """Measure the best records of the tasks that matter most again, on this machine.
+
+    Each result is stored as soon as it is there: as a record of this version, which becomes the
+    best of its task if it is verified and faster than what that has. A record of this version
+    is there already, so its samples are told and not kept; if its output is wrong now, it is
+    withdrawn.
+
+    Args:
+        context: Settings and database.
+        request: Which records.
+        watcher: Told of each with its number and the number of all.
+
+    Raises:
+        RequestError: If the request is wrong; nothing was measured.
+        WorkError: If this machine is busy, or there is no room.
+    """
+    started = time.monotonic()
+    context = replace(context, sessions=patient_sessions(context))
+    where, weights = _locate(context, request)
+    with context.sessions() as session:
+        find = staleness.current_bests if request.current else staleness.find
+        found = find(session, where, weights, request.per_task)
+    chosen = found[: request.top]
+    n_all = sum(len(each.replays) for each in chosen)
+    rows: list[Remeasured] = []
+    if chosen:
+        # Closed at once where the watcher stops it: workers would live on.
+        with closing(_verify(context, where, chosen, request.current)) as measured:
+            for row in measured:
+                rows.append(row)
+                watcher(len(rows), n_all, row)
+    return Verified(
+        where.target.spec, tuple(rows), len(found) - len(chosen), time.monotonic() - started
+    )
+
+
+def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, int] | None]:
+    """Return what is measured on, and the calls by workload that make some matter more.
+
+    Raises:
+        RequestError: If there is no such model, job or target, or it is of another machine.
+    """
+    engine = context.settings.engine
+    with fresh_worker(context.settings) as worker:
+        networks = [
+            prepare(model, context.settings, context.sessions, worker, must_run=True)
+            for model in request.models
+        ]
+        if networks:
+            where = Here(engine, networks[0].target, networks[0].target_id)
+            return where, _weights(context, [task for each in networks for task in each.tasks])
+        target: TargetInfo = worker.call(
+            engine, "describe_target", request.target, timeout_secs=_DESCRIBE_TIMEOUT_SECS
+        )
+    if target.problem:
+        raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
+    weights = None if request.job is None else _weights_of_job(context, request.job)
+    with context.sessions.begin() as session:
+        target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
+    return Here(engine, target, target_id), weights
+
+
+def _weights_of_job(context: Context, job_id: int) -> dict[int, int]:
+    with context.readers() as session:
+        try:
+            weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
+        except NoSuchRow as error:
+            raise RequestError(f"{error}; tuner jobs ls lists them") from error
+    return _weights(context, weighted)
+
+
+def _weights(context: Context, weighted: Sequence[tasks.WeightedTask]) -> dict[int, int]:
+    with context.readers() as session:
+        workloads = versions.workload_ids(session, [task.task_id for task in weighted])
+    weights: Counter[int] = Counter()
+    for task in weighted:
+        weights[workloads[task.task_id]] += task.weight
+    return dict(weights)
+
+
+@dataclass(frozen=True)
+class _Verifier:
+    """Measures records with the measurer of this machine."""
+
+    context: Context
+    where: Here
+    current: bool
+    measurer: Measurer
+
+    def measure(self, stale: StaleBest) -> Iterator[Remeasured]:
+        """Measure the records of one task, and store each result before it is told."""
+        with self.context.sessions.begin() as session:
+            task_id = tasks.ensure_task(session, stale.workload_id, self.where.target_id).id
+            ir = tasks.workload_ir(session, task_id)
+        # There is no best to lose to: each is timed at length.
+        subject = Subject(task_id, stale.workload, ir)
+        candidates = [
+            Candidate(replay.trace, replay.module_hash or "", replay.features or b"", 0.0)
+            for replay in stale.replays
+        ]
+        replays = {replay.trace: replay for replay in stale.replays}
+        for candidate, result in self.measurer.measure(subject, candidates):
+            yield self._store(stale, replays[candidate.trace], task_id, result)
+
+    def _store(
+        self, stale: StaleBest, replay: Replay, task_id: int, result: RunResult
+    ) -> Remeasured:
+        record = None
+        with self.context.sessions.begin() as session:
+            if self.current:
+                record = replay.record_id
+                if result.error_kind == "wrong_result":
+                    withdrawals.withdraw(session, record)
+            elif result.error_kind != "worker_lost":
+                # What killed the worker came from outside: the record deserves another chance.
+                record = _add(session, replay, task_id, result)
+            best = session.get(BestRecord, task_id, populate_existing=True)
+        return Remeasured(
+            workload=stale.workload,
+            name=stale.name,
+            weight=stale.weight,
+            old_record=replay.record_id,
+            old_latency=replay.latency,
+            differs=stale.differs,
+            foreign=stale.foreign,
+            record=record,
+            latency=None if result.run_secs is None else median(result.run_secs),
+            error_kind=result.error_kind,
+            error_text=result.error_text,
+            best=best is not None and best.record_id == record,
+        )
+
+
+def _verify(
+    context: Context, where: Here, chosen: Sequence[StaleBest], current: bool
+) -> Generator[Remeasured, None, None]:
+    settings = context.settings
+    with device_lock(settings.data_dir), Workers(settings) as workers:
+        shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
+        workers.warm_up()
+        evaluator = _evaluator(context, [where.target_id, *(each.target_id for each in chosen)])
+        spec, folder = where.target.spec, settings.data_dir
+        with Measurer(workers, spec, evaluator, folder, _BUILD_TIMEOUT_SECS) as measurer:
+            verifier = _Verifier(context, where, current, measurer)
+            for stale in chosen:
+                yield from verifier.measure(stale)
+
+
+def _evaluator(context: Context, target_ids: Sequence[int]) -> EvaluatorSettings:
+    """Time as the records of this version were timed, or else as those of the others."""
+    with context.readers() as session:
+        asked = versions.newest_setting(session, list(dict.fromkeys(target_ids)), "evaluator")
+    known = {field.name for field in fields(EvaluatorSettings)}
+    return EvaluatorSettings(**{k: v for k, v in (asked or {}).items() if k in known})
+
+
+def _add(session: Session, replay: Replay, task_id: int, result: RunResult) -> int | None:
+    """Store a record of this version; None if somebody else measured that trace meanwhile."""
+    record = measures.add_record(
+        session,
+        measures.NewRecord(
+            task_id=task_id,
+            trace=replay.trace,
+            trace_hash=replay.trace_hash,
+            module_hash=replay.module_hash,
+            features=replay.features,
+            run_secs=result.run_secs,
+            error_kind=result.error_kind,
+            error_text=result.error_text or None,
+            max_error=result.max_error,
+            verified=result.run_secs is not None,
+            worker=WORKER,
+        ),
+    )
+    return None if record is None else record.id
