@@ -107,9 +107,10 @@ class Manifest:
 def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a library, last of its files."""
     path = folder / MANIFEST
+    # In the order of the fields: that of the inputs is the order that the programs take them in.
     # Not into the file that may be there: it may be a link to one that others read.
     path.unlink(missing_ok=True)
-    path.write_text(json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n")
+    path.write_text(json.dumps(asdict(manifest), indent=1) + "\n")
 
 
 def read(folder: Path) -> Manifest:

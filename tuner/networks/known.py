@@ -3,7 +3,7 @@
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,26 +77,33 @@ def _recall(cache: Cache, key: Key) -> LoadedModel | None:
     if entry is None:
         return None
     with entry:
-        raw: dict[str, Any] = dict(entry.info)
-    n_bytes = raw.pop("n_bytes")
-    inputs = {name: (tuple(shape), dtype) for name, (shape, dtype) in raw.pop("inputs").items()}
-    path = Path(raw.pop("path"))
-    if not path.is_file() or path.stat().st_size != n_bytes:
+        known: dict[str, Any] = dict(entry.info)
+    path = Path(known["path"])
+    if not path.is_file() or path.stat().st_size != known["n_bytes"]:
         return None
+    inputs = {name: (tuple(shape), dtype) for name, shape, dtype in known["inputs"]}
     return LoadedModel(
-        name=raw["name"],
-        sha256=raw["sha256"],
-        file=ModelFile(str(path), raw["format"], inputs),
-        outputs=tuple(raw["outputs"]),
-        notes=tuple(raw["notes"]),
+        name=known["name"],
+        sha256=known["sha256"],
+        file=ModelFile(str(path), known["format"], inputs),
+        outputs=tuple(known["outputs"]),
+        notes=tuple(known["notes"]),
     )
 
 
 def _keep(cache: Cache, key: Key, loaded: LoadedModel) -> None:
     """Remember what a model was loaded to."""
-    raw = asdict(loaded)
-    info = {**raw, **raw.pop("file"), "n_bytes": Path(loaded.file.path).stat().st_size}
-    info.pop("file")
+    info = {
+        "name": loaded.name,
+        "sha256": loaded.sha256,
+        "path": loaded.file.path,
+        "n_bytes": Path(loaded.file.path).stat().st_size,
+        "format": loaded.file.format,
+        # A list: mappings come back in another order, and programs take inputs in this one.
+        "inputs": [[name, *spec] for name, spec in loaded.file.inputs.items()],
+        "outputs": list(loaded.outputs),
+        "notes": list(loaded.notes),
+    }
     claim = cache.try_claim(key)
     if claim is None:
         return

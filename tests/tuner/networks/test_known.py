@@ -1,0 +1,110 @@
+"""Models that were loaded before are loaded no more, unless anything about them changed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.tuner.networks.models import model, relu_model
+from tuner.config import read_settings
+from tuner.executors.local import Pool
+from tuner.library.cache import Cache
+from tuner.networks.known import Wanted, load
+from tuner.networks.loaded import LoadedModel
+from tuner.workers import fresh_worker
+
+
+class Loads:
+    """Loads models in one worker, and counts how often it was asked."""
+
+    def __init__(self, folder: Path, worker: Pool) -> None:
+        self.cache = Cache(folder / "cache")
+        self.folder = folder / "models"
+        self.n_calls = 0
+        self._worker = worker
+
+    def call(self, *args: object, **options: object) -> object:
+        """Stand before the worker."""
+        self.n_calls += 1
+        return self._worker.call(*args, **options)  # type: ignore[arg-type]
+
+    def __call__(self, path: Path | str, **inputs: tuple[int, ...]) -> LoadedModel:
+        """Load a model with shapes for its inputs."""
+        wanted = Wanted(str(path), inputs, None)
+        return load(self.cache, self, self.folder, wanted)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A process that loads models."""
+    settings = read_settings({"data_dir": tmp_path_factory.mktemp("worker")}, {})
+    with fresh_worker(settings) as pool:
+        yield pool
+
+
+@pytest.fixture
+def loads(tmp_path: Path, worker: Pool) -> Loads:
+    """A cache of its own."""
+    return Loads(tmp_path, worker)
+
+
+def test_second_time_asks_nobody(loads: Loads, tmp_path: Path) -> None:
+    """And comes to the same, the order of the inputs included."""
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("Add", ["z", "a"], ["y"])]
+    onnx.save(model(nodes, {"z": ("n", 4), "a": (1, 4)}, {"y": ("n", 4)}), path)
+
+    first, again = loads(path, z=(2, 4)), loads(path, z=(2, 4))
+
+    assert first == again
+    assert list(again.file.inputs) == ["z", "a"]
+    assert loads.n_calls == 1
+
+
+def test_another_shape_or_content_is_another_model(loads: Loads, tmp_path: Path) -> None:
+    """Whatever changes what is loaded is part of what it is found by."""
+    path = tmp_path / "m.onnx"
+    onnx.save(relu_model("n", 4), path)
+    one, two = loads(path, data=(1, 4)), loads(path, data=(2, 4))
+    onnx.save(relu_model("n", 5), path)
+    three = loads(path, data=(1, 5))
+
+    assert len({one.sha256, two.sha256, three.sha256}) == loads.n_calls == 3
+
+
+def test_model_whose_cleaned_file_is_gone_is_loaded_again(loads: Loads, tmp_path: Path) -> None:
+    """What is known of it is of no use without."""
+    path = tmp_path / "m.onnx"
+    onnx.save(relu_model(1, 4), path)
+    kept = Path(loads(path).file.path)
+    kept.unlink()
+
+    loads(path)
+
+    assert kept.is_file()
+    assert loads.n_calls == 2
+
+
+def test_weights_in_another_file_are_read_every_time(loads: Loads, tmp_path: Path) -> None:
+    """The model's own file does not tell when they change."""
+    path = tmp_path / "m.onnx"
+    digests = set()
+    for value in (1.0, 2.0):
+        weights = {"w": np.full((32, 32), value, np.float32)}
+        nodes = [helper.make_node("MatMul", ["data", "w"], ["y"])]
+        made = model(nodes, {"data": (1, 32)}, {"y": (1, 32)}, weights)
+        external = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+        (tmp_path / "w.bin").unlink(missing_ok=True)
+        onnx.save(made, path, **external)
+        digests.add(loads(path).sha256)
+
+    assert len(digests) == loads.n_calls == 2
+
+
+def test_zoo_model_is_known_by_its_query(loads: Loads) -> None:
+    """It has no file."""
+    assert loads("zoo:mlp") == loads("zoo:mlp") != loads("zoo:mlp?batch=2")
+    assert loads.n_calls == 2
