@@ -19,6 +19,8 @@ from tuner.library.local import LocalTier
 from tuner.library.packing import Damaged, Newer, Packed
 from tuner.library.scanning import Spot
 
+# The last member: without it a bundle is cut off, which the form of the file may not show.
+_END = "end"
 _ENTRY = re.compile(r"([a-z]{1,32})/([0-9a-f]{64})")
 _BLOB = re.compile(r"[a-z]{1,32}/([0-9a-f]{64}\.[0-9a-f]{32}\.blob)")
 
@@ -59,6 +61,7 @@ def export(
             n_written += _add(local, spot, bundle)
             if progress is not None:
                 progress(n_written)
+        bundle.addfile(tarfile.TarInfo(_END))
     return n_written
 
 
@@ -72,14 +75,13 @@ def import_(local: LocalTier, file: Path, progress: Progress | None = None) -> I
         RequestError: If the file cannot be read or is no bundle.
         WorkError: If the store cannot be written.
     """
-    imported = Imported(0, 0, [], truncated=False)
+    imported = Imported(0, 0, [], truncated=True)
     try:
         with file.open("rb") as stream, tempfile.TemporaryDirectory(prefix="tuner-") as folder:
             _take_all(local, stream, Path(folder), imported, progress)
     except tarfile.TarError as error:
         if not imported.added + imported.known + len(imported.refused):
             raise RequestError(f"{file} is no bundle, or cut off: {error}") from error
-        imported.truncated = True
     except OSError as error:
         what = f"cannot read {file}" if error.filename == str(file) else "cannot import"
         raise (RequestError if error.filename == str(file) else WorkError)(
@@ -121,6 +123,9 @@ def _take_all(
 ) -> None:
     with tarfile.open(fileobj=stream, mode="r|") as bundle:
         for member in bundle:
+            if member.name == _END:
+                imported.truncated = False
+                return
             content = bundle.extractfile(member) if member.isreg() else None
             entry, blob = _ENTRY.fullmatch(member.name), _BLOB.fullmatch(member.name)
             if content is None or member.issparse() or not (entry or blob):

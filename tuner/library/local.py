@@ -187,12 +187,11 @@ class LocalTier:
     def _remove(self, path: Path, found: os.stat_result) -> bool:
         if not os.path.samestat(path.lstat(), found):
             return False
-        if path.is_dir():
-            self._set_aside(path)
-        else:
-            path.unlink()
-        for blob in path.parent.glob(f"{path.name}.*.blob"):
-            blob.unlink(missing_ok=True)
+        for each in (path, *path.parent.glob(f"{path.name}.*.blob")):
+            if each.is_dir():
+                self._set_aside(each)
+            else:
+                each.unlink(missing_ok=True)
         return True
 
 
@@ -224,9 +223,11 @@ def open_blobs(header: Header, folder: Path, digest: str) -> Mapping[str, Blob]:
             path = folder / packing.blob_name(digest, file)
             try:
                 blobs[name] = Blob(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path)
+                verify_blob(blobs[name].descriptor, name, file)
             except FileNotFoundError as error:
                 raise Damaged(f"{name} is missing") from error
-            verify_blob(blobs[name].descriptor, name, file)
+            except IsADirectoryError as error:
+                raise Damaged(f"{name} is a folder") from error
     except BaseException:
         for blob in blobs.values():
             os.close(blob.descriptor)

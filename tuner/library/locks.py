@@ -178,7 +178,7 @@ class Locks:
         try:
             deadline = time.monotonic() + _GUARD_SECS
             # Whoever is stopped in here must not stop the others: they go on without it.
-            while not _try_flock(descriptor, fcntl.LOCK_EX) and time.monotonic() < deadline:
+            while _try_flock(descriptor, fcntl.LOCK_EX) is False and time.monotonic() < deadline:
                 time.sleep(0.002)
             yield
         finally:

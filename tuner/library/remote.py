@@ -18,7 +18,7 @@ from tuner.library.keys import Key
 from tuner.library.local import LAYOUT
 from tuner.library.packing import Damaged, Newer, Packed
 
-TIMEOUT_SECS = 10.0
+TIMEOUT_SECS = 5.0
 REST_SECS = 60.0
 # A store slower than this is of no use.
 _BYTES_PER_SEC = 1e6
@@ -166,7 +166,7 @@ class RemoteTier:
         threading.Thread(target=run, name="tuner-remote", daemon=True).start()
         while not progress.done.wait(0.05 if patience < 1.0 else 0.5):
             if time.monotonic() - progress.moved > patience:
-                raise TimeoutError(f"no answer within {patience:.0f} s")
+                raise TimeoutError(f"no answer within {patience:.2g} s")
         if failure:
             raise failure[0]
 
