@@ -21,7 +21,7 @@ from tuner.workers import compilers
 KIND = "subgraph"
 _TIMEOUT_SECS = 600.0
 # Fewer are compiled before another process has imported a compiler.
-_WORTH_A_PROCESS = 4
+_WORTH_A_PROCESS = 8
 
 
 @dataclass(frozen=True)
