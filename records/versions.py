@@ -167,3 +167,25 @@ def newest_setting(session: Session, target_ids: Sequence[int], name: str) -> An
             if name in settings:
                 return settings[name]
     return None
+
+
+def task_of_workload(session: Session, workload: str, engine: str) -> int | None:
+    """Return a task of a workload, given by its hash, on whatever target; None if unknown."""
+    wanted = select(Task.id).join(Workload, Workload.id == Task.workload_id)
+    wanted = wanted.where(Workload.hash == workload, Workload.engine == engine)
+    return session.scalars(wanted.order_by(Task.id).limit(1)).first()
+
+
+def trace_text(session: Session, workload: str, engine: str, trace_hash: str) -> str | None:
+    """Return a trace of a workload that was ever measured, on whatever target; None if unknown."""
+    wanted = (
+        select(MeasureRecord.trace)
+        .join(Task, Task.id == MeasureRecord.task_id)
+        .join(Workload, Workload.id == Task.workload_id)
+        .where(
+            Workload.hash == workload,
+            Workload.engine == engine,
+            MeasureRecord.trace_hash == trace_hash,
+        )
+    )
+    return session.scalars(wanted.limit(1)).first()
