@@ -12,8 +12,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.tirx import Evaluate, PrimFunc, decl_buffer
 
 from tuner.engines.base import LinkedObject
+from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import PACK
-from tuner.engines.relax.objects import PACKER
+from tuner.engines.relax.objects import PACKER, load_device
 from tuner.engines.relax.weights import WeightPool
 from tuner.errors import WorkError
 
@@ -29,16 +30,20 @@ class Linked:
         folder: Where its files are.
         symbol: Name of its function.
         packed: Index, shape and dtype of the arguments it takes packed.
+        device: Its binary for the GPU; None on CPU targets.
     """
 
     folder: Path
     symbol: str
     packed: tuple[dict[str, Any], ...]
+    device: DeviceModule | None = None
 
     @classmethod
     def load(cls, given: LinkedObject) -> Self:
         """Read what the compilation said of it."""
-        return cls(Path(given.folder), given.symbol, tuple(given.info["packed"]))
+        folder = Path(given.folder)
+        device = load_device(folder, given.info)
+        return cls(folder, given.symbol, tuple(given.info["packed"]), device)
 
     @cached_property
     def _packer(self) -> Any:

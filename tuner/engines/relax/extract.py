@@ -31,7 +31,7 @@ class Subgraph:
 
 def extract(model: ModelFile, target: str) -> Extraction:
     """Split a network into weighted tasks; see :class:`Engine`."""
-    network = lower(model, make_target(target))
+    network = lower(model, make_target(target, intrinsics=False))
     subgraphs = find_subgraphs(network.module)
     tasks = tuple(
         ExtractedTask(

@@ -8,10 +8,12 @@ import tvm
 from tvm import relax
 from tvm.relax import vm_build
 from tvm.relax.backend import cpu_generic
+from tvm.relax.backend.cuda import pipeline as cuda_pipeline
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
+from tuner.engines.relax import cuda
 from tuner.engines.relax.calls import CallRewriter, Linked
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.linker import link_shared
@@ -36,7 +38,7 @@ class _Written:
 
 def link_network(request: LinkRequest) -> LinkResult:
     """Link a network; see :class:`Engine`."""
-    target = make_target(request.target)
+    target = make_target(request.target, intrinsics=False)
     out = Path(request.out)
     linked = {workload: Linked.load(each) for workload, each in request.objects.items()}
     weights = WeightPool(shared=len(request.models) > 1)
@@ -82,7 +84,7 @@ def _link(written: list[_Written], target: Target, linked: dict[str, Linked], ou
     functions = {name: function for each in written for name, function in each.functions.items()}
     symbols = {call: symbol for each in written for call, symbol in each.symbols.items()}
     with tvm.transform.PassContext(config=PASS_CONFIG), target:
-        lowered = _lowering(target)(tvm.IRModule(functions))
+        lowered = _lower(functions, symbols, target)
         builder = relax.ExecBuilder()
         # 40 calls of a tiny kernel take 12.3 us compiled, 17.5 us as bytecode of the VM.
         left = vm_build._vmcodegen(builder, lowered, exec_mode="compiled")
@@ -91,7 +93,8 @@ def _link(written: list[_Written], target: Target, linked: dict[str, Linked], ou
             for variable, function in left.functions_items()
             if isinstance(function, PrimFunc) and variable.name_hint not in symbols
         }
-        executable = vm_build._vmlink(builder, target, tvm.IRModule(own))
+        with cuda.sources_kept():
+            executable = vm_build._vmlink(builder, target, tvm.IRModule(own))
 
     def finish(path: str, files: list[str]) -> None:
         # What a program calls is an object's function, under a name of its own.
@@ -99,15 +102,47 @@ def _link(written: list[_Written], target: Target, linked: dict[str, Linked], ou
         objects = [each.folder / OBJECT for each in linked.values()]
         link_shared([*map(Path, files), *objects], Path(path), aliases)
 
-    executable.export_library(str(out / LIBRARY), fcompile=finish)
+    def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
+        devices = [each.device for each in linked.values() if each.device is not None]
+        return cuda.pack_devices(module, devices, target, Path(folder))
+
+    packing = {"fpack_imports": pack} if cuda.is_cuda(target) else {}
+    executable.export_library(str(out / LIBRARY), fcompile=finish, **packing)
 
 
-def _lowering(target: Target) -> tvm.transform.Pass:
-    """What is left of TVM's default pipeline once kernels are fused and scheduled."""
-    return tvm.transform.Sequential(
-        cpu_generic.pipeline.dataflow_lower_passes(target)
-        + cpu_generic.pipeline.finalize_passes(target)
-    )
+def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -> tvm.IRModule:
+    """Run what is left of TVM's default pipeline once kernels are fused and scheduled."""
+    pipeline = cuda_pipeline if cuda.is_cuda(target) else cpu_generic.pipeline
+    passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
+    lowered = tvm.transform.Sequential(passes)(tvm.IRModule(functions))
+    return _schedule_left(lowered, symbols, target) if cuda.is_cuda(target) else lowered
+
+
+def _schedule_left(lowered: tvm.IRModule, symbols: dict[str, str], target: Target) -> tvm.IRModule:
+    """Schedule the kernels that are no subgraphs, without those that became views."""
+    called = _called(lowered)
+    kept = tvm.IRModule()
+    for variable, function in lowered.functions_items():
+        name = variable.name_hint
+        if isinstance(function, relax.Function) or name in symbols:
+            kept[variable] = function
+        elif name in called:
+            scheduled = cuda.schedule_by_default(tvm.IRModule({variable: function}), target)
+            kept[variable] = scheduled[name]
+    return kept
+
+
+def _called(module: tvm.IRModule) -> set[str]:
+    found = set()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
+            found.add(str(expr.op.name_hint))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return found
 
 
 def _n_outputs(module: tvm.IRModule) -> int:

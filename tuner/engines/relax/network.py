@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from tuner.engines.base import NetworkRun
+from tuner.engines.relax import devices
 from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.library import manifest
 
@@ -19,11 +20,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Program:
-    """A function of a library with its weights; see :class:`tuner.library.manifest.Program`."""
+    """A function of a library, its weights and the device it runs on.
+
+    See :class:`tuner.library.manifest.Program`.
+    """
 
     inputs: manifest.Inputs
     function: Any
     weights: tuple[Any, ...]
+    device: Any
 
     def run(self, placed: Sequence[Any]) -> Any:
         """Run on tensors in the order of the inputs; returns device tensors."""
@@ -46,12 +51,16 @@ class Library:
         described = manifest.read(folder)
         manifest.verify(folder, described)
         self.outputs = tuple(described.outputs)
+        device = devices.find_device(described.target)
         module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))
-        self._vm = relax.VirtualMachine(module, tvm.cpu())
-        weights = load_weights(folder / WEIGHTS, described.weights)
+        self._vm = relax.VirtualMachine(module, device)
+        weights = load_weights(folder / WEIGHTS, described.weights, device)
         self.programs = tuple(
             Program(
-                each.inputs, self._vm[each.entry], tuple(weights[number] for number in each.weights)
+                each.inputs,
+                self._vm[each.entry],
+                tuple(weights[number] for number in each.weights),
+                device,
             )
             for each in described.programs
         )
@@ -119,7 +128,8 @@ class Library:
 def place(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
     """Put the inputs on the device, in the order the program takes them."""
     return [
-        tvm.runtime.tensor(np.ascontiguousarray(inputs[name]), tvm.cpu()) for name in program.inputs
+        tvm.runtime.tensor(np.ascontiguousarray(inputs[name]), program.device)
+        for name in program.inputs
     ]
 
 
@@ -132,6 +142,7 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
     placed = place(program, arrays)
     for _ in range(2):
         returned = program.run(placed)
+    program.device.sync()
     if request.outputs:
         np.savez(request.outputs, **library.fetch(returned))  # type: ignore[arg-type]
     return tuple(_time(program, placed) for _ in range(request.n_runs))
@@ -154,4 +165,5 @@ def _load(folder: str) -> Library:
 def _time(program: Program, placed: Sequence[Any]) -> float:
     start = time.perf_counter()
     program.run(placed)
+    program.device.sync()
     return time.perf_counter() - start

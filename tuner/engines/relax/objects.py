@@ -1,31 +1,46 @@
 """Compile one subgraph to an object file that any network can be linked from."""
 
+import base64
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult
-from tuner.engines.relax import traces, workloads
+from tuner.engines.relax import cuda, traces, workloads
+from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, split_packing
 from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
-from tuner.errors import ModelError
 
 OBJECT = "kernel.o"
 PACKER = "pack.so"
+BINARY = "kernel.cubin"
 
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Compile a subgraph; see :class:`Engine`."""
-    target = make_target(request.target)
-    if str(target.kind.name) != "llvm":
-        raise ModelError("building for CUDA targets is not supported yet")
+    target = make_target(request.target, intrinsics=traces.names_intrinsics(request.trace))
     started = time.perf_counter()
-    out = Path(request.out)
+    compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
+    info = compile_for(request, target, Path(request.out))
+    return ObjectResult(info, time.perf_counter() - started)
+
+
+def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
+    """Read the binary of a subgraph for the GPU; None if it was compiled for a CPU."""
+    if "kernels" not in info:
+        return None
+    table = base64.b64decode(info["kernels"])
+    return DeviceModule("cubin", table, (folder / BINARY).read_bytes())
+
+
+def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
     scheduled = traces.schedule_module(workloads.load(request.ir), request.trace, target)
     functions, packed = split_packing(scheduled["main"])
     _write(functions[KERNEL], request.symbol, target, out / OBJECT)
@@ -33,7 +48,20 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
         _write(functions[PACK], PACK, target, out / f"{PACK}.o")
         link_shared([out / f"{PACK}.o"], out / PACKER)
         (out / f"{PACK}.o").unlink()
-    return ObjectResult({"packed": packed}, time.perf_counter() - started)
+    return {"packed": packed}
+
+
+def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
+    module = workloads.load(request.ir)
+    if request.trace:
+        scheduled = traces.schedule_module(module, request.trace, target)
+    else:
+        scheduled = cuda.schedule_by_default(module, target)
+    function = scheduled["main"].with_attr("global_symbol", request.symbol)
+    host, device = cuda.build(tvm.IRModule({request.symbol: function}), target)
+    host.write_to_file(str(out / OBJECT), "o")
+    (out / BINARY).write_bytes(device.code)
+    return {"packed": [], "kernels": base64.b64encode(device.table).decode()}
 
 
 def _write(function: PrimFunc, symbol: str, target: Target, path: Path) -> None:

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import boot
+from tuner.engines.relax import boot, cuda
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
 
@@ -78,15 +78,20 @@ def describe_target(spec: str) -> TargetInfo:
         device=_device(target, kind),
         pipeline=PIPELINE,
         problem=_problem(target, kind),
-        compiler={**COMPILER, "tvm_ffi": tvm_ffi.__version__},
+        compiler=_compiler(kind),
     )
 
 
 @lru_cache(maxsize=8)
-def make_target(spec: str) -> Target:
-    """Build the TVM target of a canonical spec, with its tensor intrinsics loaded."""
+def make_target(spec: str, *, intrinsics: bool = True) -> Target:
+    """Build the TVM target of a canonical spec; with its tensor intrinsics loaded, or sooner.
+
+    Those of CUDA take 11 s, and nothing needs them but the search and the schedules that name
+    one: see :func:`tuner.engines.relax.traces.names_intrinsics`.
+    """
     target = Target(json.loads(spec))
-    boot.load_intrinsics(str(target.kind.name), _machine(target))
+    if intrinsics:
+        boot.load_intrinsics(str(target.kind.name), _machine(target))
     return target
 
 
@@ -165,6 +170,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (bool, int, float)):
         return value
     return [_plain(item) for item in value]
+
+
+def _compiler(kind: str) -> dict[str, Any]:
+    common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__}
+    return {**common, **cuda.describe_compiler()} if kind == "cuda" else common
 
 
 def _device(target: Target, kind: str) -> dict[str, Any]:

@@ -24,6 +24,11 @@ def dump(trace: Trace) -> str:
     return json.dumps(_plain(trace.as_json(remove_postproc=True)), separators=(",", ":"))
 
 
+def names_intrinsics(trace: str) -> bool:
+    """Whether a trace maps a part of its program to tensor intrinsics."""
+    return "tensorize" in trace.lower()
+
+
 def replay(module: tvm.IRModule, trace: str) -> Schedule:
     """Apply the decisions of a trace to a workload, without post-processing.
 

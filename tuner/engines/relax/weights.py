@@ -46,7 +46,7 @@ class WeightPool:
         return tuple(entries)
 
 
-def load_weights(path: Path, entries: tuple[Weight, ...]) -> list[Any]:
+def load_weights(path: Path, entries: tuple[Weight, ...], device: Any) -> list[Any]:
     """Read weights as tensors of the device they are for."""
     if not entries:
         return []
@@ -56,7 +56,7 @@ def load_weights(path: Path, entries: tuple[Weight, ...]) -> list[Any]:
             content[each.offset : each.offset + each.n_bytes]
             .view(np.dtype(each.dtype))
             .reshape(each.shape),
-            tvm.cpu(),
+            device,
         )
         for each in entries
     ]

@@ -1,0 +1,166 @@
+"""What CUDA targets need beside the passes of every target: schedules, NVRTC, device binaries."""
+
+import importlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.support import nvcc
+from tvm.target import Target
+
+from tuner.engines.relax.blobs import Blob, DeviceModule
+from tuner.engines.relax.settings import PASS_CONFIG
+from tuner.errors import RequestError, WorkError
+
+# TVM passes what these hold to NVRTC.
+_OPTIONS = ("TVM_CUDA_NVRTC_EXTRA_OPTS", "TVM_CUDA_PTXAS_EXTRA_OPTS", "TVM_CUDA_PTXAS_REG_LEVEL")
+_VERSIONS = {
+    "cuda": ("cuda.h", "CUDA_VERSION"),
+    "cccl": ("cccl/cuda/std/__cccl/version.h", "CCCL_VERSION"),
+}
+
+
+def is_cuda(target: Target) -> bool:
+    """Whether a target is a GPU of NVIDIA's."""
+    return str(target.kind.name) == "cuda"
+
+
+def describe_compiler() -> dict[str, Any]:
+    """Name what the bytes of device binaries depend on; no NVRTC, no version."""
+    headers = {}
+    for name, (path, macro) in _VERSIONS.items():
+        text = _read(_toolkit() / "include" / path)
+        found = re.search(rf"#\s*define {macro} (\d+)", text)
+        headers[name] = int(found[1]) if found else None
+    options = {name: os.environ[name] for name in _OPTIONS if name in os.environ}
+    return {"nvrtc": _nvrtc_version(), "headers": headers, "options": options}
+
+
+def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Give kernels without a record a schedule: DLight's, or else a thread an element."""
+    from tvm.s_tir import dlight
+    from tvm.s_tir.transform import DefaultGPUSchedule
+
+    gpu = dlight.gpu
+    rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
+    with target:
+        return DefaultGPUSchedule()(dlight.ApplyDefaultSchedule(*rules)(module))
+
+
+def build(module: tvm.IRModule, target: Target) -> tuple[tvm.runtime.Module, DeviceModule]:
+    """Compile one kernel to host code and its device binary.
+
+    Raises:
+        RequestError: If NVRTC is not installed.
+        WorkError: If it refuses the kernel.
+    """
+    with sources_kept(), tvm.transform.PassContext(config=PASS_CONFIG):
+        built = tvm.tirx.build(module, target=target)
+    devices = Blob.of(built).devices
+    if len(devices) != 1:
+        raise WorkError("the schedule leaves nothing to the GPU")
+    return built, compile_device(devices[0], target)
+
+
+def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
+    """Compile the source of device code to a binary with NVRTC; no GPU is needed.
+
+    Raises:
+        RequestError: If NVRTC is not installed.
+        WorkError: If it refuses the source.
+    """
+    if _nvrtc_version() is None:
+        raise RequestError(
+            "CUDA targets need NVRTC; install it: pip install 'subgraph-tuner[cuda]'"
+        )
+    root = _toolkit()
+    with _environment("CUDA_PATH", str(root)):
+        try:
+            binary = nvcc.compile_cuda(
+                device.code.decode(),
+                target_format="cubin",
+                arch=str(target.attrs["arch"]),
+                # TVM looks for it where other installations than Python packages have it.
+                options=[f"-I{root / 'include' / 'cccl'}"],
+                compiler="nvrtc",
+            )
+        except RuntimeError as error:
+            raise WorkError(f"NVRTC refuses the kernel: {str(error)[-2000:]}") from error
+    return DeviceModule("cubin", device.table, bytes(binary))
+
+
+def pack_devices(
+    module: tvm.runtime.Module, devices: Sequence[DeviceModule], target: Target, folder: Path
+) -> str:
+    """Write the object that makes device binaries a part of a library.
+
+    Args:
+        module: What is exported; the sources that it carries are compiled.
+        devices: The binaries of its subgraphs.
+        target: What they are for.
+        folder: Where to write.
+
+    Returns:
+        The path of the object.
+    """
+    blob = Blob.of(module)
+    own = [compile_device(each, target) for each in blob.devices]
+    blob.replace_devices([*own, *devices])
+    path = folder / "modules.o"
+    embed = tvm.get_global_func("codegen.codegen_blob")
+    embed(blob.dump(), False, '{"kind":"llvm"}', "").write_to_file(str(path))
+    return str(path)
+
+
+@contextmanager
+def sources_kept() -> Iterator[None]:
+    """Let TVM keep the source of device code on machines where it would compile it itself."""
+    with _environment("TVM_COMPILE_FORCE_FALLBACK", "1"):
+        yield
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def _nvrtc_version() -> str | None:
+    try:
+        _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
+    except (ImportError, RuntimeError, OSError):
+        return None
+    try:
+        return metadata.version("nvidia-cuda-nvrtc")
+    except metadata.PackageNotFoundError:
+        return f"{major}.{minor}"
+
+
+def _toolkit() -> Path:
+    """The folder of CUDA's headers: what the user names, the Python packages, the system's."""
+    named = os.environ.get("CUDA_PATH")
+    if named:
+        return Path(named)
+    spec = util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations if spec else None) or ():
+        if (Path(place) / "cu13" / "include" / "cuda_runtime.h").is_file():
+            return Path(place) / "cu13"
+    return Path("/usr/local/cuda")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
