@@ -162,12 +162,15 @@ def check_out(out: Path) -> None:
     """Refuse to replace anything but a library.
 
     Raises:
-        RequestError: If ``out`` is a file, or a folder that holds something else.
+        RequestError: If ``out`` is a file or below one, or a folder that holds something else.
     """
     if out.is_file():
         raise RequestError(f"{out} is a file; name a folder for the library")
     if out.is_dir() and any(out.iterdir()) and not (out / manifests.MANIFEST).is_file():
         raise RequestError(f"{out} holds something that is no library; name another folder")
+    above = next((folder for folder in out.absolute().parents if folder.exists()), None)
+    if above is not None and not above.is_dir():
+        raise RequestError(f"cannot write {out}: {above} is a file")
 
 
 def check_programs(networks: Sequence[Prepared]) -> None:

@@ -1,5 +1,6 @@
 """``tuner build``: apply the history best, compile what is new, cache."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,9 @@ import typer
 from tuner.commands import connection, options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tuner.building import BuildOptions
     from tuner.commands.outcomes import Library
     from tuner.compiling import Step
     from tuner.preparation import ModelRequest
@@ -52,13 +56,16 @@ def build(
 
         tuner build model.onnx --input data=1,3,224,224 --input data=8,3,224,224 -o model.lib
     """
-    from tuner.building import check_out
+    from tuner.building import BuildOptions, check_out
     from tuner.errors import RequestError
 
     requests = options.model_requests([model], target, inputs, random_weights)
     check_out(out)
     if connection.chosen() is None:
-        library = _build_here(requests, out, database, data_dir, strict=strict, explain=explain)
+        how = BuildOptions(strict, explain)
+        if not json_output:
+            how = replace(how, tell=_teller(explain=explain))
+        library = _build_here(requests, out, database, data_dir, how)
     else:
         from tuner.commands.remote import building
 
@@ -79,18 +86,15 @@ def _build_here(
     out: Path,
     database: str | None,
     data_dir: Path | None,
-    *,
-    strict: bool,
-    explain: bool,
+    how: "BuildOptions",
 ) -> "Library":
-    from tuner.building import BuildOptions, build_library
+    from tuner.building import build_library
     from tuner.commands.outcomes import built_here
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.preparation import prepare
     from tuner.workers import fresh_worker
 
-    how = BuildOptions(strict=strict, explain=explain, tell=_tell)
     with (
         interruptible(only_waiting=True),
         open_context(database, data_dir) as context,
@@ -103,14 +107,21 @@ def _build_here(
         return built_here(build_library(context, prepared, worker, out, how))
 
 
-def _tell(step: "Step") -> None:
+def _teller(*, explain: bool) -> "Callable[[Step], None]":
+    """Return what prints a line a subgraph, and lines that explain a miss."""
     from tuner.commands.explanations import explain_miss
     from tuner.progress import stderr_console
 
     console = stderr_console()
-    if step.hit:
-        console.print(f"Cache hit: {step.name}", highlight=False, soft_wrap=True)
-        return
-    console.print(f"Compiled in {step.secs:.2f} s: {step.name}", highlight=False, soft_wrap=True)
-    for line in explain_miss(step.why):
-        console.print(f"  {line}", style="dim", highlight=False, soft_wrap=True)
+
+    def tell(step: "Step") -> None:
+        if step.hit:
+            console.print(f"Cache hit: {step.name}", highlight=False, soft_wrap=True)
+            return
+        console.print(
+            f"Compiled in {step.secs:.2f} s: {step.name}", highlight=False, soft_wrap=True
+        )
+        for line in explain_miss(step.why) if explain else ():
+            console.print(f"  {line}", style="dim", highlight=False, soft_wrap=True)
+
+    return tell
