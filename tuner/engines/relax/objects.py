@@ -25,11 +25,24 @@ BINARY = "kernel.cubin"
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Compile a subgraph; see :class:`Engine`."""
-    target = make_target(request.target, intrinsics=traces.names_intrinsics(request.trace))
+    target = _target_of(request)
     started = time.perf_counter()
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
     info = compile_for(request, target, Path(request.out))
     return ObjectResult(info, time.perf_counter() - started)
+
+
+def _target_of(request: ObjectRequest) -> Target:
+    """Return the target, with the tensor intrinsics that scheduling asks for.
+
+    TVM's rules for a CPU with such instructions ask for theirs, whatever the trace says; those
+    for a GPU do not.
+    """
+    target = make_target(request.target, intrinsics=False)
+    needed = bool(request.trace)
+    if cuda.is_cuda(target):
+        needed = traces.names_intrinsics(request.trace)
+    return make_target(request.target) if needed else target
 
 
 def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
