@@ -51,7 +51,7 @@ def describe_target(spec: str) -> TargetInfo:
     if spec not in ("llvm", "cuda", SPEC):
         raise TargetError(f"unknown target {spec!r}")
     problem = "this machine has no such device" if spec == "cuda" else ""
-    return TargetInfo(SPEC, "llvm", {"name": "toy"}, problem)
+    return TargetInfo(SPEC, "llvm", {"name": "toy"}, problem=problem)
 
 
 def extract(model: ModelFile, target: str) -> Extraction:
