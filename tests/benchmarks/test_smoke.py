@@ -61,6 +61,7 @@ def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        "cache_store --entries 2000 --lookups 200 --processes 8 --make-secs 1",
         "lookup --records 64000 --tasks 200 --lookups 20",
         "job_page --records 64000 --requests 3 --databases sqlite",
         "event_readers --readers 20 --events 20",

@@ -14,7 +14,16 @@ from tuner.cli import app
 
 EXAMPLES = examples()
 # What needs no budget: no worker at all, or one that loads TVM.
-_FREE = [("records", "best"), ("records", "list"), ("records", "export")]
+_FREE = [
+    ("records", "best"),
+    ("records", "list"),
+    ("records", "export"),
+    ("cache", "ls"),
+    ("cache", "stats"),
+    ("cache", "verify"),
+    ("cache", "gc"),
+    ("cache", "export"),
+]
 _WITH_TVM = [("doctor",), ("tasks", "zoo:mlp")]
 # A number of a job or a task is of the reader's own database.
 _NUMBERED = {"--job", "--task", "--target-id"}

@@ -123,7 +123,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _removed(local: LocalTier, spot: Spot, found: os.stat_result) -> bool:
-    if spot.blobs or stat.S_ISDIR(found.st_mode):
+    if spot.blob_names or stat.S_ISDIR(found.st_mode):
         return local.drop(spot.kind, spot.digest, found)
     if not os.path.samestat(spot.path.lstat(), found):
         return False

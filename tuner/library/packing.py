@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Header:
     info: Mapping[str, Any]
     body_sha256: str
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """The key that it was written for."""
         return Key(self.kind, self.parts, self.title)
@@ -263,7 +263,7 @@ def _parse(raw: Mapping[str, Any]) -> Header:
         info=dict(raw["info"].items()),
         body_sha256=str(raw["body_sha256"]),
     )
-    header.key.digest  # noqa: B018  it is a ValueError where there can be none
+    header.key.text  # noqa: B018  it is a ValueError where there can be none
     return header
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.library import packing
 from tuner.library.keys import is_digest, is_kind
@@ -14,25 +15,34 @@ from tuner.library.packing import Damaged, Header, Newer
 _HEAD_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
-class Spot:
-    """An entry as its directory shows it.
+class Spot(NamedTuple):
+    """An entry as its directory shows it; there may be very many.
 
     Attributes:
         kind: Its kind.
         digest: Of its key.
-        path: Its file.
+        folder: Where its file is.
         n_bytes: On disk, with what lies beside it.
         used: When it was used last, seconds since 1970; never later than now.
-        blobs: What lies beside it.
+        blob_names: What lies beside it.
     """
 
     kind: str
     digest: str
-    path: Path
+    folder: str
     n_bytes: int
     used: float
-    blobs: tuple[Path, ...] = ()
+    blob_names: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return Path(self.folder, self.digest)
+
+    @property
+    def blobs(self) -> tuple[Path, ...]:
+        """The files beside it."""
+        return tuple(Path(self.folder, name) for name in self.blob_names)
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ def scan(local: LocalTier, kind: str | None = None) -> Iterator[Spot | Stray]:
     now = time.time()
     for each in kinds(local) if kind is None else [kind]:
         for folder in _listed(local.entries / each):
-            yield from _scan_folder(Path(folder.path), each, now)
+            yield from _scan_folder(folder.path, each, now)
 
 
 def header_of(spot: Spot) -> Header | None:
@@ -77,33 +87,31 @@ def header_of(spot: Spot) -> Header | None:
         return None
 
 
-def _scan_folder(folder: Path, kind: str, now: float) -> Iterator[Spot | Stray]:
+def _scan_folder(folder: str, kind: str, now: float) -> Iterator[Spot | Stray]:
     entries: dict[str, os.stat_result] = {}
-    blobs: dict[str, list[tuple[Path, int]]] = {}
+    blobs: dict[str, list[tuple[str, int]]] = {}
     for found in _listed(folder):
+        name = found.name
         try:
-            status = found.stat(follow_symlinks=False)
+            if is_digest(name):
+                entries[name] = found.stat(follow_symlinks=False)
+            elif name.endswith(".blob") and is_digest(name[:64]):
+                n_bytes = found.stat(follow_symlinks=False).st_size
+                blobs.setdefault(name[:64], []).append((name, n_bytes))
         except OSError:
             continue
-        if is_digest(found.name):
-            entries[found.name] = status
-        elif found.name.endswith(".blob") and is_digest(found.name[:64]):
-            blobs.setdefault(found.name[:64], []).append((Path(found.path), status.st_size))
     for digest, status in entries.items():
-        beside = blobs.pop(digest, [])
-        yield Spot(
-            kind=kind,
-            digest=digest,
-            path=folder / digest,
-            n_bytes=status.st_size + sum(n_bytes for _, n_bytes in beside),
-            used=min(status.st_mtime, now),
-            blobs=tuple(path for path, _ in beside),
-        )
+        n_bytes, names = status.st_size, tuple[str, ...]()
+        if digest in blobs:
+            beside = blobs.pop(digest)
+            n_bytes += sum(each for _, each in beside)
+            names = tuple(name for name, _ in beside)
+        yield Spot(kind, digest, folder, n_bytes, min(status.st_mtime, now), names)
     for digest, beside in blobs.items():
-        yield Stray(digest, tuple(path for path, _ in beside))
+        yield Stray(digest, tuple(Path(folder, name) for name, _ in beside))
 
 
-def _listed(folder: Path) -> list[os.DirEntry[str]]:
+def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)

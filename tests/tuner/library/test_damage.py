@@ -1,5 +1,6 @@
 """Whatever happens to a file of the store: a warning and a right entry, or none."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -35,7 +36,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def _prefix(text: bytes, n_raw: int, version: int = packing.VERSION) -> bytes:
     start = packing.PREFIX.pack(packing.MAGIC, version, len(text), n_raw, bytes(32))[:-32]
-    return start + packing.hashlib.sha256(start + text).digest()
+    return start + hashlib.sha256(start + text).digest()
 
 
 def as_folder(path: Path) -> None:

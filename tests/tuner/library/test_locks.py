@@ -1,5 +1,6 @@
 """Locks are of one owner, and of nobody once it is gone."""
 
+import fcntl
 import json
 import os
 import signal
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.cli import ROOT
-from tuner.library import locks as module
 from tuner.library.locks import Locks
 from tuner.library.owners import Owner, owner_of_tag, this_process
 
@@ -202,7 +202,7 @@ def test_a_lock_works_where_the_kernel_has_none(
     def refuse(_descriptor: int, _kind: int) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     lock = locks.take("key")
     assert lock is not None
     assert locks.take("key") is None
