@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tuner.interrupts import waiting
 from tuner.library.owners import Owner, this_process
 
 _COUNT_DIGITS = 20
@@ -62,14 +63,19 @@ class Lock:
         """Let others have it; a second time is allowed."""
         _beats.discard(self)
         with self._mine:
-            try:
-                if self.descriptor >= 0:
+            if self.descriptor >= 0:
+                # A file that stays says nothing: the kernel knows that nobody holds it.
+                with contextlib.suppress(OSError):
                     self._locks.remove(self.path, self.token)
-            finally:
-                self.forget()
+            self.forget()
+
+    def disown(self) -> None:
+        """In a forked child: the lock is the parent's, and so are its threads."""
+        self._mine = threading.Lock()
+        self.forget()
 
     def forget(self) -> None:
-        """Close the file and leave it where it is: in a forked child the lock is the parent's."""
+        """Close the file and leave it where it is."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -113,6 +119,7 @@ class Locks:
         path = self._folder / f"{name}.lock"
         seen = _look(path)
         if seen is None:
+            self._watched.pop(path, None)
             return False
         if self._is_alive(path, seen):
             return True
@@ -192,8 +199,10 @@ class Pauses:
         self._secs = _PAUSE_SECS[0]
 
     def sleep(self) -> None:
-        """Sleep a little."""
-        time.sleep(self._secs * random.uniform(0.5, 1.0))
+        """Sleep a little; the user may end it, see :mod:`tuner.interrupts`."""
+        is_main = threading.current_thread() is threading.main_thread()
+        with waiting() if is_main else contextlib.nullcontext():
+            time.sleep(self._secs * random.uniform(0.5, 1.0))
         self._secs = min(self._secs * 1.5, _PAUSE_SECS[1])
 
 
@@ -216,7 +225,7 @@ class _Beats:
         self._start_anew()
         for lock in inherited:
             # Held open here, it would outlive the process that owns it.
-            lock.forget()
+            lock.disown()
 
     def add(self, lock: Lock) -> None:
         with self._guard:

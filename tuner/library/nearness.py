@@ -1,8 +1,12 @@
 """Which entry comes nearest to a key that has none: the explanation of a miss."""
 
+from functools import lru_cache
+
 from tuner.library import scanning
 from tuner.library.keys import Difference, Key, differing
 from tuner.library.local import LocalTier
+from tuner.library.packing import Header
+from tuner.library.scanning import Spot
 
 # So many of those used last are compared.
 _LIMIT = 2000
@@ -17,7 +21,7 @@ def nearest(local: LocalTier, key: Key) -> Difference | None:
     found.sort(key=lambda spot: spot.used, reverse=True)
     best: tuple[tuple[int, bool], Difference] | None = None
     for spot in found[:_LIMIT]:
-        header = scanning.header_of(spot)
+        header = _read(spot)
         if header is None:
             continue
         parts = differing(key.parts, header.parts)
@@ -25,3 +29,9 @@ def nearest(local: LocalTier, key: Key) -> Difference | None:
         if best is None or rank < best[0]:
             best = (rank, Difference(spot.digest, header.title, parts))
     return None if best is None else best[1]
+
+
+@lru_cache(maxsize=2 * _LIMIT)
+def _read(spot: Spot) -> Header | None:
+    """Remember what was read: a build asks once for each of its misses."""
+    return scanning.header_of(spot)

@@ -14,6 +14,10 @@ from tuner.library import collecting, scanning
 from tuner.library.cache import Cache
 from tuner.library.owners import this_process
 
+# Later versions of Python doubt forks of processes with threads; the children here take no lock
+# that a thread might hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
 
 @pytest.fixture
 def filled(cache: Cache) -> Cache:

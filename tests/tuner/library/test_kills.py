@@ -8,9 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tuner.library.entries import CODE, WEIGHTS, key, names
 from tuner.library import collecting, scanning
 from tuner.library.cache import Cache
+
+# Later versions of Python doubt forks of processes with threads; the children here take no lock
+# that a thread might hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 N_KILLS = 200
 _N_KEYS = 5

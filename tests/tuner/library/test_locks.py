@@ -17,7 +17,7 @@ from tests.cli import ROOT
 from tuner.library.locks import Locks
 from tuner.library.owners import Owner, owner_of_tag, this_process
 
-STALE_SECS = 0.4
+STALE_SECS = 0.25
 
 
 @pytest.fixture

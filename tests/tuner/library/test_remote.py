@@ -18,6 +18,10 @@ from tuner.errors import RequestError
 from tuner.library.cache import Cache
 from tuner.library.remote import RemoteTier
 
+# Later versions of Python doubt forks of processes with threads; the children here take no lock
+# that a thread might hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
 ALL = ["memory", "file", "s3"]
 
 
