@@ -73,6 +73,6 @@ help: ## List the targets.
 	@touch $@
 
 .venv/.dev: .venv/.runtime
-	@echo "Adding PostgreSQL and the development tools to .venv"
-	@$(INSTALL) -e '.[onnxruntime,postgresql,dev]'
+	@echo "Adding PostgreSQL, torch and the development tools to .venv"
+	@$(INSTALL) -e '.[onnxruntime,postgresql,torch,dev]'
 	@touch $@

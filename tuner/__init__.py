@@ -1,10 +1,15 @@
 """Networks in, tuned and verified libraries out."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library
+    from tuner.runtime.jit import Jitted
+    from tuner.runtime.onnx_function import OnnxFunction
+    from tuner.runtime.options import JitFields
+    from tuner.runtime.torch_function import TorchFunction
 
 
 def load(path: str | Path) -> "Library":
@@ -28,3 +33,50 @@ def load(path: str | Path) -> "Library":
     from tuner.engines.relax.network import Library
 
     return Library(Path(path))
+
+
+@overload
+def jit(function: str | Path, **options: "Unpack[JitFields]") -> "OnnxFunction": ...
+
+
+@overload
+def jit(function: Callable[..., Any], **options: "Unpack[JitFields]") -> "TorchFunction": ...
+
+
+@overload
+def jit(
+    function: None = None, **options: "Unpack[JitFields]"
+) -> "Callable[[Callable[..., Any]], TorchFunction]": ...
+
+
+def jit(
+    function: Callable[..., Any] | str | Path | None = None, **options: "Unpack[JitFields]"
+) -> "Jitted | Callable[[Callable[..., Any]], Jitted]":
+    """Compile a function when it is called, once for each signature of its arguments.
+
+    A library is compiled from the best records known, in processes of its own, and kept in the
+    build cache; the next process that calls the function finds it there. Works as a decorator,
+    with options or without.
+
+    >>> import tuner
+    >>> network = tuner.jit(module.eval())  # doctest: +SKIP
+    >>> outputs = network(images)  # doctest: +SKIP
+
+    Args:
+        function: A module or a function of torch, or the path of an ONNX model.
+        **options: See :class:`tuner.runtime.options.JitOptions`.
+
+    Returns:
+        A callable with ``cache_info``, ``cache_clear`` and ``refresh``.
+
+    Raises:
+        TypeError: If it is none of these.
+        RequestError: If the file is no ONNX model.
+    """
+    from tuner.runtime.jit import make
+    from tuner.runtime.options import JitOptions
+
+    chosen = JitOptions(**options)
+    if function is None:
+        return lambda decorated: make(decorated, chosen)
+    return make(function, chosen)

@@ -1,5 +1,8 @@
 """The functions of this engine, as workers call them."""
 
+# isort: off
+from tuner.engines.relax import torchless  # noqa: F401  before anything imports TVM
+# isort: on
 from tuner.engines.relax.build import build
 from tuner.engines.relax.extract import extract
 from tuner.engines.relax.link import link_network
