@@ -1,0 +1,155 @@
+"""Libraries for CUDA targets: linked without a GPU, loaded on a driver that runs no kernel."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+
+from tests.cli import ROOT, Cli
+from tests.tuner.engines.relax import networks
+from tests.tuner.engines.relax.conftest import draw
+from tuner.engines.base import LinkRequest
+from tuner.engines.relax import cuda, worker
+from tuner.engines.relax.linker import find_compiler
+from tuner.engines.relax.network import Library
+from tuner.errors import TargetError
+from tuner.library import manifest
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(
+        cuda.describe_compiler()["nvrtc"] is None,
+        reason="NVRTC is not installed: the cuda extra",
+    ),
+]
+
+# Neither NVRTC nor a toolkit may be used where the library is loaded.
+_CALL = """
+import json, sys
+sys.modules["cuda.bindings"] = None
+import numpy as np
+from tuner.engines.relax.network import Library
+from pathlib import Path
+
+library = Library(Path(sys.argv[1]))
+arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in library.inputs.items()}
+for _ in range(2):
+    outputs = library(arrays)
+print(json.dumps({name: list(output.shape) for name, output in outputs.items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A perceptron, built for a GPU that is not here."""
+    made = Cli(tmp_path_factory.mktemp("cuda"))
+    answer = made("build", "zoo:mlp", "--target", "cuda:sm_90", "-o", "mlp.lib", "--json")
+    assert answer.status == 0, answer.err
+    assert (answer.json["hits"], answer.json["misses"]) == (0, 4)
+    return made
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a driver and a runtime that TVM's CUDA runtime links to."""
+    folder = tmp_path_factory.mktemp("driver")
+    versions = folder / "versions"
+    versions.write_text("libcudart.so.13 { global: cuda*; };")
+    source = Path(__file__).with_name("driver.c")
+    for name, options in {
+        "libcuda.so.1": [],
+        "libcudart.so.13": [f"-Wl,--version-script={versions},-soname,libcudart.so.13"],
+    }.items():
+        command = [
+            find_compiler(),
+            "-shared",
+            "-fPIC",
+            *options,
+            "-o",
+            str(folder / name),
+            str(source),
+        ]
+        subprocess.run(command, check=True)
+    return folder
+
+
+def test_library_is_whole_and_needs_its_device(cli: Cli) -> None:
+    """Its files are those of its manifest, and the error names what is missing."""
+    folder = cli.folder / "mlp.lib"
+    described = manifest.read(folder)
+
+    manifest.verify(folder, described)
+
+    assert set(described.files) == {"lib.so", "weights.bin"}
+    assert all("kernel.cubin" in each.objects for each in described.subgraphs)
+    if not tvm.cuda().exist:
+        with pytest.raises(TargetError, match=r"CUDA \(sm_90\).*no CUDA device"):
+            Library(folder)
+
+
+def test_changed_layer_compiles_what_is_new(cli: Cli) -> None:
+    """The first layers are hits."""
+    options = ("--target", "cuda:sm_90", "-o", "eleven.lib", "--json")
+    answer = cli("build", "zoo:mlp?classes=11", *options)
+
+    assert answer.status == 0, answer.err
+    assert (answer.json["hits"], answer.json["misses"]) == (2, 2)
+
+
+def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: Path) -> None:
+    """TVM's CUDA runtime takes the binaries as they are, and launches them in their order."""
+    environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT)}
+    folder = cli.folder / "mlp.lib"
+
+    ran = subprocess.run(
+        [sys.executable, "-c", _CALL, str(folder)],
+        capture_output=True, text=True, env=environment, check=False, timeout=120,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr
+    *told, shapes = ran.stdout.splitlines()
+    assert json.loads(shapes) == {"output": [1, 10]}
+    assert [line for line in told if line.startswith("load")] == ["load 190 sm_90"] * 4
+    launches = [line.split()[1] for line in told if line.startswith("launch")]
+    expected = [f"tuner_{each.entry[:24]}_kernel" for each in manifest.read(folder).subgraphs]
+    assert launches == expected * 2
+
+
+def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
+    """Byte by byte, and a reshape inside the network stays a view."""
+    target = worker.describe_target("cuda:sm_80")
+    model = networks.load("zoo:mlp")
+    objects = networks.compile_objects([model], target, tmp_path / "objects")
+    contents = []
+    for name in ("first", "again"):
+        out = tmp_path / name
+        out.mkdir()
+        worker.link_network(LinkRequest((model,), target.spec, objects, str(out)))
+        contents.append({path.name: path.read_bytes() for path in out.iterdir()})
+
+    assert contents[0] == contents[1]
+    assert b"reshape_0" not in contents[0]["lib.so"]
+
+
+@pytest.mark.gpu
+def test_gpu_agrees_with_the_processor(tmp_path: Path) -> None:
+    """A library for the GPU of this machine has the outputs of one for its CPU."""
+    arch = "sm_" + str(tvm.cuda().compute_version).replace(".", "")
+    model = networks.load("zoo:resnet-18?image=32", 1)
+    libraries = [
+        networks.build_untuned([model], worker.describe_target(spec), tmp_path / kind)
+        for kind, spec in (("cpu", "llvm"), ("gpu", f"cuda:{arch}"))
+    ]
+    (name, (shape, _)), *_ = libraries[0].inputs.items()
+    inputs = {name: draw(*shape)}
+
+    cpu, gpu = (library(inputs) for library in libraries)
+
+    for output, expected in cpu.items():
+        np.testing.assert_allclose(gpu[output], expected, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,194 @@
+"""Objects for CUDA targets, compiled without a GPU."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+import tvm
+from onnx import helper
+from tvm.s_tir import Schedule
+
+from tests.tuner.engines.relax import networks
+from tests.tuner.engines.relax.conftest import Save, draw
+from tuner import cost_models
+from tuner.engines.base import ExtractedTask, ObjectRequest, SearchRequest
+from tuner.engines.relax import cuda, devices, traces, worker, workloads
+from tuner.engines.relax.blobs import Blob, DeviceModule
+from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.lower import lower
+from tuner.engines.relax.targets import make_target
+from tuner.errors import RequestError, WorkError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+needs_nvrtc = pytest.mark.skipif(
+    cuda.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
+)
+
+_EM_CUDA = 190
+
+
+@pytest.fixture
+def matmul(save: Save) -> ExtractedTask:
+    """A product of matrices as a task for a GPU."""
+    nodes = [helper.make_node("MatMul", ["data", "w"], ["y"])]
+    model = save(nodes, (128, 64), {"w": draw(64, 96)})
+    (task,) = worker.extract(model, worker.describe_target("cuda:sm_90").spec).tasks
+    return task
+
+
+def compile_task(
+    task: ExtractedTask, folder: Path, *, arch: str = "sm_90", trace: str = ""
+) -> dict[str, bytes]:
+    """Compile a task and return its files."""
+    folder.mkdir()
+    spec = worker.describe_target(f"cuda:{arch}").spec
+    worker.compile_subgraph(ObjectRequest(task.ir, spec, trace, "tested", str(folder)))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def trace_of(task: ExtractedTask) -> str:
+    """A trace that binds an element of the output to a thread."""
+    schedule = Schedule(workloads.load(task.ir))
+    block = schedule.get_sblock("matmul")
+    i, j, _ = schedule.get_loops(block)
+    outer, inner = schedule.split(schedule.fuse(i, j), [None, 64])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+    return traces.dump(schedule.trace)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_fallback_is_host_code_and_a_binary(
+    matmul: ExtractedTask, arch: str, tmp_path: Path
+) -> None:
+    """The binary is an ELF file of the architecture that was asked for."""
+    files = compile_task(matmul, tmp_path / "object", arch=arch)
+
+    assert set(files) == {"kernel.o", "kernel.cubin"}
+    binary = files["kernel.cubin"]
+    assert binary[:4] == b"\x7fELF"
+    assert int.from_bytes(binary[18:20], "little") == _EM_CUDA
+    assert binary[49] == int(arch.removeprefix("sm_"))
+    assert b"__tvm_ffi_tested" in files["kernel.o"]
+    assert b"tested_kernel" in binary
+
+
+@needs_nvrtc
+def test_trace_is_compiled(matmul: ExtractedTask, tmp_path: Path) -> None:
+    """Other bytes than a fallback's, the same ones each time, and no tensor intrinsics loaded."""
+    loaded = set(sys.modules)
+    trace = trace_of(matmul)
+
+    first = compile_task(matmul, tmp_path / "first", trace=trace)
+    again = compile_task(matmul, tmp_path / "again", trace=trace)
+    fallback = compile_task(matmul, tmp_path / "fallback")
+
+    assert first == again
+    assert first["kernel.cubin"] != fallback["kernel.cubin"]
+    assert "tvm.s_tir.tensor_intrin.cuda" not in set(sys.modules) - loaded
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_candidates_of_a_search_compile(matmul: ExtractedTask, tmp_path: Path) -> None:
+    """What the search proposes for a GPU becomes binaries that differ."""
+    target = worker.describe_target("cuda:sm_90")
+    model = cost_models.create("random", 0).save()
+    request = SearchRequest(matmul.ir, target.spec, (), model, 2, 128, 1, seed=3)
+
+    candidates = worker.propose(request)
+
+    assert len(candidates) == 2
+    hashes = set()
+    for index, candidate in enumerate(candidates):
+        files = compile_task(matmul, tmp_path / str(index), trace=candidate.trace)
+        hashes.add(hashlib.sha256(files["kernel.cubin"]).hexdigest())
+    assert len(hashes) == 2
+
+
+def test_key_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets for a GPU tell what NVRTC is given; others do not."""
+    monkeypatch.setenv("TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false")
+
+    compiler = worker.describe_target("cuda:sm_90").compiler
+
+    assert compiler["options"] == {"TVM_CUDA_NVRTC_EXTRA_OPTS": "--ftz=false"}
+    assert {"nvrtc", "headers"} <= set(compiler)
+    assert "nvrtc" not in worker.describe_target("llvm").compiler
+
+
+@needs_nvrtc
+def test_versions_of_the_compiler_are_known() -> None:
+    """NVRTC and both kinds of headers that kernels include."""
+    compiler = cuda.describe_compiler()
+
+    assert compiler["nvrtc"].startswith("13.")
+    assert compiler["headers"]["cuda"] >= 13000
+    assert compiler["headers"]["cccl"] >= 3000000
+
+
+def test_missing_nvrtc_is_named(
+    matmul: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way to get it is in the message."""
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+
+    with pytest.raises(RequestError, match=r"subgraph-tuner\[cuda\]"):
+        compile_task(matmul, tmp_path / "object")
+
+    assert worker.describe_target("cuda:sm_90").compiler["nvrtc"] is None
+
+
+@needs_nvrtc
+def test_unknown_architecture_is_an_error(matmul: ExtractedTask, tmp_path: Path) -> None:
+    """NVRTC's own reason is handed on."""
+    with pytest.raises(WorkError, match="gpu-architecture"):
+        compile_task(matmul, tmp_path / "object", arch="sm_52")
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "runs"),
+    [
+        ("sm_80", "8.0", True),
+        ("sm_80", "8.6", True),
+        ("sm_86", "8.0", False),
+        ("sm_80", "9.0", False),
+        ("sm_90a", "9.0", True),
+        ("sm_120", "12.0", True),
+        ("sm_103a", "10.3", True),
+        ("sm_100a", "10.3", False),
+        ("gfx906", "9.0", False),
+    ],
+)
+def test_binaries_run_on_their_generation(arch: str, capability: str, runs: bool) -> None:
+    """The same major version, and no smaller minor one; the very same for code with a letter."""
+    assert devices.runs_on(arch, capability) is runs
+
+
+def test_device_code_is_read_back() -> None:
+    """And one that ends early is an error."""
+    kernel = b"".join(len(part).to_bytes(8, "little") + part for part in (b"k", b"k")) + b"\0" * 24
+    device = DeviceModule("cubin", (1).to_bytes(8, "little") + kernel, b"code")
+
+    assert DeviceModule.parse(device.dump()) == device
+    with pytest.raises(ValueError, match="2 bytes early"):
+        DeviceModule.parse(device.dump()[:-2])
+
+
+def test_every_kind_of_layer_has_a_default_schedule() -> None:
+    """Convolutions, pooling, reductions and transpositions become code for a GPU."""
+    target = make_target(worker.describe_target("cuda:sm_90").spec, intrinsics=False)
+    network = lower(networks.load("zoo:squeezenet_v1.1?image=32", 1), target)
+    subgraphs = find_subgraphs(network.module)
+
+    for each in subgraphs:
+        scheduled = cuda.schedule_by_default(each.module, target)
+        with cuda.sources_kept():
+            built = tvm.tirx.build(scheduled, target=target)
+        (device,) = Blob.of(built).devices
+        assert device.form == "cuda"
+        assert b"threadIdx.x" in device.code, each.name
+    assert len(subgraphs) > 10
