@@ -102,22 +102,19 @@ def find(
     Args:
         session: The transaction.
         where: What is measured on.
-        weights: Calls by workload; None: of all networks in the database.
+        weights: Calls by workload, which no other is measured; None: of all networks in the
+            database, and one for what is of none of them.
         per_task: How many records of a workload, at least 1.
 
     Returns:
         The workloads whose calls take longest, weight times latency, first.
     """
-    related = {
-        row.id: row
-        for row in versions.all_targets(session)
-        if row.id != where.target_id and _is_related(where.target, row)
-    }
+    related = _related(session, where)
     if not related:
         return ()
+    chosen = _choose(session, where, related, weights)
     if weights is None:
-        weights = versions.workload_weights(session, [*related, where.target_id])
-    chosen = _choose(session, where, related, weights.keys())
+        weights = _all_weights(session, where, related)
     tasks = versions.tasks_of_target(session, where.target_id, chosen)
     tuned = {
         best.workload_id for best in versions.bests_of_targets(session, [where.target_id], chosen)
@@ -129,7 +126,8 @@ def find(
         replays = _replays(session, best.task_id, tasks.get(workload_id), per_task)
         if replays:
             other = related[best.target_id]
-            found.append(_stale(best, replays, weights[workload_id], where.target, other))
+            weight = weights.get(workload_id, 1)
+            found.append(_stale(best, replays, weight, where.target, other))
     return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
 
 
@@ -137,21 +135,22 @@ def current_bests(
     session: Session, where: Here, weights: Mapping[int, int] | None = None, per_task: int = 1
 ) -> tuple[StaleBest, ...]:
     """Return the best records of the target itself, as :func:`find` does those of others."""
+    wanted = None if weights is None else weights.keys()
     if weights is None:
-        weights = versions.workload_weights(session, [where.target_id])
+        weights = _all_weights(session, where, _related(session, where))
     found = [
         StaleBest(
             workload=best.workload,
             workload_id=best.workload_id,
             name=best.name,
-            weight=weights[best.workload_id],
+            weight=weights.get(best.workload_id, 1),
             target_id=where.target_id,
             device=str(where.target.device.get("name")),
             foreign=False,
             differs={},
             replays=tuple(versions.ranked(session, best.task_id, per_task)),
         )
-        for best in versions.bests_of_targets(session, [where.target_id], weights.keys())
+        for best in versions.bests_of_targets(session, [where.target_id], wanted)
         if best.engine == where.engine
     ]
     return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
@@ -182,6 +181,19 @@ def differences(target: TargetInfo, other: Target) -> dict[str, tuple[Any, Any]]
     return found
 
 
+def _related(session: Session, where: Here) -> dict[int, Target]:
+    return {
+        row.id: row
+        for row in versions.all_targets(session)
+        if row.id != where.target_id and _is_related(where.target, row)
+    }
+
+
+def _all_weights(session: Session, where: Here, related: Mapping[int, Target]) -> Mapping[int, int]:
+    """Networks may have been split for the other versions only."""
+    return versions.workload_weights(session, [*related, where.target_id])
+
+
 def _is_related(target: TargetInfo, other: Target) -> bool:
     """Whether code for another target is code for this one, but for the version that made it."""
     if other.spec == target.spec:
@@ -201,7 +213,7 @@ def _choose(
     session: Session,
     where: Here,
     related: Mapping[int, Target],
-    workload_ids: Collection[int],
+    workload_ids: Collection[int] | None,
 ) -> dict[int, BestThere]:
     """Choose one best record of each workload: of this device, then the fastest, then the last."""
     chosen: dict[int, BestThere] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from statistics import median
+from typing import cast
 
 from sqlalchemy.orm import Session
 
@@ -14,11 +15,12 @@ from records import jobs, measures, targets, tasks, versions, withdrawals
 from records.errors import NoSuchRow
 from records.models import BestRecord
 from records.versions import Replay
-from tuner import staleness
+from tuner import staleness, target_answers
 from tuner.context import Context
 from tuner.device_lock import device_lock
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult, TargetInfo
 from tuner.errors import RequestError, TargetError
+from tuner.library.opening import open_local
 from tuner.measuring import Measurer, Subject, scratch_of
 from tuner.patience import patient_sessions
 from tuner.preparation import ModelRequest, prepare
@@ -167,9 +169,15 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, i
         if networks:
             where = Here(engine, networks[0].target, networks[0].target_id)
             return where, _weights(context, [task for each in networks for task in each.tasks])
-        target: TargetInfo = worker.call(
-            engine, "describe_target", request.target, timeout_secs=_DESCRIBE_TIMEOUT_SECS
-        )
+
+        def ask() -> TargetInfo:
+            asked = worker.call(
+                engine, "describe_target", request.target, timeout_secs=_DESCRIBE_TIMEOUT_SECS
+            )
+            return cast("TargetInfo", asked)
+
+        cache = open_local(context.settings)
+        target = target_answers.describe(cache, engine, request.target, ask)
     if target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     weights = None if request.job is None else _weights_of_job(context, request.job)
@@ -255,7 +263,9 @@ def _verify(
     settings = context.settings
     with device_lock(settings.data_dir), Workers(settings) as workers:
         shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
-        workers.warm_up()
+        for started in workers.warm_up():
+            # Nothing imports a compiler while the first record is timed.
+            started.result()
         evaluator = _evaluator(context, [where.target_id, *(each.target_id for each in chosen)])
         spec, folder = where.target.spec, settings.data_dir
         with Measurer(workers, spec, evaluator, folder, _BUILD_TIMEOUT_SECS) as measurer:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from records import bests, database, measures
-from records.models import BestRecord
+from records import bests, database, measures, targets
+from records.models import BestRecord, Target
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.engines.upgrades import age, respell
@@ -15,6 +15,7 @@ from tuner import staleness
 from tuner.commands import stale_records
 from tuner.config import Settings
 from tuner.context import Context
+from tuner.engines.base import TargetInfo
 from tuner.preparation import Prepared
 from tuner.staleness import Here, StaleBest
 
@@ -30,7 +31,7 @@ def context_of(workshop: Workshop) -> Context:
 
 def upgraded(workshop: Workshop, **device: Any) -> Prepared:
     """A network that was tuned by version 1, as version 2 prepares it."""
-    workshop.tune(workshop.prepare(), 40, trials_per_round=5)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
     age(workshop.sessions, **({"tvm": "1"} | device))
     return workshop.prepare()
 
@@ -45,7 +46,7 @@ def test_without_an_upgrade_nothing_is_stale(workshop: Workshop) -> None:
     prepared = workshop.prepare()
     assert stale_of(workshop, prepared) == ()
 
-    workshop.tune(prepared, 40, trials_per_round=5)
+    workshop.tune(prepared, 24, trials_per_round=6)
     assert stale_of(workshop, prepared) == ()
 
 
@@ -138,7 +139,7 @@ def test_targets_are_compared_by_their_hardware(
     workshop: Workshop, device: dict[str, Any], attributes: dict[str, Any], n_found: int
 ) -> None:
     """An upgrade may spell a target in another way; code for another CPU is of no use."""
-    workshop.tune(workshop.prepare(), 40, trials_per_round=5)
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
     respell(workshop.sessions, age(workshop.sessions, **device), **attributes)
 
     found = stale_of(workshop, workshop.prepare())
@@ -151,7 +152,7 @@ def test_without_weights_all_networks_count(workshop: Workshop) -> None:
     """A network that both versions have split counts once, a shared task for each network."""
     first = workshop.prepare()
     workshop.prepare("other", batch=2)
-    workshop.tune(first, 40, trials_per_round=5)
+    workshop.tune(first, 24, trials_per_round=6)
     age(workshop.sessions, tvm="1")
     prepared = workshop.prepare()
     where = Here(toy.NAME, prepared.target, prepared.target_id)
@@ -164,11 +165,28 @@ def test_without_weights_all_networks_count(workshop: Workshop) -> None:
     assert none == ()
 
 
+def test_records_of_no_network_count_once(workshop: Workshop) -> None:
+    """As those do that were imported into an empty database."""
+    with workshop.sessions.begin() as session:
+        target_id = make.target(session)
+        task_id = make.task(session)
+        make_record(session, task_id, "a", 1.0)
+        spec, device = session.get_one(Target, target_id).spec, dict(make.CPU) | {"driver": 2}
+        here = targets.ensure_target(session, spec, device).id
+        where = Here("relax", TargetInfo(spec, "llvm", device), here)
+
+        (found,) = staleness.find(session, where)
+
+        assert (found.weight, found.workload) == (1, "w0")
+        assert found.differs == {"driver": (None, 2)}
+        assert staleness.find(session, where, {}) == ()
+
+
 def test_shapes_of_one_model_add_up(workshop: Workshop) -> None:
     """A build of several sets of shapes lists what they share once."""
     first, second = workshop.prepare(), workshop.prepare("other", batch=2)
-    workshop.tune(first, 40, trials_per_round=5)
-    workshop.tune(second, 40, trials_per_round=5)
+    workshop.tune(first, 24, trials_per_round=6)
+    workshop.tune(second, 24, trials_per_round=6)
     age(workshop.sessions, tvm="1")
 
     found = stale_of(workshop, workshop.prepare(), workshop.prepare("other", batch=2))

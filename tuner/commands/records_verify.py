@@ -10,6 +10,8 @@ from tuner.commands import connection, options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.table import Table
+
     from tuner.verifying import Remeasured, Verified, VerifyRequest
 
 _MAX_ID = 2**31 - 1
@@ -154,6 +156,7 @@ def _as_json(found: "Verified") -> dict[str, Any]:
 
 
 def _show(found: "Verified", *, current: bool) -> None:
+    from tuner.commands.stale_records import explain
     from tuner.progress import stdout_console
 
     console = stdout_console()
@@ -163,35 +166,38 @@ def _show(found: "Verified", *, current: bool) -> None:
         console.print("There are no best records of this version yet: tuner tune makes them.")
     else:
         console.print("No subgraph has records of another version only.")
+    for text in sorted({explain(row.differs) for row in found.rows if row.differs}):
+        console.print(
+            f"measured before, and now: {text}", style="dim", highlight=False, markup=False
+        )
+    left = f"; {found.n_left} more subgraphs are left" if found.n_left else ""
     console.print(
-        f"{found.n_verified} of {len(found.rows)} records verified in {found.secs:.0f} s"
-        + (f"; {found.n_left} more subgraphs are left" if found.n_left else ""),
+        f"{found.n_verified} of {len(found.rows)} records verified in {found.secs:.0f} s{left}",
         highlight=False,
     )
 
 
-def _table(found: "Verified") -> Any:
+def _table(found: "Verified") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.commands.stale_records import explain
     from tuner.tables import milliseconds
 
     table = Table(title="Measured again", title_justify="left")
-    for name in ("Workload", "Task", "Weight", "Record", "Before (ms)", "Now (ms)", "Change", ""):
-        left = name in ("Workload", "Task", "")
-        table.add_column(name, justify="left" if left else "right", no_wrap=name == "Workload")
+    for name in ("Workload", "Task", "Weight", "Record", "Before (ms)", "Now (ms)", "Change"):
+        left = name in ("Workload", "Task")
+        table.add_column(name, justify="left" if left else "right", no_wrap=name != "Task")
+    table.add_column("Result", no_wrap=True)
     for row in found.rows:
-        failed = row.latency is None
+        moved = row.record not in (None, row.old_record)
         table.add_row(
             row.workload,
             Text(row.name),
             str(row.weight),
-            str(row.old_record)
-            + ("" if row.record in (None, row.old_record) else f" -> {row.record}"),
+            f"{row.old_record} -> {row.record}" if moved else str(row.old_record),
             milliseconds(row.old_latency),
             milliseconds(row.latency),
             "-" if row.change is None else f"{row.change:+.1%}",
-            Text(row.error_kind or explain(row.differs), "red" if failed else ""),
+            Text("verified") if row.error_kind is None else Text(row.error_kind, "red"),
         )
     return table
