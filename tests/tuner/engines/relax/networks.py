@@ -34,7 +34,9 @@ def compile_objects(
     """Compile every subgraph of some models, unscheduled but for those with a trace."""
     objects: dict[str, LinkedObject] = {}
     for model in models:
-        for subgraph in find_subgraphs(lower(model, make_target(target.spec, intrinsics=False)).module):
+        for subgraph in find_subgraphs(
+            lower(model, make_target(target.spec, intrinsics=False)).module
+        ):
             out = folder / subgraph.workload
             if subgraph.workload in objects:
                 continue
