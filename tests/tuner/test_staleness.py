@@ -13,9 +13,11 @@ from tests.engines.upgrades import age, respell
 from tests.records import make
 from tuner import staleness
 from tuner.commands import stale_records
+from tuner.compiling import Compiler, Wanted
 from tuner.config import Settings
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
+from tuner.library.opening import open_local
 from tuner.preparation import Prepared
 from tuner.staleness import Here, StaleBest
 
@@ -193,6 +195,37 @@ def test_shapes_of_one_model_add_up(workshop: Workshop) -> None:
 
     assert len(found) == N_TASKS + 1
     assert {each.name: each.weight for each in found}["heavy[1]"] == 6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": {"name": "toy", "tvm": "2"}},
+        {"device": {"name": "toy", "driver": "550"}},
+        {"device": {"name": "another toy"}},
+        {"compiler": {"objects": 2}},
+        {"spec": '{"kind":"toy","mcpu":"other"}'},
+    ],
+)
+def test_what_was_compiled_before_an_upgrade_is_not_found(
+    workshop: Workshop, changes: dict[str, Any]
+) -> None:
+    """The same subgraph with the same trace has another key: another version, driver or device."""
+    context, task = context_of(workshop), workshop.prepare().tasks[0]
+    wanted = Wanted(task.workload_hash, task.name, task.task_id, "[]", "trace")
+    before = Compiler(
+        context, open_local(context.settings), toy.describe_target("llvm"), workshop.workers.runner
+    )
+    after = replace(before, target=replace(before.target, **changes))
+    (workshop.folder / "nothing").mkdir()
+    claim = before.cache.try_claim(before.key_of(wanted))
+    assert claim is not None
+    with claim:
+        claim.keep(workshop.folder / "nothing", {}).close()
+
+    assert before.cache.find(before.key_of(wanted)) is not None
+    assert after.cache.find(after.key_of(wanted)) is None
+    assert before.key_of(replace(wanted, name="renamed")).digest == before.key_of(wanted).digest
 
 
 def test_notes_name_what_changed_and_what_to_do(workshop: Workshop) -> None:
