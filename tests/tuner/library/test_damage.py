@@ -224,3 +224,16 @@ def test_a_store_that_vanishes_is_made_anew(cache: Cache, warnings: list[str]) -
     assert cache.find(key()) is None
     put(cache, key())
     assert warnings == []
+
+
+def test_only_what_was_seen_is_dropped(cache: Cache) -> None:
+    """Somebody may have made it again since."""
+    path = put(cache, key())
+    with path.open("rb") as seen:
+        found = os.fstat(seen.fileno())
+        path.unlink()
+        put(cache, key())
+
+        assert not cache.local.drop("subgraph", key().digest, found)
+    assert cache.local.drop("subgraph", key().digest, path.stat())
+    assert names(cache.root) == []

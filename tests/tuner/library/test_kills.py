@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.library.entries import CODE, WEIGHTS, key, names
+from tests.tuner.library.entries import WEIGHTS, key, names
 from tuner.library import collecting, scanning
 from tuner.library.cache import Cache
 
@@ -20,14 +20,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 N_KILLS = 200
 _N_KEYS = 5
+_CODE_BYTES = 900_000
 # A child gets this far into its work at most before it is killed.
 _LATEST_SECS = 0.03
 
 
 def content(number: int) -> dict[str, bytes]:
-    """The files of an entry, different for each."""
+    """The files of an entry, different for each, and so large that writing them takes a while."""
     large = WEIGHTS[number:] + WEIGHTS[:number]
-    return {"code.o": CODE + bytes([number]), "weights.bin": large}
+    return {"code.o": large[:_CODE_BYTES], "weights.bin": large}
 
 
 def work(root: Path) -> None:
@@ -45,7 +46,7 @@ def work(root: Path) -> None:
         with cache.get_or_make(key(number), make).entry as entry:
             entry.read("weights.bin")
         if drawn.random() < 0.5:
-            collecting.collect(cache.local, max_bytes=1 << 20)
+            collecting.collect(cache.local, max_bytes=2 << 20)
 
 
 def start(root: Path) -> int:
