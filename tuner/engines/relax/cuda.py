@@ -112,8 +112,9 @@ def pack_devices(
     own = [compile_device(each, target) for each in blob.devices]
     blob.replace_devices([*own, *devices])
     path = folder / "modules.o"
+    (host,) = (each for each in module.imports if each.kind == "llvm")
     embed = tvm.get_global_func("codegen.codegen_blob")
-    embed(blob.dump(), False, '{"kind":"llvm"}', "").write_to_file(str(path))
+    embed(blob.dump(), False, host["_get_target_string"](), "").write_to_file(str(path))
     return str(path)
 
 
