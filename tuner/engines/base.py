@@ -222,7 +222,8 @@ class ObjectRequest:
     Attributes:
         ir: The subgraph.
         target: Canonical JSON of the target.
-        trace: How to schedule it; empty leaves it unscheduled: a fallback.
+        trace: How to schedule it. Empty, it is a fallback: as it is, for a GPU with a default
+            schedule.
         symbol: Name of its function; the bytes depend on it.
         out: An existing, empty directory.
     """
