@@ -23,95 +23,15 @@ from tuner.errors import RequestError, TargetError
 from tuner.library.opening import open_local
 from tuner.measuring import Measurer, Subject, scratch_of
 from tuner.patience import patient_sessions
-from tuner.preparation import ModelRequest, prepare
+from tuner.preparation import prepare
 from tuner.staleness import Here, StaleBest
+from tuner.verify_options import Remeasured, Verified, VerifyRequest
 from tuner.workers import Workers, fresh_worker
 
 # Told of records that no search proposed.
 WORKER = "verify"
 _BUILD_TIMEOUT_SECS = 60.0
 _DESCRIBE_TIMEOUT_SECS = 300.0
-
-
-@dataclass(frozen=True)
-class VerifyRequest:
-    """Which records to measure again.
-
-    Attributes:
-        target: What to measure on, as a user writes it.
-        models: Only tasks of these networks.
-        job: Only tasks of this job.
-        top: At most so many tasks, those that matter most; None: all.
-        per_task: So many of the best records of each task.
-        current: The records of this version, instead of those of others.
-    """
-
-    target: str = "llvm"
-    models: tuple[ModelRequest, ...] = ()
-    job: int | None = None
-    top: int | None = None
-    per_task: int = 1
-    current: bool = False
-
-
-@dataclass(frozen=True)
-class Remeasured:
-    """A record that was measured again.
-
-    Attributes:
-        workload: Hash of its workload.
-        name: What that computes.
-        weight: How often it is called.
-        old_record: The record.
-        old_latency: Seconds, when it was measured first.
-        differs: What was different then; nothing for a record of this version.
-        foreign: Whether it was measured on another device.
-        record: The new record; None for one of this version, and where the worker was lost.
-        latency: Seconds now; None if it failed.
-        error_kind: How it failed, if it did.
-        error_text: What the failed step said.
-        best: Whether it is the best record of this version now.
-    """
-
-    workload: str
-    name: str
-    weight: int
-    old_record: int
-    old_latency: float
-    differs: staleness.Differences
-    foreign: bool
-    record: int | None
-    latency: float | None
-    error_kind: str | None
-    error_text: str
-    best: bool
-
-    @property
-    def change(self) -> float | None:
-        """How much longer it takes now, of what it took: 0.5 for half as long again."""
-        return None if self.latency is None else self.latency / self.old_latency - 1.0
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What measuring again came to.
-
-    Attributes:
-        target: What was measured on, canonical.
-        rows: Each record that was measured, in the order it was.
-        n_left: Tasks with records to measure again beyond those asked for.
-        secs: What it took.
-    """
-
-    target: str
-    rows: tuple[Remeasured, ...]
-    n_left: int
-    secs: float
-
-    @property
-    def n_verified(self) -> int:
-        """Records whose output agrees, and that have a latency."""
-        return sum(1 for row in self.rows if row.latency is not None)
 
 
 Watcher = Callable[[int, int, Remeasured], None]

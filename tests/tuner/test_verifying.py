@@ -14,7 +14,7 @@ from tuner import verifying
 from tuner.config import Settings
 from tuner.context import Context
 from tuner.errors import RequestError, TargetError
-from tuner.verifying import Verified, VerifyRequest
+from tuner.verify_options import Verified, VerifyRequest
 
 N_TASKS = toy.N_TASKS
 

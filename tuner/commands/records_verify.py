@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from tuner.verifying import Remeasured, Verified, VerifyRequest
+    from tuner.verify_options import Remeasured, Verified, VerifyRequest
 
 _MAX_ID = 2**31 - 1
 
@@ -73,7 +73,7 @@ def verify(
         tuner records verify --current --top 5
     """
     from tuner.errors import RequestError
-    from tuner.verifying import VerifyRequest
+    from tuner.verify_options import VerifyRequest
 
     connection.refuse("records verify")
     if model is not None and job is not None:
