@@ -42,4 +42,4 @@ def _share_off(ours: Array, theirs: Array, tolerance: float) -> float:
     with np.errstate(invalid="ignore"):
         near = np.abs(ours - theirs) <= tolerance * scale
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    return float(1.0 - np.mean(near | same))
+    return float(np.mean(~(near | same)))

@@ -1,24 +1,30 @@
 """Libraries for the process that calls them: out of the build cache, or built into it."""
 
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tuner
 from tuner.building import Kept, keep_library
+from tuner.config import read_settings
 from tuner.context import Context, open_context
-from tuner.errors import TargetError
+from tuner.errors import TargetError, WorkError
+from tuner.executors.local import CallTimeout
 from tuner.library.manifest import Manifest
 from tuner.preparation import ModelRequest, prepare
-from tuner.runtime import forks
+from tuner.runtime import forks, spare
 from tuner.runtime.options import JitOptions
 from tuner.workers import fresh_worker
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library
+
+_TIMEOUT_SECS = 900.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,7 @@ def get(
         WorkError: If it cannot be compiled.
     """
     started = time.perf_counter()
-    data_dir = None if options.data_dir is None else Path(options.data_dir)
-    with open_context(options.database, data_dir) as context:
+    with open_context(options.database, _data_dir(options)) as context:
         kept = _keep(context, ModelRequest(str(reference), options.target, inputs, name=name))
         with kept.entry:
             if kept.entry.digest == unless:
@@ -88,8 +93,42 @@ def get(
     )
 
 
+def is_better(new: Loaded, old: Loaded) -> bool:
+    """Whether a library of ours is to take the place of one that a service may have built."""
+    return bool(old.digest) or new.n_fallbacks == 0
+
+
+def in_worker(options: JitOptions, module: str, function: str, *args: Any) -> Any:
+    """Call a function in a process of its own.
+
+    Raises:
+        TunerError: What it raises; WorkError if it takes too long or is lost.
+    """
+    settings = read_settings({"database": options.database, "data_dir": _data_dir(options)})
+    # Not the spare one: what a program calls meanwhile is not to wait, nor to find torch in it.
+    with fresh_worker(settings, "jit") as worker:
+        try:
+            return worker.call(module, function, *args, timeout_secs=_TIMEOUT_SECS)
+        except CallTimeout as error:
+            raise WorkError(f"{function} took longer than {_TIMEOUT_SECS:.0f} s") from error
+
+
+class KeptFile:
+    """A copy of a file that is there for as long as this object."""
+
+    def __init__(self, path: Path) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="tuner-jit-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = folder / path.name
+        shutil.copyfile(path, self.path)
+
+
+def _data_dir(options: JitOptions) -> Path | None:
+    return None if options.data_dir is None else Path(options.data_dir)
+
+
 def _keep(context: Context, request: ModelRequest) -> Kept:
-    with fresh_worker(context.settings) as worker:
+    with spare.worker(context.settings) as worker:
         prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
         if prepared.target.kind != "llvm":
             raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is none")

@@ -8,7 +8,9 @@ import numpy as np
 
 from tuner.errors import ModelError
 from tuner.runtime import forks, libraries
-from tuner.runtime.libraries import Loaded
+from tuner.runtime.agreement import TOLERANCE, disagreement
+from tuner.runtime.background import Wish, make_background
+from tuner.runtime.libraries import Loaded, is_better
 from tuner.runtime.memory import CacheInfo, Memory, Serving
 from tuner.runtime.options import JitOptions
 
@@ -29,6 +31,7 @@ class OnnxFunction:
         self.inputs = _read_inputs(path)
         self._state = _state_of(path)
         self._memory: Memory[_Call] = Memory(options.maxsize, self.name)
+        self._background = make_background(options)
         forks.watch(self)
 
     def __call__(self, *args: Array, **named: Array) -> dict[str, Array]:
@@ -64,7 +67,7 @@ class OnnxFunction:
             n_changed = 0
             for _, call in self._memory.all():
                 loaded = self._get(call.shapes, unless=call.serving.loaded.digest)
-                if loaded is not None:
+                if loaded is not None and is_better(loaded, call.serving.loaded):
                     self._memory.swap(call, loaded)
                     n_changed += 1
             return n_changed
@@ -72,6 +75,7 @@ class OnnxFunction:
     def forget(self) -> None:
         """Let go of everything in a process that was forked."""
         self._memory = Memory(self._options.maxsize, self.name)
+        self._background = make_background(self._options)
 
     def _bind(self, args: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
         if len(args) > len(self.inputs):
@@ -103,7 +107,33 @@ class OnnxFunction:
         assert loaded is not None
         call = _Call(shapes, Serving(loaded))
         self._memory.add(key, call)
-        return call.first(arrays)
+        result = loaded.library(arrays)
+        if self._background is not None and loaded.n_fallbacks:
+            self._background.ask(self._wish(call, arrays, result))
+        return result
+
+    def _wish(
+        self, call: "_Call", arrays: Mapping[str, Array], result: Mapping[str, Array]
+    ) -> Wish:
+        """Ask for a better library, which has to give the same result for the same arrays."""
+        examples = {name: array.copy() for name, array in arrays.items()}
+        expected = [array.copy() for array in result.values()]
+
+        def is_wanted() -> bool:
+            is_served = any(call is other for _, other in self._memory.all())
+            return is_served and _state_of(self._path) == self._state
+
+        def accept(loaded: Loaded) -> str:
+            problem = disagreement([*loaded.library(examples).values()], expected, TOLERANCE)
+            if not problem:
+                with self._memory.lock:
+                    if is_wanted():
+                        self._memory.swap(call, loaded)
+            return problem
+
+        manifest = call.serving.loaded.manifest
+        shapes = dict(call.shapes)
+        return Wish(self.name, manifest, shapes, lambda _: self._path, is_wanted, accept)
 
     def _get(self, shapes: Mapping[str, tuple[int, ...]], unless: str = "") -> Loaded | None:
         return libraries.get(self._options, self._path, self.name, shapes, unless)
@@ -118,10 +148,6 @@ class _Call:
 
     def __call__(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         return self.serving.run_arrays(arrays)
-
-    def first(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Call without counting that."""
-        return self.serving.loaded.library(arrays)
 
 
 def _read_inputs(path: Path) -> dict[str, np.dtype[Any]]:

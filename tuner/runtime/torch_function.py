@@ -3,6 +3,7 @@
 import functools
 import tempfile
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import torch
 from tuner.errors import WorkError
 from tuner.runtime import forks, libraries
 from tuner.runtime.agreement import TOLERANCE, disagreement
-from tuner.runtime.libraries import Loaded
+from tuner.runtime.background import Wish, make_background
+from tuner.runtime.libraries import KeptFile, Loaded, is_better
 from tuner.runtime.memory import CacheInfo, Memory, Serving
 from tuner.runtime.options import JitOptions
 from tuner.runtime.torch_signatures import Signature, ready, split
-from tuner.runtime.torch_tracing import Outputs, trace
+from tuner.runtime.torch_tracing import Outputs, alone, is_inside, trace
 from tuner.runtime.torch_watching import Watch, sources_of
 
 Tensor = torch.Tensor
@@ -35,6 +37,7 @@ class TorchFunction:
         self._sources = sources_of(function)
         self._watch: Watch | None = None
         self._memory: Memory[_Call] = Memory(options.maxsize, self.name)
+        self._background = make_background(options)
         if not isinstance(function, torch.nn.Module):
             functools.update_wrapper(self, function)
         forks.watch(self)
@@ -79,19 +82,22 @@ class TorchFunction:
             ModelError, WorkError: As a call.
         """
         with self._memory.lock:
-            if self._has_changed():
-                self._drop()
+            with alone():
+                if self._has_changed():
+                    self._drop()
             n_changed = 0
             for _, call in self._memory.all():
                 got = self._get(call.signature, unless=call.serving.loaded.digest)
-                if got is not None:
-                    self._memory.swap(call, got[0])
+                if got is not None and is_better(got.loaded, call.serving.loaded):
+                    call.learn_sharing(got.loaded)
+                    self._memory.swap(call, got.loaded)
                     n_changed += 1
             return n_changed
 
     def forget(self) -> None:
         """Let go of everything in a process that was forked."""
         self._memory = Memory(self._options.maxsize, self.name)
+        self._background = make_background(self._options)
         self._watch = None
 
     def _has_changed(self) -> bool:
@@ -99,8 +105,8 @@ class TorchFunction:
         return watch is None or watch.has_changed()
 
     def _call_slowly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if torch.compiler.is_compiling():
-            # Part of another function that is being traced.
+        if is_inside() or _is_traced(args, named):
+            # Part of another function, which is compiled whole.
             return self._function(*args, **named)
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError(f"{self.name} is jitted, and cannot be called under autocast")
@@ -109,8 +115,10 @@ class TorchFunction:
         call = None if self._has_changed() else self._memory.find(signature.key)
         if call is None:
             with self._memory.lock:
-                if self._has_changed():
-                    self._drop()
+                # In a trace the parts of a module are not what they are.
+                with alone():
+                    if self._has_changed():
+                        self._drop()
                 call = self._memory.find(signature.key)
                 if call is None:
                     return self._add(signature, tensors)
@@ -123,32 +131,80 @@ class TorchFunction:
     def _add(self, signature: Signature, tensors: list[Any]) -> Any:
         """Compile a signature; return what its first call returns."""
         # What changes from here on is not in the library.
-        watch = Watch(self._sources)
+        with alone():
+            watch = Watch(self._sources)
         got = self._get(signature)
         assert got is not None
-        loaded, outputs, constants = got
-        call = _Call(signature, Serving(loaded), outputs)
-        result = call.try_out(tensors, self._eager(signature, tensors), self.name)
+        call = _Call(signature, Serving(got.loaded), got.outputs)
+        call.learn_sharing(got.loaded)
+        result = listed(call.serving.try_out(tensors))
+        problem = compare(result, self._eager(signature, tensors))
+        if problem:
+            raise WorkError(f"the library of {self.name} does not compute what it does: {problem}")
         self._memory.add(signature.key, call)
         if self._watch is None:
             self._watch = watch
-        self._watch.add(constants)
-        return result
+        self._watch.add(got.constants)
+        if got.program is not None and self._background is not None:
+            self._background.ask(self._wish(call, got.program, tensors, result))
+        return call.finish(result)
 
-    def _get(
-        self, signature: Signature, unless: str = ""
-    ) -> tuple[Loaded, Outputs, tuple[Any, ...]] | None:
+    def _get(self, signature: Signature, unless: str = "") -> "_Got | None":
         with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
             traced = trace(self._function, self._sources, signature, Path(folder))
             loaded = libraries.get(self._options, traced.path, self.name, {}, unless)
-        return None if loaded is None else (loaded, traced.outputs, traced.constants)
+            if loaded is None:
+                return None
+            keep = self._background is not None and loaded.n_fallbacks > 0
+            program = KeptFile(traced.path) if keep else None
+        return _Got(loaded, traced.outputs, traced.constants, program)
+
+    def _wish(
+        self, call: "_Call", program: KeptFile, tensors: Sequence[Any], result: Sequence[Any]
+    ) -> Wish:
+        """Ask for a better library, which has to give the same result for the same tensors."""
+        examples = [tensor.clone() for tensor in tensors]
+        expected = [tensor.clone() for tensor in result]
+
+        def is_wanted() -> bool:
+            is_served = any(call is other for _, other in self._memory.all())
+            return is_served and not self._has_changed()
+
+        def accept(loaded: Loaded) -> str:
+            problem = compare(listed(Serving(loaded).try_out(examples)), expected)
+            if problem:
+                return problem
+            with self._memory.lock:
+                if is_wanted():
+                    call.learn_sharing(loaded)
+                    self._memory.swap(call, loaded)
+            return ""
+
+        def write_model(folder: Path) -> Path:
+            out = folder / f"{self.name}.onnx"
+            libraries.in_worker(
+                self._options, "tuner.runtime.torch_onnx", "convert", str(program.path), str(out)
+            )
+            return out
+
+        return Wish(self.name, call.serving.loaded.manifest, {}, write_model, is_wanted, accept)
 
     def _eager(self, signature: Signature, tensors: Sequence[Any]) -> list[Any]:
         args, named = signature.fill(tensors)
-        with torch.no_grad():
+        with alone(), torch.no_grad():
             returned = self._function(*args, **named)
         leaves = torch.utils._pytree.tree_leaves(returned)
         return [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+@dataclass(frozen=True)
+class _Got:
+    """A library of a signature; ``program`` only if it is to be tuned."""
+
+    loaded: Loaded
+    outputs: Outputs
+    constants: tuple[Any, ...]
+    program: KeptFile | None
 
 
 class _Call:
@@ -164,38 +220,39 @@ class _Call:
     def __call__(self, tensors: Sequence[Any]) -> Any:
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("a jitted function cannot be called under autocast")
-        return self._finish(self.serving.run([ready(tensor) for tensor in tensors]))
+        return self.finish(self.serving.run([ready(tensor) for tensor in tensors]))
 
-    def try_out(self, tensors: Sequence[Any], expected: Sequence[Any], name: str) -> Any:
-        """Call for the first time, and check what comes of it.
+    def learn_sharing(self, loaded: Loaded) -> None:
+        """Find out which outputs of a library lie in memory of its own, or in an input's.
 
-        Raises:
-            WorkError: If the library computes something else than the function.
+        Two results that both live, and are in one place, are such.
         """
-        twice = [_listed(self.serving.try_out(tensors)) for _ in range(2)]
-        # Two results that live, and are in one place: memory of the library, or of an input.
-        self._shared = tuple(
+        serving = Serving(loaded)
+        examples = [ready(tensor) for tensor in self.signature.examples()]
+        one, other = (listed(serving.try_out(examples)) for _ in range(2))
+        shared = {
             number
-            for number, (one, other) in enumerate(zip(*twice, strict=True))
-            if one.data_ptr() == other.data_ptr()
-        )
-        problem = _compare(twice[0], expected)
-        if problem:
-            raise WorkError(f"the library of {name} does not compute what {name} does: {problem}")
-        return self._finish(twice[1])
+            for number, (ours, theirs) in enumerate(zip(one, other, strict=True))
+            if ours.data_ptr() == theirs.data_ptr()
+        }
+        # Also what an older library shared: a copy too many is harmless.
+        self._shared = tuple(sorted(shared | set(self._shared)))
 
-    def _finish(self, returned: Any) -> Any:
-        tensors = _listed(returned)
+    def finish(self, returned: Any) -> Any:
+        """Make what the function returns of what the library returned."""
+        tensors = listed(returned)
         for number in self._shared:
             tensors[number] = tensors[number].clone()
         return tensors[0] if self._is_tensor else self._outputs.assemble(tensors)
 
 
-def _listed(returned: Any) -> list[Any]:
+def listed(returned: Any) -> list[Any]:
+    """Return the tensors of an answer; a library with one output may give that alone."""
     return [returned] if isinstance(returned, Tensor) else list(returned)
 
 
-def _compare(actual: Sequence[Any], expected: Sequence[Any]) -> str:
+def compare(actual: Sequence[Any], expected: Sequence[Any]) -> str:
+    """Say how tensors differ from what was expected; empty if they agree."""
     halves = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in expected)
     for ours, theirs in zip(actual, expected, strict=False):
         if ours.dtype != theirs.dtype:
@@ -204,6 +261,14 @@ def _compare(actual: Sequence[Any], expected: Sequence[Any]) -> str:
         [_array(tensor) for tensor in actual],
         [_array(tensor) for tensor in expected],
         _HALF_TOLERANCE if halves else TOLERANCE,
+    )
+
+
+def _is_traced(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether torch itself traces a function that calls this one, with tensors of its own kind."""
+    return torch.compiler.is_compiling() and any(
+        isinstance(leaf, Tensor) and type(leaf) not in (Tensor, torch.nn.Parameter)
+        for leaf in torch.utils._pytree.tree_leaves((args, named))
     )
 
 

@@ -1,5 +1,6 @@
 """Functions and modules of torch to programs that an engine imports."""
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,27 @@ _TRAINING = (
     nn.modules.batchnorm._BatchNorm,
     nn.RReLU,
 )
+
+# While torch traces, every module of the process is called another way, in every thread.
+_ONE_AT_A_TIME = threading.RLock()
+_here = threading.local()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let no other thread trace; jitted functions that this one calls call their functions."""
+    with _ONE_AT_A_TIME:
+        before = is_inside()
+        _here.inside = True
+        try:
+            yield
+        finally:
+            _here.inside = before
+
+
+def is_inside() -> bool:
+    """Whether this thread is within :func:`alone`."""
+    return getattr(_here, "inside", False)
 
 
 @dataclass(frozen=True)
@@ -139,7 +161,7 @@ class _Root(nn.Module):  # type: ignore[misc]
 
 def _export(root: _Root, examples: tuple[Any, ...]) -> Any:
     try:
-        with _silence(), torch.no_grad():
+        with alone(), _silence(), torch.no_grad():
             program = torch.export.export(root, examples, strict=False)
     # Whatever a function does while it is traced, and torch's own limits.
     except Exception as error:

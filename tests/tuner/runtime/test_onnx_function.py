@@ -1,0 +1,99 @@
+"""Jitted ONNX models: a library per set of shapes, arrays by position or name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import tuner
+from tests.tuner.networks.models import difference, run
+from tuner.errors import ModelError
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def write_model(path: Path, factor: float = 1.0) -> bytes:
+    """A product with a weight, and a sum with a second input, for any number of rows."""
+    weight = np.random.default_rng(0).standard_normal((4, 3)).astype("float32") * factor
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["data", "w"], ["product"]),
+            helper.make_node("Add", ["product", "more"], ["y"]),
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info("data", 1, ["n", 4]),
+            helper.make_tensor_value_info("more", 1, [3]),
+        ],
+        [helper.make_tensor_value_info("y", 1, ["n", 3])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path.read_bytes()
+
+
+def draw(*shape: int) -> Any:
+    """Numbers around zero."""
+    return np.random.default_rng(3).standard_normal(shape).astype("float32")
+
+
+def test_shapes_are_compiled_once(jit: Callable[..., Any], tmp_path: Path) -> None:
+    """By position, by name and in any order; a file that was written anew is read anew."""
+    content = write_model(tmp_path / "m.onnx")
+    jitted = jit(tmp_path / "m.onnx")
+    more = draw(3)
+
+    for n_rows in (2, 5, 2):
+        data = draw(n_rows, 4)
+        (expected,) = run(content, {"data": data, "more": more})
+        for outputs in (jitted(data, more), jitted(more=more, data=data)):
+            assert difference(outputs["y"], expected) < 1e-4
+    info = jitted.cache_info()
+    assert (info.hits, info.misses, info.currsize) == (4, 2, 2)
+
+    (expected,) = run(write_model(tmp_path / "m.onnx", 2.0), {"data": draw(7, 4), "more": more})
+    assert difference(jitted(draw(7, 4), more)["y"], expected) < 1e-4
+    assert jitted.cache_info().currsize == 1
+    assert jitted.refresh() == 0
+    jitted.cache_clear()
+    assert jitted.cache_info().currsize == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "error"),
+    [
+        ((draw(2, 4),), {}, "'more' is missing"),
+        ((draw(2, 4), draw(3), draw(3)), {}, "takes 2 inputs, got 3"),
+        ((draw(2, 4),), {"data": draw(2, 4)}, "'data' is given twice"),
+        ((draw(2, 4),), {"other": draw(3)}, "'other' is unknown"),
+        ((draw(2, 4).astype("float64"), draw(3)), {}, "array of float32, got float64"),
+        (([1.0], draw(3)), {}, "got list"),
+    ],
+)
+def test_wrong_arguments(
+    jit: Callable[..., Any],
+    tmp_path: Path,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+    error: str,
+) -> None:
+    """Each is refused by name, and nothing is compiled."""
+    write_model(tmp_path / "m.onnx")
+    with pytest.raises(TypeError, match=error):
+        jit(str(tmp_path / "m.onnx"))(*args, **named)
+
+
+def test_wrong_models(jit: Callable[..., Any], tmp_path: Path) -> None:
+    """A file that is none, or no model, and shapes that the model does not have."""
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    for name in ("none.onnx", "bad.onnx"):
+        with pytest.raises(ModelError, match="cannot read"):
+            tuner.jit(tmp_path / name)
+    write_model(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="fixed at 4"):
+        jit(tmp_path / "m.onnx")(draw(2, 5), draw(3))

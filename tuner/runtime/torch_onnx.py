@@ -1,0 +1,33 @@
+"""Exported torch programs to ONNX models, for services, which take no others; run in a worker."""
+
+import contextlib
+import logging
+import warnings
+from pathlib import Path
+
+from tuner.errors import ModelError
+
+
+def convert(program: str, out: str) -> None:
+    """Write the program of a ``.pt2`` file to an ``.onnx`` file.
+
+    Raises:
+        ModelError: If that cannot be done; what cannot be is named.
+    """
+    try:
+        import onnxscript  # noqa: F401
+        import torch
+    except ImportError as error:
+        raise ModelError(
+            "writing ONNX needs the torch extra: pip install 'subgraph-tuner[torch]'"
+        ) from error
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore")
+        try:
+            written = torch.onnx.export(torch.export.load(program), dynamo=True, verbose=False)
+            written.save(Path(out), external_data=False)
+        # What the exporter raises has no common base.
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ModelError(f"torch cannot write it as ONNX: {lines[0]}") from error
