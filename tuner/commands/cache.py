@@ -12,8 +12,8 @@ from tuner.commands import options, streams
 
 if TYPE_CHECKING:
     from tuner.config import Settings
+    from tuner.library.headers import Header
     from tuner.library.local import LocalTier
-    from tuner.library.packing import Header
     from tuner.library.scanning import Spot
 
 app = typer.Typer(

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from tuner.errors import RequestError
 from tuner.library.collecting import Collected
+from tuner.library.headers import Header
 from tuner.library.keys import Differing
-from tuner.library.packing import Header
 from tuner.library.scanning import Spot
 from tuner.library.upkeep import KindStats, Verdict
 from tuner.progress import stdout_console

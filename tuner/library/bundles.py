@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import IO
 
 from tuner.errors import RequestError, WorkError
-from tuner.library import packing, scanning
+from tuner.library import headers, packing, scanning
 from tuner.library.entries import verify_blob_file
+from tuner.library.headers import Damaged, Newer
 from tuner.library.local import LocalTier
-from tuner.library.packing import Damaged, Newer, Packed
+from tuner.library.packing import Packed
 from tuner.library.scanning import Spot
 
 # The last member: without it a bundle is cut off, which the form of the file may not show.
@@ -100,7 +101,7 @@ def _add(local: LocalTier, spot: Spot, bundle: tarfile.TarFile) -> bool:
         return False
     with entry:
         for blob in header.blobs.values():
-            path = spot.path.with_name(packing.blob_name(spot.digest, blob))
+            path = spot.path.with_name(headers.blob_name(spot.digest, blob))
             _add_file(bundle, f"{spot.kind}/{path.name}", path)
         # Last: who finds it has read all that belongs to it.
         _add_file(bundle, f"{spot.kind}/{spot.digest}", spot.path)
@@ -157,13 +158,13 @@ def _take(local: LocalTier, digest: str, data: bytes, folder: Path, imported: Im
 
 
 def _packed(digest: str, data: bytes, folder: Path) -> Packed:
-    header, _ = packing.read_header(data)
+    header, _ = headers.read_header(data)
     if header.key.digest != digest:
         raise Damaged("it was made for another key")
     packing.unpack(data, header.key)
     blobs = {}
     for name, file in header.blobs.items():
-        blobs[name] = folder / packing.blob_name(digest, file)
+        blobs[name] = folder / headers.blob_name(digest, file)
         if not blobs[name].is_file():
             raise Damaged(f"{name} is missing")
         verify_blob_file(blobs[name], name, file)

@@ -13,8 +13,9 @@ from typing import Any, Self
 
 from tuner.errors import WorkError
 from tuner.library import packing
+from tuner.library.headers import Damaged, FileInfo, Header
 from tuner.library.keys import Key
-from tuner.library.packing import Damaged, FileInfo, Header, Packed
+from tuner.library.packing import Packed
 
 _CHUNK_BYTES = 1 << 20
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.library import packing
+from tuner.library import headers, packing
 from tuner.library.entries import Blob, Entry, verify_blob
+from tuner.library.headers import Damaged, Header, Newer
 from tuner.library.keys import Key
 from tuner.library.locks import STALE_SECS, Lock, Locks
 from tuner.library.owners import this_process
-from tuner.library.packing import Damaged, Header, Newer, Packed
+from tuner.library.packing import Packed
 
 LAYOUT = "v1"
 TOUCH_EVERY_SECS = 3600.0
@@ -91,7 +92,7 @@ class LocalTier:
         blobs: dict[str, Blob] = {}
         try:
             for name, source in packed.blobs.items():
-                place = path.parent / packing.blob_name(digest, packed.header.files[name])
+                place = path.parent / headers.blob_name(digest, packed.header.files[name])
                 blobs[name] = Blob(self._move_in(place, source, 0o444), place)
             descriptor = self._move_in(path, packed.data)
         except OSError:
@@ -150,9 +151,29 @@ class LocalTier:
         return Entry(header, body, blobs, (descriptor,))
 
     def _move_in(self, path: Path, source: bytes | Path, mode: int = 0o644) -> int:
-        """Write a file beside its place, and then move it there; return it open and held."""
+        """Put a file beside its place, and then move it there; return it open and held."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         beside = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
+        descriptor = self._laid(beside, source, mode)
+        try:
+            os.fsync(descriptor)
+            _held(descriptor)
+            self._replace(beside, path)
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+        return descriptor
+
+    def _laid(self, beside: Path, source: bytes | Path, mode: int) -> int:
+        """Write a file, or link it if it was made in this store; return it open."""
+        if isinstance(source, Path) and source.parent.parent == self.scratch:
+            with contextlib.suppress(OSError):
+                os.link(source, beside)
+                beside.chmod(mode)
+                return os.open(beside, os.O_RDONLY | os.O_CLOEXEC)
+            beside.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(beside, flags, mode)
         try:
@@ -162,9 +183,6 @@ class LocalTier:
                         shutil.copyfileobj(content, stream, _READ_BYTES)
                 else:
                     stream.write(source)
-            os.fsync(descriptor)
-            _held(descriptor)
-            self._replace(beside, path)
         except BaseException:
             os.close(descriptor)
             with contextlib.suppress(OSError):
@@ -220,7 +238,7 @@ def open_blobs(header: Header, folder: Path, digest: str) -> Mapping[str, Blob]:
     blobs: dict[str, Blob] = {}
     try:
         for name, file in header.blobs.items():
-            path = folder / packing.blob_name(digest, file)
+            path = folder / headers.blob_name(digest, file)
             try:
                 blobs[name] = Blob(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path)
                 verify_blob(blobs[name].descriptor, name, file)

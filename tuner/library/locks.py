@@ -6,7 +6,6 @@ is moved into place whole, so a lock that fails costs work done twice and nothin
 """
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -16,28 +15,18 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from tuner.interrupts import waiting
-from tuner.library.owners import Owner, this_process
+from tuner.library.lock_files import Seen, count, create, linked, look, try_flock
+from tuner.library.owners import this_process
 
-_COUNT_DIGITS = 20
 _BEAT_SECS = 2.0
 # Without a beat for so long an owner counts as dead, whatever else is known of it.
 STALE_SECS = 30.0
 _GUARD_SECS = 1.0
 _PAUSE_SECS = (0.005, 0.1)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What a lock file said; ``owner`` is None if it was not readable."""
-
-    owner: Owner | None
-    token: str
-    count: str
-    free: bool | None
 
 
 class Lock:
@@ -57,7 +46,7 @@ class Lock:
         with self._mine, contextlib.suppress(OSError):
             if self.descriptor >= 0:
                 self._n_beats += 1
-                os.pwrite(self.descriptor, _count(self._n_beats), 0)
+                os.pwrite(self.descriptor, count(self._n_beats), 0)
 
     def release(self) -> None:
         """Let others have it; a second time is allowed."""
@@ -117,7 +106,7 @@ class Locks:
     def is_held(self, name: str) -> bool:
         """Tell whether a live owner has a lock; that of a dead one is removed."""
         path = self._folder / f"{name}.lock"
-        seen = _look(path)
+        seen = look(path)
         if seen is None:
             self._watched.pop(path, None)
             return False
@@ -130,7 +119,7 @@ class Locks:
     def remove(self, path: Path, token: str) -> None:
         """Remove a lock file if it still is the one of ``token``."""
         with self._guarded():
-            seen = _look(path)
+            seen = look(path)
             if seen is not None and seen.token == token:
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()
@@ -141,27 +130,27 @@ class Locks:
         self._scratch.mkdir(parents=True, exist_ok=True)
         owner, token = this_process(), secrets.token_hex(8)
         beside = self._scratch / f"{owner.tag}.{token}.lock"
-        content = _count(0) + b"\n" + json.dumps({"token": token, **asdict(owner)}).encode()
+        content = count(0) + b"\n" + json.dumps({"token": token, **asdict(owner)}).encode()
         try:
-            descriptor = _written(beside, content)
-            if not _linked(beside, path):
+            descriptor = create(beside, content)
+            if not linked(beside, path):
                 # An instant without its content shows; there is no better way here.
                 os.close(descriptor)
-                descriptor = _written(path, content)
+                descriptor = create(path, content)
         finally:
             beside.unlink(missing_ok=True)
         return Lock(self, path, descriptor, token)
 
     def _clear(self, path: Path) -> bool:
         """Make way where nobody is; False if a live owner has the lock."""
-        seen = _look(path)
+        seen = look(path)
         if seen is not None and self._is_alive(path, seen):
             return False
         if seen is not None:
             self.remove(path, seen.token)
         return True
 
-    def _is_alive(self, path: Path, seen: _Seen) -> bool:
+    def _is_alive(self, path: Path, seen: Seen) -> bool:
         if seen.owner is not None:
             if seen.owner.is_gone:
                 return False
@@ -170,10 +159,10 @@ class Locks:
                 return False
         return not self._is_stale(path, seen)
 
-    def _is_stale(self, path: Path, seen: _Seen) -> bool:
+    def _is_stale(self, path: Path, seen: Seen) -> bool:
         now = time.monotonic()
-        token, count, since = self._watched.setdefault(path, (seen.token, seen.count, now))
-        if (token, count) != (seen.token, seen.count):
+        token, number, since = self._watched.setdefault(path, (seen.token, seen.count, now))
+        if (token, number) != (seen.token, seen.count):
             self._watched[path] = (seen.token, seen.count, now)
             return False
         return now - since > self._stale_secs
@@ -185,7 +174,7 @@ class Locks:
         try:
             deadline = time.monotonic() + _GUARD_SECS
             # Whoever is stopped in here must not stop the others: they go on without it.
-            while _try_flock(descriptor, fcntl.LOCK_EX) is False and time.monotonic() < deadline:
+            while try_flock(descriptor, fcntl.LOCK_EX) is False and time.monotonic() < deadline:
                 time.sleep(0.002)
             yield
         finally:
@@ -248,77 +237,6 @@ class _Beats:
                     return
             for lock in held:
                 lock.beat()
-
-
-def _look(path: Path) -> _Seen | None:
-    """Read a lock file; None if there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return _Seen(None, "", "", free=None)
-    try:
-        free = _try_flock(descriptor, fcntl.LOCK_SH)
-        content = os.pread(descriptor, 4096, 0)
-    except OSError:
-        return _Seen(None, "", "", free=None)
-    finally:
-        os.close(descriptor)
-    count, _, text = content.partition(b"\n")
-    try:
-        raw = json.loads(text)
-        token = str(raw.pop("token"))
-        return _Seen(Owner(**raw), token, count.decode(), free)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return _Seen(None, "", count.decode(errors="replace"), free)
-
-
-def _try_flock(descriptor: int, kind: int) -> bool | None:
-    """Ask for a lock of the kernel's; None where there is none to be had."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _written(path: Path, content: bytes) -> int:
-    """Create a file that the kernel knows as locked; return it open."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, content)
-    except OSError:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
-        raise
-    return descriptor
-
-
-def _linked(source: Path, path: Path) -> bool:
-    """Give a file its second name; False where the file system cannot.
-
-    Raises:
-        FileExistsError: If there is a file of that name.
-        OSError: If the folder cannot be written.
-    """
-    try:
-        os.link(source, path)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
-            raise
-        return False
-    return True
-
-
-def _count(number: int) -> bytes:
-    return f"{number:0{_COUNT_DIGITS}d}".encode()
 
 
 _beats = _Beats()

@@ -3,9 +3,9 @@
 from functools import lru_cache
 
 from tuner.library import scanning
+from tuner.library.headers import Header
 from tuner.library.keys import Difference, Key, differing
 from tuner.library.local import LocalTier
-from tuner.library.packing import Header
 from tuner.library.scanning import Spot
 
 # So many of those used last are compared.

@@ -12,11 +12,12 @@ import fsspec
 from fsspec.callbacks import Callback
 
 from tuner.errors import RequestError, first_line
-from tuner.library import packing
+from tuner.library import headers, packing
 from tuner.library.entries import verify_blob_file
+from tuner.library.headers import Damaged, Newer
 from tuner.library.keys import Key
 from tuner.library.local import LAYOUT
-from tuner.library.packing import Damaged, Newer, Packed
+from tuner.library.packing import Packed
 
 TIMEOUT_SECS = 5.0
 REST_SECS = 60.0
@@ -97,7 +98,7 @@ class RemoteTier:
         key = packed.header.key
         try:
             for name, path in packed.blobs.items():
-                beside = packing.blob_name(key.digest, packed.header.files[name])
+                beside = headers.blob_name(key.digest, packed.header.files[name])
                 self._upload(path, self._path(key, beside))
             entry = folder / key.digest
             entry.write_bytes(packed.data)
@@ -115,7 +116,7 @@ class RemoteTier:
         header, _ = packing.unpack(data, key)
         blobs = {}
         for name, file in header.blobs.items():
-            beside = packing.blob_name(key.digest, file)
+            beside = headers.blob_name(key.digest, file)
             blobs[name] = folder / beside
             try:
                 self._download(self._path(key, beside), blobs[name], file.n_bytes)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.library import packing
+from tuner.library import headers
+from tuner.library.headers import Damaged, Header, Newer
 from tuner.library.keys import is_digest, is_kind
 from tuner.library.local import LocalTier
-from tuner.library.packing import Damaged, Header, Newer
 
 _HEAD_BYTES = 1 << 16
 
@@ -78,11 +78,11 @@ def header_of(spot: Spot) -> Header | None:
     try:
         with spot.path.open("rb") as stream:
             data = stream.read(_HEAD_BYTES)
-            n_header, _ = packing.read_prefix(data)
-            missing = packing.PREFIX.size + n_header - len(data)
+            n_header, _ = headers.read_prefix(data)
+            missing = headers.PREFIX.size + n_header - len(data)
             if missing > 0:
                 data += stream.read(missing)
-        return packing.read_header(data)[0]
+        return headers.read_header(data)[0]
     except (OSError, Damaged, Newer):
         return None
 

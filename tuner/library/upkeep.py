@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tuner.library import packing, scanning
+from tuner.library import headers, packing, scanning
+from tuner.library.headers import Damaged, Newer
 from tuner.library.local import LocalTier, open_blobs, read_all
-from tuner.library.packing import Damaged, Newer
 from tuner.library.scanning import Spot
 
 # So many entries of a kind are looked into for what they would be unpacked.
@@ -92,7 +92,7 @@ def _stats_of(kind: str, spots: list[Spot]) -> KindStats:
 def _raw_bytes(spot: Spot) -> int:
     try:
         with spot.path.open("rb") as stream:
-            return packing.read_prefix(stream.read(packing.PREFIX.size))[1]
+            return headers.read_prefix(stream.read(headers.PREFIX.size))[1]
     except (OSError, Damaged, Newer):
         return 0
 
@@ -101,7 +101,7 @@ def _problem(spot: Spot, descriptor: int) -> tuple[str | None, bool]:
     """Say what is wrong with an entry, and whether that makes it worthless."""
     try:
         data = read_all(descriptor, os.fstat(descriptor).st_size)
-        header, _ = packing.read_header(data)
+        header, _ = headers.read_header(data)
         if (header.kind, header.key.digest) != (spot.kind, spot.digest):
             raise Damaged("it was made for another key")
         _, body = packing.unpack(data, header.key)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tuner.library.entries import CODE, WEIGHTS, key, large, names, put, small
 from tests.tuner.library.privileges import without_privilege
-from tuner.library import keys, packing
+from tuner.library import headers, keys
 from tuner.library.cache import Cache
 
 
@@ -27,15 +27,15 @@ def flip(path: Path, place: int) -> None:
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Edit a header as somebody would who mends its checksum, too."""
     data = path.read_bytes()
-    n_header, n_raw = packing.read_prefix(data)
-    header = json.loads(data[packing.PREFIX.size : packing.PREFIX.size + n_header])
+    n_header, n_raw = headers.read_prefix(data)
+    header = json.loads(data[headers.PREFIX.size : headers.PREFIX.size + n_header])
     change(header)
     text = json.dumps(header).encode()
-    path.write_bytes(_prefix(text, n_raw) + text + data[packing.PREFIX.size + n_header :])
+    path.write_bytes(_prefix(text, n_raw) + text + data[headers.PREFIX.size + n_header :])
 
 
-def _prefix(text: bytes, n_raw: int, version: int = packing.VERSION) -> bytes:
-    start = packing.PREFIX.pack(packing.MAGIC, version, len(text), n_raw, bytes(32))[:-32]
+def _prefix(text: bytes, n_raw: int, version: int = headers.VERSION) -> bytes:
+    start = headers.PREFIX.pack(headers.MAGIC, version, len(text), n_raw, bytes(32))[:-32]
     return start + hashlib.sha256(start + text).digest()
 
 
@@ -174,7 +174,7 @@ def test_an_entry_of_a_later_version_is_left_alone(cache: Cache, warnings: list[
     """It is not used, and not dropped: whoever can read it may need it."""
     path = put(cache, key())
     content = bytearray(path.read_bytes())
-    struct.pack_into("<I", content, 8, packing.VERSION + 1)
+    struct.pack_into("<I", content, 8, headers.VERSION + 1)
     path.write_bytes(content)
 
     assert cache.find(key()) is None
