@@ -42,14 +42,39 @@ def describe_compiler() -> dict[str, Any]:
 
 
 def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Give kernels without a record a schedule: DLight's, or else a thread an element."""
-    from tvm.s_tir import dlight
+    """Give a kernel without a record the first default schedule that TVM can lower.
+
+    Raises:
+        WorkError: If there is none.
+    """
+    reason = ""
+    for scheduled in _default_schedules(module, target):
+        try:
+            _lower(scheduled, target)
+        except Exception as error:  # DLight's rules do not know all that TVM's passes refuse
+            reason = str(error).splitlines()[0]
+        else:
+            return scheduled
+    raise WorkError(f"it has no default schedule for a GPU: {reason}")
+
+
+def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRModule]:
+    """Yield what DLight's rules make of a kernel, then a thread for each element."""
+    from tvm.s_tir import Schedule, dlight
     from tvm.s_tir.transform import DefaultGPUSchedule
 
+    ((variable, function),) = module.functions_items()
     gpu = dlight.gpu
-    rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
+    for rule in (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()):
+        try:
+            with target:
+                found = rule.apply(function, target, False)
+        except Exception:  # a rule raises on what it was not written for
+            continue
+        for schedule in [found] if isinstance(found, Schedule) else found or []:
+            yield tvm.IRModule({variable: schedule.mod["main"]})
     with target:
-        return DefaultGPUSchedule()(dlight.ApplyDefaultSchedule(*rules)(module))
+        yield DefaultGPUSchedule()(module)
 
 
 def build(module: tvm.IRModule, target: Target) -> tuple[tvm.runtime.Module, DeviceModule]:
@@ -59,12 +84,16 @@ def build(module: tvm.IRModule, target: Target) -> tuple[tvm.runtime.Module, Dev
         RequestError: If NVRTC is not installed.
         WorkError: If it refuses the kernel.
     """
-    with sources_kept(), tvm.transform.PassContext(config=PASS_CONFIG):
-        built = tvm.tirx.build(module, target=target)
+    built = _lower(module, target)
     devices = Blob.of(built).devices
     if len(devices) != 1:
         raise WorkError("the schedule leaves nothing to the GPU")
     return built, compile_device(devices[0], target)
+
+
+def _lower(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    with sources_kept(), tvm.transform.PassContext(config=PASS_CONFIG):
+        return tvm.tirx.build(module, target=target)
 
 
 def compile_device(device: DeviceModule, target: Target) -> DeviceModule:

@@ -178,6 +178,34 @@ def test_device_code_is_read_back() -> None:
         DeviceModule.parse(device.dump()[:-2])
 
 
+@needs_nvrtc
+def test_half_precision_compiles(tmp_path: Path) -> None:
+    """Its kernels include more headers than the others."""
+    target = worker.describe_target("cuda:sm_90")
+    task = worker.extract(networks.load("zoo:mlp?dtype=float16"), target.spec).tasks[0]
+
+    files = compile_task(task, tmp_path / "object")
+
+    assert files["kernel.cubin"][:4] == b"\x7fELF"
+
+
+def test_grouped_convolution_gets_the_schedule_that_lowers(save: Save) -> None:
+    """The first rule that applies makes a kernel that TVM refuses; another one is taken."""
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[1, 1], group=4),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    model = save(nodes, (1, 24, 8, 8), {"w": draw(112, 6, 1, 1)})
+    spec = worker.describe_target("cuda:sm_90").spec
+    target = make_target(spec, intrinsics=False)
+    task = max(worker.extract(model, spec).tasks, key=lambda each: each.flop)
+
+    scheduled = cuda.schedule_by_default(workloads.load(task.ir), target)
+
+    with cuda.sources_kept():
+        assert len(Blob.of(tvm.tirx.build(scheduled, target=target)).devices) == 1
+
+
 def test_every_kind_of_layer_has_a_default_schedule() -> None:
     """Convolutions, pooling, reductions and transpositions become code for a GPU."""
     target = make_target(worker.describe_target("cuda:sm_90").spec, intrinsics=False)
