@@ -2,14 +2,16 @@
 
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
 _PLAIN = (bool, int, float, str)
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 
 @dataclass(frozen=True)
@@ -50,26 +52,19 @@ class Watch:
     """What the sources of a function were when it was made; asked before every call.
 
     Tensors are compared by identity, by where their values are and by torch's count of changes
-    in place, everything else by identity.
+    in place, everything else by identity; hooks are counted.
     """
 
     def __init__(self, sources: Sources) -> None:
         modules = list(dict.fromkeys(m for root in sources.modules for m in root.modules()))
         self._names = [(where, name, where.get(name)) for where, name in sources.names]
-        self._dicts: list[list[Any]] = [
-            [each, tuple(each.values())]
-            for module in modules
-            for each in (module.__dict__, module._modules, module._parameters, module._buffers)
-        ]
-        inside = (
-            value
-            for _, values in self._dicts
-            for value in values
-            if isinstance(value, torch.Tensor)
-        )
-        tensors = {id(each): each for each in (*inside, *sources.tensors)}
+        self._counted = [each for module in modules for each in _counted(module)]
+        self._n_items = sum(map(len, self._counted))
+        self._picked = [pair for module in modules for pair in _picked(module)]
+        self._values = self._pick()
+        tensors = {id(each): each for each in (*sources.tensors, *self._values)}
         self._tensors: list[tuple[torch.Tensor, int | None, int]] = []
-        self.add(tensors.values())
+        self.add(each for each in tensors.values() if isinstance(each, torch.Tensor))
 
     def add(self, tensors: Iterable[torch.Tensor]) -> None:
         """Watch more tensors from now on."""
@@ -87,16 +82,42 @@ class Watch:
                 return True
             if tensor.data_ptr() != pointer:
                 return True
-        for pair in self._dicts:
-            now, values = pair
-            if len(now) != len(values):
+        if sum(map(len, self._counted)) != self._n_items:
+            return True
+        try:
+            values = self._pick()
+        except KeyError:
+            return True
+        if not all(map(operator.is_, values, self._values)):
+            if not all(map(_same, values, self._values)):
                 return True
-            if not all(map(operator.is_, now.values(), values)):
-                if not all(map(_same, now.values(), values)):
-                    return True
-                # Equal values in new places, as torch leaves them after a trace.
-                pair[1] = tuple(now.values())
+            # Equal values in new places, as torch leaves them after a trace.
+            self._values = values
         return any(where.get(name) is not value for where, name, value in self._names)
+
+    def _pick(self) -> list[Any]:
+        return [*chain.from_iterable([pick(where) for pick, where in self._picked])]
+
+
+def _counted(module: nn.Module) -> tuple[Mapping[str, Any], ...]:
+    return (
+        module.__dict__,
+        module._modules,
+        module._parameters,
+        module._buffers,
+        module._forward_hooks,
+        module._forward_pre_hooks,
+    )
+
+
+def _picked(module: nn.Module) -> Iterator[tuple[Callable[[Any], tuple[Any, ...]], Any]]:
+    """Yield what a module has of its own, as dictionaries and what gets the values out of them."""
+    own = [key for key in module.__dict__ if key not in _OF_EVERY_MODULE]
+    yield operator.itemgetter("training", *own, "training"), module.__dict__
+    for where in (module._modules, module._parameters, module._buffers):
+        if where:
+            # A getter of one key would not give a tuple.
+            yield operator.itemgetter(*where, next(iter(where))), where
 
 
 class _Cells(dict[str, Any]):
