@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def build(
-    model: options.Model,
+    model: Annotated[str | None, options.MODEL] = None,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--out",
             "-o",
             help="Folder for the library; a library in it is replaced.",
             show_default=False,
         ),
-    ],
+    ] = None,
     target: options.TargetOption = "llvm",
     inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
     strict: Annotated[
@@ -37,6 +37,15 @@ def build(
         bool,
         typer.Option("--explain", help="Say of every subgraph that is compiled why it has to be."),
     ] = False,
+    reproduce: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MANIFEST",
+            help="Instead: compile the objects of a library anew, without the cache, and compare "
+            "them byte by byte; --out keeps them.",
+            show_default=False,
+        ),
+    ] = None,
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -55,10 +64,19 @@ def build(
         tuner build squeezenet.onnx -o squeezenet.lib
 
         tuner build model.onnx --input data=1,3,224,224 --input data=8,3,224,224 -o model.lib
+
+        tuner build --reproduce model.lib
     """
     from tuner.building import BuildOptions, check_out
     from tuner.errors import RequestError
 
+    if reproduce is not None:
+        if model is not None:
+            raise RequestError("--reproduce takes a library's manifest in the place of MODEL")
+        _reproduce(reproduce, out, database, data_dir, json_output=json_output)
+        return
+    if model is None or out is None:
+        raise RequestError("name a MODEL and, with --out, a folder for the library")
     requests = options.model_requests([model], target, inputs, random_weights)
     check_out(out)
     if connection.chosen() is None:
@@ -93,6 +111,7 @@ def _build_here(
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.preparation import prepare
+    from tuner.staleness import stale_bests
     from tuner.workers import fresh_worker
 
     with (
@@ -104,7 +123,46 @@ def _build_here(
             prepare(request, context.settings, context.sessions, worker, must_run=False)
             for request in requests
         ]
-        return built_here(build_library(context, prepared, worker, out, how))
+        built = build_library(context, prepared, worker, out, how)
+        stale = stale_bests(context, prepared) if built.fallbacks else ()
+        return built_here(built, stale, requests[0].reference)
+
+
+def _reproduce(
+    manifest: Path,
+    out: Path | None,
+    database: str | None,
+    data_dir: Path | None,
+    *,
+    json_output: bool,
+) -> None:
+    from tuner.commands.reproduction import Reproduction, tell
+    from tuner.context import open_context
+    from tuner.errors import RequestError
+    from tuner.interrupts import interruptible
+    from tuner.reproducing import read_manifest, reproduce
+    from tuner.workers import fresh_worker
+
+    if connection.chosen() is not None:
+        raise RequestError("--reproduce compiles on this machine, with a database that it reaches")
+    described = read_manifest(manifest)
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir) as context,
+        fresh_worker(context.settings) as worker,
+    ):
+        hear = _nothing if json_output else tell
+        told = Reproduction(reproduce(context, described, worker, out, hear))
+    if json_output:
+        options.print_json(told.as_json())
+    else:
+        told.show()
+    if not told.identical:
+        raise typer.Exit(1)
+
+
+def _nothing(_: object) -> None:
+    """Print nothing: what there is to say is in the JSON."""
 
 
 def _teller(*, explain: bool) -> "Callable[[Step], None]":

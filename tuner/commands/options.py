@@ -12,13 +12,11 @@ import typer
 if TYPE_CHECKING:
     from tuner.preparation import ModelRequest
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="A .onnx or .pt2 file, or zoo:NAME, such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
-        show_default=False,
-    ),
-]
+MODEL = typer.Argument(
+    help="A .onnx or .pt2 file, or zoo:NAME, such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
+    show_default=False,
+)
+Model = Annotated[str, MODEL]
 TargetOption = Annotated[
     str,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tuner.commands import explanations
+from tuner.commands import explanations, stale_records
 from tuner.library.manifest import Manifest
 from tuner.progress import stdout_console
 from tuner.reports import task_views, tasks_as_json
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner.building import Built
     from tuner.compiling import Step
     from tuner.preparation import Prepared
+    from tuner.staleness import StaleBest
     from tuner.tuning import TuneResult
 
 
@@ -160,6 +161,8 @@ class Library:
             by a service.
         secs: What building it took now; None where a service built it.
         compile_secs: What making all of it takes, in the time of one process.
+        stale: Records of other versions, for subgraphs that have none of this one.
+        model: What it was built from, as the user named it.
     """
 
     folder: Path
@@ -168,6 +171,8 @@ class Library:
     steps: "Sequence[Step]" = ()
     secs: float | None = None
     compile_secs: float | None = None
+    stale: "Sequence[StaleBest]" = ()
+    model: str = "MODEL"
 
     @property
     def n_fallbacks(self) -> int:
@@ -199,6 +204,7 @@ class Library:
             ],
             "subgraphs": [vars(entry) for entry in self.manifest.subgraphs],
             "files": dict(files),
+            "stale": stale_records.as_json(self.stale),
         }
 
     def show(self) -> None:
@@ -231,6 +237,10 @@ class Library:
             console.print(
                 "Fallbacks are unscheduled and slow: tune the network first.", style="yellow"
             )
+        if self.stale:
+            console.print(stale_records.table_of(self.stale))
+        for note in stale_records.notes(self.stale, n_all, self.model):
+            console.print(note, style="yellow", highlight=False, markup=False)
 
     def _table(self) -> Table:
         table = Table(title="Coverage", title_justify="left")
@@ -254,8 +264,8 @@ class Library:
             )
 
 
-def built_here(built: "Built") -> Library:
-    """Describe a library that was built on this machine."""
+def built_here(built: "Built", stale: "Sequence[StaleBest]", model: str) -> Library:
+    """Describe a library that was built on this machine from what the user calls ``model``."""
     return Library(
         folder=built.folder,
         manifest=built.manifest,
@@ -263,4 +273,6 @@ def built_here(built: "Built") -> Library:
         steps=built.steps,
         secs=built.secs,
         compile_secs=built.compile_secs,
+        stale=stale,
+        model=model,
     )

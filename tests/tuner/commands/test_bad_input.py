@@ -438,12 +438,13 @@ def test_second_build_is_cached(toy_cli: Cli) -> None:
 def test_cached_library_that_was_damaged_is_built_again(toy_cli: Cli) -> None:
     """A cache that was tampered with costs a compilation, not a wrong library."""
     toy_cli("build", "zoo:mlp", "-o", "out")
-    (cached,) = (toy_cli.data_dir / "libraries").glob("*/lib.so")
+    (cached,) = (toy_cli.data_dir / "cache").glob("*/library/*/*")
     cached.write_bytes(b"damaged")
 
-    again = toy_cli("build", "zoo:mlp", "-o", "out", "--json").json
+    answer = toy_cli("build", "zoo:mlp", "-o", "out", "--json")
 
-    assert again["cached"] is False
+    assert answer.json["cached"] is False
+    assert "is damaged and is dropped" in answer.err
     assert toy_cli("bench", "out", "--json").status == 0
 
 

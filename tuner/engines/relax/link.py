@@ -1,5 +1,6 @@
 """Link a network from its subgraphs' objects: lower it, pack its weights, write its programs."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def _link(written: list[_Written], target: Target, linked: dict[str, Linked], ou
             if isinstance(function, PrimFunc) and variable.name_hint not in symbols
         }
         with cuda.sources_kept():
-            executable = vm_build._vmlink(builder, target, tvm.IRModule(own))
+            executable = vm_build._vmlink(builder, _glue_target(target, own), tvm.IRModule(own))
 
     def finish(path: str, files: list[str]) -> None:
         # What a program calls is an object's function, under a name of its own.
@@ -110,16 +111,27 @@ def _link(written: list[_Written], target: Target, linked: dict[str, Linked], ou
     executable.export_library(str(out / LIBRARY), fcompile=finish, **packing)
 
 
+def _glue_target(target: Target, functions: dict[Any, Any]) -> Target:
+    """A target that compiles the calls between kernels as they are, if there is nothing else.
+
+    Optimising them takes 1.3 s for ResNet-50, and makes 40 calls 0.1 us faster of 6.2.
+    """
+    names = [str(variable.name_hint) for variable in functions]
+    if cuda.is_cuda(target) or not all(name.startswith("__vmtir__") for name in names):
+        return target
+    return Target({**json.loads(str(target)), "opt-level": 0})
+
+
 def _lower(functions: dict[Any, Any], symbols: dict[str, str], target: Target) -> tvm.IRModule:
     """Run what is left of TVM's default pipeline once kernels are fused and scheduled."""
     pipeline = cuda_pipeline if cuda.is_cuda(target) else cpu_generic.pipeline
     passes = pipeline.dataflow_lower_passes(target) + pipeline.finalize_passes(target)
     lowered = tvm.transform.Sequential(passes)(tvm.IRModule(functions))
-    return _schedule_left(lowered, symbols, target) if cuda.is_cuda(target) else lowered
+    return _without_views(lowered, symbols, target)
 
 
-def _schedule_left(lowered: tvm.IRModule, symbols: dict[str, str], target: Target) -> tvm.IRModule:
-    """Schedule the kernels that are no subgraphs, without those that became views."""
+def _without_views(lowered: tvm.IRModule, symbols: dict[str, str], target: Target) -> tvm.IRModule:
+    """Drop kernels that became views; what is left and no subgraph is scheduled for a GPU."""
     called = _called(lowered)
     kept = tvm.IRModule()
     for variable, function in lowered.functions_items():
@@ -127,8 +139,10 @@ def _schedule_left(lowered: tvm.IRModule, symbols: dict[str, str], target: Targe
         if isinstance(function, relax.Function) or name in symbols:
             kept[variable] = function
         elif name in called:
-            scheduled = cuda.schedule_by_default(tvm.IRModule({variable: function}), target)
-            kept[variable] = scheduled[name]
+            kept[variable] = function
+            if cuda.is_cuda(target):
+                module = tvm.IRModule({variable: function})
+                kept[variable] = cuda.schedule_by_default(module, target)[name]
     return kept
 
 
