@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -26,6 +27,15 @@ def code_of(module: str) -> str:
 def versions_of(*packages: str) -> dict[str, str | None]:
     """Return the version of each package that is installed; None for the others."""
     return {package: _version(package) for package in packages}
+
+
+def tool(name: str) -> list[object]:
+    """Tell which program of a name is first on the path, and whether it is another one now."""
+    path = shutil.which(name)
+    if path is None:
+        return []
+    stat = Path(path).stat()
+    return [path, stat.st_size, stat.st_mtime_ns]
 
 
 def processor() -> dict[str, object]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.engines.base import TargetInfo
-from tuner.fingerprints import code_of, processor, versions_of
+from tuner.fingerprints import code_of, processor, tool, versions_of
 from tuner.library.cache import Cache
 from tuner.library.keys import Key
 
@@ -25,6 +25,7 @@ def describe(cache: Cache, engine: str, spec: str, ask: Callable[[], TargetInfo]
         "packages": versions_of(*_PACKAGES),
         "spec": spec.strip(),
         "processor": processor(),
+        "linker": tool("ld"),
     }
     key = Key(KIND, parts, spec)
     entry = cache.find(key)

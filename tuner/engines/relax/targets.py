@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import boot, cuda
+from tuner.engines.relax.linker import linker_version
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
 
@@ -173,15 +175,25 @@ def _plain(value: Any) -> Any:
 
 
 def _compiler(kind: str) -> dict[str, Any]:
-    common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__}
+    common = {**COMPILER, "tvm_ffi": tvm_ffi.__version__, "linker": linker_version()}
     return {**common, **cuda.describe_compiler()} if kind == "cuda" else common
 
 
 def _device(target: Target, kind: str) -> dict[str, Any]:
     versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
     if kind == "cuda":
-        return {"name": str(target.attrs.get("arch", "cuda")), **versions}
+        return {"name": str(target.attrs.get("arch", "cuda")), **versions, **_driver()}
     return {"name": _cpu_name(), "n_cores": _n_cores(), **versions}
+
+
+def _driver() -> dict[str, str]:
+    """Return the version of the NVIDIA driver, where there is one: another may run code otherwise."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return {}
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
+    return {"driver": found.group()} if found else {}
 
 
 def _cpu_name() -> str:
