@@ -187,7 +187,7 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
 
 
 def _driver() -> dict[str, str]:
-    """Return the version of the NVIDIA driver, where there is one: another may run code otherwise."""
+    """Return the version of the NVIDIA driver, if there is one."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
