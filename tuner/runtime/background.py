@@ -130,6 +130,8 @@ class Background:
         return True
 
     def _submit(self, client: TunerClient, wish: Wish) -> int:
+        # Before the model is written, which may take seconds of every core.
+        client.health()
         with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
             model = wish.write_model(Path(folder))
             submitted = client.tune(

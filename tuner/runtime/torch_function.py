@@ -1,6 +1,7 @@
 """Jitted functions of torch tensors."""
 
 import functools
+import re
 import tempfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from tuner.runtime.libraries import KeptFile, Loaded, is_better
 from tuner.runtime.memory import CacheInfo, Memory, Serving
 from tuner.runtime.options import JitOptions
 from tuner.runtime.torch_signatures import Signature, ready, split
-from tuner.runtime.torch_tracing import Outputs, alone, is_inside, trace
-from tuner.runtime.torch_watching import Watch, sources_of
+from tuner.runtime.torch_tracing import Outputs, Traced, alone, is_inside, trace
+from tuner.runtime.torch_watching import Reading, Readings, Watch, sources_of
 
 Tensor = torch.Tensor
 _HALF_TOLERANCE = 0.02
@@ -39,7 +40,7 @@ class TorchFunction:
         self._memory: Memory[_Call] = Memory(options.maxsize, self.name)
         self._background = make_background(options)
         if not isinstance(function, torch.nn.Module):
-            functools.update_wrapper(self, function)
+            functools.update_wrapper(self, function, updated=())
         forks.watch(self)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -87,7 +88,8 @@ class TorchFunction:
                     self._drop()
             n_changed = 0
             for _, call in self._memory.all():
-                got = self._get(call.signature, unless=call.serving.loaded.digest)
+                traced = trace(self._function, self._sources, call.signature)
+                got = self._get(traced, unless=call.serving.loaded.digest)
                 if got is not None and is_better(got.loaded, call.serving.loaded):
                     call.learn_sharing(got.loaded)
                     self._memory.swap(call, got.loaded)
@@ -133,31 +135,40 @@ class TorchFunction:
         # What changes from here on is not in the library.
         with alone():
             watch = Watch(self._sources)
-        got = self._get(signature)
+            traced = trace(self._function, self._sources, signature)
+            expected, readings = self._run(signature, tensors)
+        got = self._get(traced)
         assert got is not None
-        call = _Call(signature, Serving(got.loaded), got.outputs)
+        call = _Call(signature, Serving(got.loaded), traced.outputs)
         call.learn_sharing(got.loaded)
         result = listed(call.serving.try_out(tensors))
-        problem = compare(result, self._eager(signature, tensors))
+        problem = compare(result, expected)
         if problem:
             raise WorkError(f"the library of {self.name} does not compute what it does: {problem}")
         self._memory.add(signature.key, call)
-        if self._watch is None:
-            self._watch = watch
-        self._watch.add(got.constants)
+        self._watch = self._watch or watch
+        self._watch.add(readings)
         if got.program is not None and self._background is not None:
             self._background.ask(self._wish(call, got.program, tensors, result))
         return call.finish(result)
 
-    def _get(self, signature: Signature, unless: str = "") -> "_Got | None":
+    def _get(self, traced: Traced, unless: str = "") -> "_Got | None":
         with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
-            traced = trace(self._function, self._sources, signature, Path(folder))
-            loaded = libraries.get(self._options, traced.path, self.name, {}, unless)
+            path = traced.write(Path(folder))
+            loaded = libraries.get(self._options, path, self.name, {}, unless)
             if loaded is None:
                 return None
             keep = self._background is not None and loaded.n_fallbacks > 0
-            program = KeptFile(traced.path) if keep else None
-        return _Got(loaded, traced.outputs, traced.constants, program)
+            return _Got(loaded, KeptFile(path) if keep else None)
+
+    def _run(self, signature: Signature, tensors: Sequence[Any]) -> tuple[list[Any], list[Reading]]:
+        """Call the function itself; return the tensors it returns, and what else it read."""
+        args, named = signature.fill(tensors)
+        with torch.no_grad(), Readings(tensors) as readings:
+            returned = self._function(*args, **named)
+        leaves = torch.utils._pytree.tree_leaves(returned)
+        # A result may be an argument, which the caller may change before it is compared.
+        return [leaf.clone() for leaf in leaves if isinstance(leaf, Tensor)], readings.outside
 
     def _wish(
         self, call: "_Call", program: KeptFile, tensors: Sequence[Any], result: Sequence[Any]
@@ -189,21 +200,12 @@ class TorchFunction:
 
         return Wish(self.name, call.serving.loaded.manifest, {}, write_model, is_wanted, accept)
 
-    def _eager(self, signature: Signature, tensors: Sequence[Any]) -> list[Any]:
-        args, named = signature.fill(tensors)
-        with alone(), torch.no_grad():
-            returned = self._function(*args, **named)
-        leaves = torch.utils._pytree.tree_leaves(returned)
-        return [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
-
 
 @dataclass(frozen=True)
 class _Got:
     """A library of a signature; ``program`` only if it is to be tuned."""
 
     loaded: Loaded
-    outputs: Outputs
-    constants: tuple[Any, ...]
     program: KeptFile | None
 
 
@@ -279,4 +281,4 @@ def _array(tensor: Any) -> Any:
 def _name_of(function: Callable[..., Any]) -> str:
     if isinstance(function, torch.nn.Module):
         return type(function).__name__
-    return str(getattr(function, "__name__", "function"))
+    return re.sub(r"\W+", "", str(getattr(function, "__name__", ""))) or "function"

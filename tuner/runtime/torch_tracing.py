@@ -73,19 +73,24 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Traced:
-    """A program in a file, and what it returns; ``constants`` are tensors it took over."""
+    """A program in memory, and what it returns."""
 
-    path: Path
+    program: Any
     outputs: Outputs
-    constants: tuple[torch.Tensor, ...]
+
+    def write(self, folder: Path) -> Path:
+        """Write the program to a file; weights are those of now.
+
+        The same function with the same weights gives the same bytes in any process.
+        """
+        path = folder / "function.pt2"
+        with _silence():
+            torch.export.save(self.program, path)
+        return path
 
 
-def trace(
-    function: Callable[..., Any], sources: Sources, signature: Signature, folder: Path
-) -> Traced:
+def trace(function: Callable[..., Any], sources: Sources, signature: Signature) -> Traced:
     """Export a function for one signature.
-
-    The same function with the same weights gives the same bytes in any process.
 
     Raises:
         ModelError: If it cannot be exported, or does what a library cannot.
@@ -99,22 +104,21 @@ def trace(
     for node in program.graph.nodes:
         # Where in which file something was called would make an edited file a new network.
         node.meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
-    path = folder / "function.pt2"
-    with _silence():
-        torch.export.save(program, path)
-    constants = [*program.constants.values(), *program.state_dict.values()]
-    return Traced(
-        path, told[-1], tuple(each for each in constants if isinstance(each, torch.Tensor))
-    )
+    return Traced(program, told[-1])
 
 
 def check_mode(sources: Sources) -> None:
-    """Refuse modules that behave in training as no library can.
+    """Refuse modules that are not on the CPU, or behave in training as no library can.
 
     Raises:
         ModelError: If there is one; it is named.
     """
     for root in sources.modules:
+        for tensor in (*root.parameters(), *root.buffers()):
+            if not tensor.is_cpu:
+                raise ModelError(
+                    f"{type(root).__name__} is on device {tensor.device}: move it to the CPU"
+                )
         for name, module in root.named_modules():
             if module.training and isinstance(module, _TRAINING):
                 raise ModelError(
@@ -200,11 +204,15 @@ def _check_effects(program: Any) -> None:
 
 
 def _is_random(node: Any) -> bool:
-    tags = getattr(node.target, "tags", ())
-    if torch.Tag.nondeterministic_seeded not in tags:
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
+    given = dict(node.kwargs)
+    for number, argument in enumerate(node.target._schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        given.setdefault(argument.name, node.args[number] if number < len(node.args) else default)
     # Dropouts that do nothing are in programs of modules in evaluation mode.
-    return not ("dropout" in str(node.target) and node.args[2:3] == (False,))
+    rates = [given[name] for name in ("dropout_p", "dropout", "p") if name in given]
+    return given.get("train") is not False and not (rates and rates[0] == 0)
 
 
 def _is_mutable(target: Any) -> bool:

@@ -2,16 +2,21 @@
 
 import inspect
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 _PLAIN = (bool, int, float, str)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+
+Reading: TypeAlias = tuple[torch.Tensor, int | None, int]
 
 
 @dataclass(frozen=True)
@@ -63,17 +68,12 @@ class Watch:
         self._picked = [pair for module in modules for pair in _picked(module)]
         self._values = self._pick()
         tensors = {id(each): each for each in (*sources.tensors, *self._values)}
-        self._tensors: list[tuple[torch.Tensor, int | None, int]] = []
-        self.add(each for each in tensors.values() if isinstance(each, torch.Tensor))
+        self._tensors = [read(each) for each in tensors.values() if isinstance(each, torch.Tensor)]
 
-    def add(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Watch more tensors from now on."""
+    def add(self, readings: Iterable[Reading]) -> None:
+        """Watch more tensors, as they were when they were read."""
         known = {id(tensor) for tensor, _, _ in self._tensors}
-        new = [each for each in tensors if id(each) not in known]
-        self._tensors = [
-            *self._tensors,
-            *((each, _version(each), each.data_ptr()) for each in new),
-        ]
+        self._tensors = [*self._tensors, *(each for each in readings if id(each[0]) not in known)]
 
     def has_changed(self) -> bool:
         """Whether anything is not what it was."""
@@ -97,6 +97,51 @@ class Watch:
 
     def _pick(self) -> list[Any]:
         return [*chain.from_iterable([pick(where) for pick, where in self._picked])]
+
+
+class Readings(TorchFunctionMode):  # type: ignore[misc]
+    """Notes, while a function runs, which tensors it reads that it neither got nor made.
+
+    Attributes:
+        outside: Each of them, with what :meth:`Watch.add` compares.
+    """
+
+    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.outside: list[Reading] = []
+        # An id may be another tensor's once a tensor is gone.
+        self._known = {id(each): weakref.ref(each) for each in given}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Hear of one operation."""
+        for tensor in self._new((args, kwargs)):
+            self.outside.append(read(tensor))
+        returned = func(*args, **(kwargs or {}))
+        self._new(returned)
+        return returned
+
+    def _new(self, nested: Any) -> list[torch.Tensor]:
+        found = []
+        for leaf in pytree.tree_leaves(nested):
+            if isinstance(leaf, torch.Tensor):
+                known = self._known.get(id(leaf))
+                if known is None or known() is not leaf:
+                    self._known[id(leaf)] = weakref.ref(leaf)
+                    found.append(leaf)
+        return found
+
+
+def read(tensor: torch.Tensor) -> Reading:
+    """Note what a tensor is now: torch's count of its changes, and where its values are."""
+    # Tensors of inference mode have no count.
+    version = None if tensor.is_inference() else int(tensor._version)
+    return tensor, version, tensor.data_ptr()
 
 
 def _counted(module: nn.Module) -> tuple[Mapping[str, Any], ...]:
@@ -137,7 +182,3 @@ def _same(now: Any, then: Any) -> bool:
     if type(now) is tuple and type(then) is tuple:
         return len(now) == len(then) and all(map(_same, now, then))
     return type(now) is type(then) and type(now) in _PLAIN and bool(now == then)
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    return None if tensor.is_inference() else int(tensor._version)

@@ -253,8 +253,14 @@ def test_what_is_no_function() -> None:
 
 def test_jitted_functions_are_traced_through(jit: Jit) -> None:
     """A jitted function inside another is compiled with it."""
-    inner = jit(lambda x: x * 3.0)
+    module = Perceptron(seed=8).eval()
+    inner = jit(module)
     outer = jit(lambda x: inner(x) + 1.0)
+    x = torch.ones(2, 6)
 
-    close(outer(torch.ones(4)), torch.full((4,), 4.0))
+    for _ in range(2):
+        close(outer(x), eager(module, x) + 1.0)
+        # The outer one does not name the module, and has to know of it all the same.
+        with torch.no_grad():
+            module.out.weight.mul_(3.0)
     assert inner.cache_info().currsize == 0
