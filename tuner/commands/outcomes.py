@@ -234,9 +234,7 @@ class Library:
         if len(self.manifest.programs) > 1:
             self._show_programs()
         if self.n_fallbacks:
-            console.print(
-                "Fallbacks are unscheduled and slow: tune the network first.", style="yellow"
-            )
+            console.print("Fallbacks are slow: tune the network first.", style="yellow")
         if self.stale:
             console.print(stale_records.table_of(self.stale))
         for note in stale_records.notes(self.stale, n_all, self.model):
