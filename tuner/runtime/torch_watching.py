@@ -3,7 +3,7 @@
 import inspect
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 _PLAIN = (bool, int, float, str)
+_MODE = operator.attrgetter("training")
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 Reading: TypeAlias = tuple[torch.Tensor, int | None, int]
@@ -57,16 +58,19 @@ class Watch:
     """What the sources of a function were when it was made; asked before every call.
 
     Tensors are compared by identity, by where their values are and by torch's count of changes
-    in place, everything else by identity; hooks are counted.
+    in place; layers, modes and attributes by identity, but for the attributes of torch's own
+    layers, which nobody changes; hooks are counted.
     """
 
     def __init__(self, sources: Sources) -> None:
         modules = list(dict.fromkeys(m for root in sources.modules for m in root.modules()))
         self._names = [(where, name, where.get(name)) for where, name in sources.names]
+        self._modules = modules
         self._counted = [each for module in modules for each in _counted(module)]
         self._n_items = sum(map(len, self._counted))
-        self._picked = [pair for module in modules for pair in _picked(module)]
-        self._values = self._pick()
+        self._parts = [each for module in modules for each in _parts(module) if each]
+        self._picked = [(_getter(each), each.__dict__) for each in modules if not _is_torchs(each)]
+        self._values = self._look()
         tensors = {id(each): each for each in (*sources.tensors, *self._values)}
         self._tensors = [read(each) for each in tensors.values() if isinstance(each, torch.Tensor)]
 
@@ -82,21 +86,50 @@ class Watch:
                 return True
             if tensor.data_ptr() != pointer:
                 return True
-        if sum(map(len, self._counted)) != self._n_items:
+        if sum(map(len, self._counted)) != self._n_items or self._has_other_values():
             return True
-        try:
-            values = self._pick()
-        except KeyError:
-            return True
-        if not all(map(operator.is_, values, self._values)):
-            if not all(map(_same, values, self._values)):
-                return True
-            # Equal values in new places, as torch leaves them after a trace.
-            self._values = values
         return any(where.get(name) is not value for where, name, value in self._names)
 
-    def _pick(self) -> list[Any]:
-        return [*chain.from_iterable([pick(where) for pick, where in self._picked])]
+    def _has_other_values(self) -> bool:
+        try:
+            values = self._look()
+        except KeyError:
+            return True
+        if len(values) == len(self._values) and all(map(operator.is_, values, self._values)):
+            return False
+        if len(values) != len(self._values) or not all(map(_same, values, self._values)):
+            return True
+        # Equal values in new places, as torch leaves them after a trace.
+        self._values = values
+        return False
+
+    def _look(self) -> list[Any]:
+        return [
+            *map(_MODE, self._modules),
+            *chain.from_iterable(map(dict.values, self._parts)),
+            *chain.from_iterable([pick(where) for pick, where in self._picked]),
+        ]
+
+
+def _parts(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return module._modules, module._parameters, module._buffers
+
+
+def _counted(module: nn.Module) -> tuple[Mapping[str, Any], ...]:
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    inside = () if _is_torchs(module) else (module.__dict__,)
+    return (*_parts(module), *hooks, *inside)
+
+
+def _is_torchs(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.nn.")
+
+
+def _getter(module: nn.Module) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what gets the values that a module has of its own out of its dictionary."""
+    own = [key for key in module.__dict__ if key not in _OF_EVERY_MODULE]
+    # One key alone would not give a tuple.
+    return operator.itemgetter("training", "training", *own)
 
 
 class Readings(TorchFunctionMode):  # type: ignore[misc]
@@ -142,27 +175,6 @@ def read(tensor: torch.Tensor) -> Reading:
     # Tensors of inference mode have no count.
     version = None if tensor.is_inference() else int(tensor._version)
     return tensor, version, tensor.data_ptr()
-
-
-def _counted(module: nn.Module) -> tuple[Mapping[str, Any], ...]:
-    return (
-        module.__dict__,
-        module._modules,
-        module._parameters,
-        module._buffers,
-        module._forward_hooks,
-        module._forward_pre_hooks,
-    )
-
-
-def _picked(module: nn.Module) -> Iterator[tuple[Callable[[Any], tuple[Any, ...]], Any]]:
-    """Yield what a module has of its own, as dictionaries and what gets the values out of them."""
-    own = [key for key in module.__dict__ if key not in _OF_EVERY_MODULE]
-    yield operator.itemgetter("training", *own, "training"), module.__dict__
-    for where in (module._modules, module._parameters, module._buffers):
-        if where:
-            # A getter of one key would not give a tuple.
-            yield operator.itemgetter(*where, next(iter(where))), where
 
 
 class _Cells(dict[str, Any]):

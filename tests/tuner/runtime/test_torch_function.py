@@ -12,9 +12,12 @@ import torch
 from torch import nn
 
 import tuner
-from tests.cli import ROOT
+from tests.cli import ROOT, Cli
 from tests.tuner.runtime.modules import Perceptron, close, eager
 from tuner.runtime.memory import CacheInfo
+from tuner.runtime.torch_signatures import split
+from tuner.runtime.torch_tracing import trace
+from tuner.runtime.torch_watching import sources_of
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -264,3 +267,28 @@ def test_jitted_functions_are_traced_through(jit: Jit) -> None:
         with torch.no_grad():
             module.out.weight.mul_(3.0)
     assert inner.cache_info().currsize == 0
+
+
+@pytest.mark.slow
+def test_refresh_finds_better_records(tmp_path: Path) -> None:
+    """What was tuned since takes the place of fallbacks, and nothing changes after that."""
+    cli = Cli(tmp_path)
+    module = Perceptron(seed=2).eval()
+    jitted = tuner.jit(module, data_dir=cli.data_dir)
+    x = torch.randn(4, 6)
+    close(jitted(x), eager(module, x))
+    assert jitted.refresh() == 0
+    fallbacks = jitted.cache_info().fallbacks
+    signature, _ = split((x,), {})
+    path = trace(module, sources_of(module), signature).write(tmp_path)
+
+    options = ("--trials", "8", "--trials-per-round", "4", "--cost-model", "random")
+    tuned = cli("tune", str(path), *options)
+    assert tuned.status == 0, tuned.err
+
+    assert jitted.refresh() == 1
+    close(jitted(x), eager(module, x))
+    info = jitted.cache_info()
+    assert (info.swaps, info.currsize, info.hits) == (1, 1, 1)
+    assert info.fallbacks < fallbacks
+    assert jitted.refresh() == 0
