@@ -2,6 +2,7 @@
 
 # isort: off
 from tuner.engines.relax import torchless  # noqa: F401  before anything imports TVM
+
 # isort: on
 from tuner.engines.relax.build import build
 from tuner.engines.relax.extract import extract
