@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +352,9 @@ def _with_records(described: manifests.Manifest, best: Mapping[str, BestOf]) -> 
 def _remember(
     context: Context, networks: Sequence[Prepared], entry: Entry, described: manifests.Manifest
 ) -> None:
+    with context.readers() as session:
+        if libraries.library_of(session, entry.digest) is not None:
+            return
     with context.sessions.begin() as session:
         libraries.ensure_library(
             session,
@@ -359,7 +362,7 @@ def _remember(
                 key=entry.digest,
                 network_id=networks[0].network_id if len(networks) == 1 else None,
                 target_id=networks[0].target_id,
-                manifest=asdict(described),
+                manifest=manifests.as_json(described),
                 path=str(context.settings.cache_dir),
             ),
         )

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +104,19 @@ class Manifest:
         return sum((latency or 0.0) * n for latency, n in parts)
 
 
+def as_json(manifest: Manifest) -> dict[str, Any]:
+    """Return what a manifest's file holds."""
+    raw: dict[str, Any] = json.loads(json.dumps(manifest, default=vars))
+    return raw
+
+
 def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a library, last of its files."""
     path = folder / MANIFEST
     # In the order of the fields: that of the inputs is the order that the programs take them in.
     # Not into the file that may be there: it may be a link to one that others read.
     path.unlink(missing_ok=True)
-    path.write_text(json.dumps(asdict(manifest), indent=1) + "\n")
+    path.write_text(json.dumps(manifest, default=vars, indent=1) + "\n")
 
 
 def read(folder: Path) -> Manifest:
