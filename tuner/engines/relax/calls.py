@@ -118,7 +118,9 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         function = function.with_attr("global_symbol", unique)
         variable = self.builder_.add_func(function, unique)
         self.functions[variable] = function
-        return relax.call_tir(variable, arguments, call.ty_args[0])
+        kind = call.ty_args[0]
+        results = list(kind.fields) if isinstance(kind, relax.TupleType) else kind
+        return relax.call_tir(variable, arguments, results)
 
     def _place_weights(self, linked: Linked, arguments: list[Any]) -> list[Any]:
         placed = list(arguments)

@@ -104,11 +104,25 @@ def _link(written: list[_Written], target: Target, linked: dict[str, Linked], ou
         link_shared([*map(Path, files), *objects], Path(path), aliases)
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
+        if not cuda.is_cuda(target):
+            return _pack_program(module, Path(folder))
         devices = [each.device for each in linked.values() if each.device is not None]
         return cuda.pack_devices(module, devices, target, Path(folder))
 
-    packing = {"fpack_imports": pack} if cuda.is_cuda(target) else {}
-    executable.export_library(str(out / LIBRARY), fcompile=finish, **packing)
+    executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
+
+
+def _pack_program(module: tvm.runtime.Module, folder: Path) -> str:
+    """Write the object that holds the program.
+
+    TVM takes any module compiled without optimisation for a system library, which would claim
+    names in the whole process when it is loaded; so it is told that this is none.
+    """
+    path = folder / "program.o"
+    (host,) = (each for each in module.imports if each.kind == "llvm")
+    pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+    pack(module, False, host["_get_target_string"](), "").write_to_file(str(path))
+    return str(path)
 
 
 def _glue_target(target: Target, functions: dict[Any, Any]) -> Target:

@@ -1,0 +1,70 @@
+"""Libraries linked from objects compute what the model does, whatever its calls look like."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.tuner.engines.relax.networks import build_untuned
+from tests.tuner.networks.models import Array, difference, model, run
+from tuner.engines.base import TargetInfo
+from tuner.networks.worker import load_model
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def check(made: onnx.ModelProto, target: TargetInfo, folder: Path, **feeds: Array) -> None:
+    """Build a model, and compare all its outputs with ONNX Runtime's."""
+    folder.mkdir()
+    path = folder / "model.onnx"
+    onnx.save(made, path)
+    loaded = load_model(str(path), {}, None, str(folder / "models"))
+    library = build_untuned([loaded.file], target, folder)
+    expected = run(path.read_bytes(), feeds)
+    for actual, wanted in zip(library(feeds).values(), expected, strict=True):
+        assert difference(actual, wanted) < 1e-5
+
+
+def draw(*shape: int) -> Array:
+    """Numbers in [0, 1)."""
+    return np.random.default_rng(len(shape)).random(shape, dtype=np.float32)
+
+
+def test_call_with_several_results(target: TargetInfo, tmp_path: Path) -> None:
+    """A kernel may write more than one tensor."""
+    nodes = [
+        helper.make_node("Split", ["data"], ["a", "b"], axis=1, num_outputs=2),
+        helper.make_node("Sigmoid", ["a"], ["c"]),
+        helper.make_node("Mul", ["c", "b"], ["y"]),
+    ]
+    made = model(nodes, {"data": (2, 8)}, {"y": (2, 4), "b": (2, 4)})
+    made.opset_import[0].version = 18
+    check(made, target, tmp_path / "split", data=draw(2, 8))
+
+
+def test_weights_of_every_size_and_use(target: TargetInfo, tmp_path: Path) -> None:
+    """Below and above what stays in the program, and one weight that two layers share."""
+    weights = {"small": draw(16), "large": draw(64, 64), "first": draw(16, 64)}
+    nodes = [
+        helper.make_node("Add", ["data", "small"], ["a"]),
+        helper.make_node("MatMul", ["a", "first"], ["b"]),
+        helper.make_node("MatMul", ["b", "large"], ["c"]),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("MatMul", ["d", "large"], ["y"]),
+    ]
+    made = model(nodes, {"data": (4, 16)}, {"y": (4, 64)}, weights)
+    check(made, target, tmp_path / "weights", data=draw(4, 16))
+
+
+def test_libraries_do_not_know_of_each_other(
+    target: TargetInfo, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Several in one process claim no name in it that the others claim, too."""
+    for number in (1, 2):
+        nodes = [helper.make_node("Sigmoid", ["data"], ["y"])]
+        made = model(nodes, {"data": (number, 8)}, {"y": (number, 8)})
+        check(made, target, tmp_path / str(number), data=draw(number, 8))
+
+    assert "SystemLib" not in capfd.readouterr().err
