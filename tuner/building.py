@@ -19,6 +19,7 @@ from tuner.library.entries import Entry
 from tuner.library.folders import replace_folder
 from tuner.library.keys import Key
 from tuner.library.opening import open_cache
+from tuner.networks.loaded import check_file
 from tuner.preparation import Prepared
 
 KIND = "library"
@@ -223,9 +224,12 @@ class _Build:
         """Fill the folder of an entry."""
         started = time.perf_counter()
         wanted = [wanted_of(task, self.best) for task in self.tasks.values()]
+        for network in self.networks:
+            check_file(network.model)
         objects = self.compiler.objects(wanted)
         try:
-            with objects.placed() as linked:
+            with self.compiler.cache.new_folder() as placed:
+                linked = objects.place(placed)
                 result = self._link(
                     LinkRequest(
                         models=tuple(network.model.file for network in self.networks),

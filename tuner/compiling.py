@@ -1,9 +1,8 @@
 """The objects of a network's subgraphs: out of the build cache, or compiled side by side."""
 
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,18 +63,16 @@ class Objects:
     entries: Mapping[str, Entry]
     steps: tuple[Step, ...]
 
-    @contextmanager
-    def placed(self) -> Iterator[dict[str, LinkedObject]]:
-        """Lay out the files of every object, for as long as they are linked."""
-        with tempfile.TemporaryDirectory(prefix="tuner-objects-") as folder:
-            linked = {}
-            for workload, entry in self.entries.items():
-                into = Path(folder) / entry.digest
-                into.mkdir(exist_ok=True)
-                entry.place(into)
-                info = entry.info
-                linked[workload] = LinkedObject(str(into), symbol_of(entry.digest), info["linking"])
-            yield linked
+    def place(self, folder: Path) -> dict[str, LinkedObject]:
+        """Lay out the files of every object below a folder."""
+        linked = {}
+        for workload, entry in self.entries.items():
+            into = folder / entry.digest
+            into.mkdir(exist_ok=True)
+            entry.place(into)
+            info = entry.info
+            linked[workload] = LinkedObject(str(into), symbol_of(entry.digest), info["linking"])
+        return linked
 
     def close(self) -> None:
         """Let go of the entries."""
@@ -182,7 +179,7 @@ class Compiler:
         """Compile in this build's worker, and in as many more as the settings allow."""
         n_more = self.context.settings.n_builders - 1 if len(claimed) >= _WORTH_A_PROCESS else 0
         with ExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-build-")))
+            scratch = stack.enter_context(self.cache.new_folder())
             pools = [self.worker]
             if n_more:
                 pools.append(stack.enter_context(compilers(self.context.settings, n_more)))

@@ -16,7 +16,7 @@ from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.local import CallTimeout, Pool
 from tuner.library.opening import open_local
 from tuner.networks import known
-from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits
+from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits, check_file
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ def prepare(
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
         is_split = networks.extraction_of(session, network_id, target_id) is not None
     if not is_split:
+        check_file(model)
         extraction: Extraction = _call(
             limits, worker, settings.engine, "extract", model.file, target.spec
         )

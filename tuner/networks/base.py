@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,20 @@ class Network:
 
 def network_hash(model: bytes, inputs: Mapping[str, TensorSpec]) -> str:
     """Hash the cleaned bytes and the input shapes, so that a name or a path changes nothing."""
-    specs = [[name, list(spec.shape), spec.dtype] for name, spec in inputs.items()]
-    digest = hashlib.sha256(model)
+    return _finished(hashlib.sha256(model), {n: (s.shape, s.dtype) for n, s in inputs.items()})
+
+
+def file_hash(path: Path, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """Return the :func:`network_hash` of a file, and of shape and dtype by input name.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    with path.open("rb") as stream:
+        return _finished(hashlib.file_digest(stream, "sha256"), inputs)
+
+
+def _finished(digest: Any, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    specs = [[name, list(shape), dtype] for name, (shape, dtype) in inputs.items()]
     digest.update(json.dumps(specs).encode())
-    return digest.hexdigest()
+    return str(digest.hexdigest())

@@ -18,6 +18,7 @@ KIND = "model"
 _PACKAGES = ("onnx", "onnxslim", "numpy", "torch")
 # The key that names another file in ONNX; a model without it has all its weights inside.
 _ELSEWHERE = b"location"
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def load(
     if known is not None:
         return known
     loaded = load_in(worker, folder, wanted.reference, wanted.inputs, wanted.random_weights, limits)
-    if key is not None:
+    # The file may have become another while it was loaded.
+    if key is not None and _key(wanted, folder, limits) == key:
         _keep(cache, key, loaded)
     return loaded
 
@@ -55,7 +57,7 @@ def _key(wanted: Wanted, folder: Path, limits: LoadLimits) -> Key | None:
     """
     reference = wanted.reference
     zoo = reference.startswith("zoo:")
-    content = reference if zoo else _content(Path(reference))
+    content = reference if zoo else content_of(Path(reference))
     if content is None:
         return None
     parts = {
@@ -111,10 +113,19 @@ def _keep(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         claim.keep(Path(folder), info).close()
 
 
-def _content(path: Path) -> str | None:
-    if not path.is_file():
+def content_of(path: Path) -> str | None:
+    """Hash the file of a model; None if it cannot be read, or may have weights in other files."""
+    is_onnx = path.suffix.lower() == ".onnx"
+    digest, end = hashlib.sha256(), b""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                if is_onnx and _ELSEWHERE in end + chunk:
+                    return None
+                digest.update(chunk)
+                end = chunk[-len(_ELSEWHERE) :]
+    except OSError:
         return None
-    content = path.read_bytes()
-    if path.suffix.lower() == ".onnx" and _ELSEWHERE in content:
-        return None
-    return hashlib.sha256(content).hexdigest()
+    return digest.hexdigest()

@@ -7,6 +7,7 @@ from pathlib import Path
 from tuner.engines.base import ModelFile
 from tuner.errors import WorkError
 from tuner.executors.local import CallTimeout, Pool
+from tuner.networks.base import file_hash
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,24 @@ class LoadLimits:
 
 
 OUR_OWN = LoadLimits()
+
+
+def check_file(model: LoadedModel) -> None:
+    """Refuse a cleaned file that is not what was written; it is removed, and then made again.
+
+    Raises:
+        WorkError: If it is damaged or gone.
+    """
+    path = Path(model.file.path)
+    try:
+        if file_hash(path, model.file.inputs) == model.sha256:
+            return
+        path.unlink()
+    except OSError as error:
+        raise WorkError(f"cannot read {path}: {error.strerror or error}") from error
+    raise WorkError(
+        f"{path}, the cleaned model of {model.name}, was damaged and is removed; try again"
+    )
 
 
 def load_in(

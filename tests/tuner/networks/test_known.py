@@ -1,6 +1,7 @@
 """Models that were loaded before are loaded no more, unless anything about them changed."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ from onnx import helper
 
 from tests.tuner.networks.models import model, relu_model
 from tuner.config import read_settings
+from tuner.errors import WorkError
 from tuner.executors.local import Pool
 from tuner.library.cache import Cache
+from tuner.networks import known
 from tuner.networks.known import Wanted, load
-from tuner.networks.loaded import LoadedModel
+from tuner.networks.loaded import LoadedModel, check_file
 from tuner.workers import fresh_worker
 
 
@@ -24,11 +27,14 @@ class Loads:
         self.cache = Cache(folder / "cache")
         self.folder = folder / "models"
         self.n_calls = 0
+        self.before: Callable[[], object] | None = None
         self._worker = worker
 
     def call(self, *args: object, **options: object) -> object:
         """Stand before the worker."""
         self.n_calls += 1
+        if self.before is not None:
+            self.before()
         return self._worker.call(*args, **options)  # type: ignore[arg-type]
 
     def __call__(self, path: Path | str, **inputs: tuple[int, ...]) -> LoadedModel:
@@ -86,6 +92,66 @@ def test_model_whose_cleaned_file_is_gone_is_loaded_again(loads: Loads, tmp_path
 
     assert kept.is_file()
     assert loads.n_calls == 2
+
+
+def test_altered_cleaned_file_is_refused_and_made_again(loads: Loads, tmp_path: Path) -> None:
+    """Of the same size, so that nothing but its content tells."""
+    path = tmp_path / "m.onnx"
+    onnx.save(relu_model(1, 4), path)
+    loaded = loads(path)
+    kept = Path(loaded.file.path)
+    content = kept.read_bytes()
+    kept.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+    with pytest.raises(WorkError, match="damaged and is removed; try again"):
+        check_file(loads(path))
+
+    check_file(loads(path))
+    assert kept.read_bytes() == content
+
+
+@pytest.mark.parametrize("left", [b"", b"of another time"])
+def test_what_a_loss_of_power_left_is_written_anew(
+    loads: Loads, tmp_path: Path, left: bytes
+) -> None:
+    """A file under the name of its hash is not believed."""
+    path = tmp_path / "m.onnx"
+    onnx.save(relu_model(1, 4), path)
+    kept = Path(loads(path).file.path)
+    content = kept.read_bytes()
+    kept.write_bytes(left)
+
+    check_file(loads(path))
+
+    assert kept.read_bytes() == content
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_model_that_changes_while_it_is_loaded_is_not_remembered(
+    loads: Loads, tmp_path: Path
+) -> None:
+    """What was loaded may be of the one content or of the other."""
+    path, other = tmp_path / "m.onnx", tmp_path / "other.onnx"
+    onnx.save(relu_model(1, 4), path)
+    onnx.save(relu_model(1, 5), other)
+    first = path.read_bytes()
+    loads.before = lambda: path.write_bytes(other.read_bytes())
+    swapped = loads(path)
+    path.write_bytes(first)
+    loads.before = None
+
+    assert loads(path).sha256 != swapped.sha256
+    assert loads.n_calls == 2
+
+
+def test_word_that_names_other_files_is_found_wherever_it_lies(tmp_path: Path) -> None:
+    """A file is read in pieces, and the word may begin in one and end in the next."""
+    path = tmp_path / "m.onnx"
+    for start in ((1 << 20) - 8, (1 << 20) - 4, 1 << 20):
+        path.write_bytes(b"x" * start + b"location" + b"x")
+        assert known.content_of(path) is None
+    path.write_bytes(b"x" * (2 << 20))
+    assert known.content_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_weights_in_another_file_are_read_every_time(loads: Loads, tmp_path: Path) -> None:
