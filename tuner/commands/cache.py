@@ -1,17 +1,15 @@
 """``tuner cache``: look at what was compiled, make room, carry it to other machines."""
 
-import time
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.commands import options, streams
+from tuner.commands import cache_store, cache_upkeep, options, streams
+from tuner.commands.cache_store import CacheDirOption, Counter, KindOption
 
 if TYPE_CHECKING:
-    from tuner.config import Settings
     from tuner.library.headers import Header
     from tuner.library.local import LocalTier
     from tuner.library.scanning import Spot
@@ -20,22 +18,6 @@ app = typer.Typer(
     help="Look at what was compiled and is kept, make room, carry it to other machines.",
     no_args_is_help=True,
 )
-
-_REPORT_SECS = 1.0
-
-CacheDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache-dir",
-        help="Where compiled code is kept [default: cache in the data directory]. "
-        "Also TUNER_CACHE_DIR.",
-        show_default=False,
-    ),
-]
-KindOption = Annotated[
-    str | None,
-    typer.Option(metavar="KIND", help="Only entries of this kind.", show_default=False),
-]
 
 
 @app.command("ls")
@@ -56,8 +38,9 @@ def ls(
     from tuner.commands import cache_tables
     from tuner.library import scanning
 
-    local = _local(cache_dir, data_dir)
-    spots = sorted(scanning.spots(local, _checked(kind)), key=lambda spot: -spot.used)
+    local = cache_store.open_local(cache_dir, data_dir)
+    chosen = scanning.spots(local, cache_store.checked_kind(kind))
+    spots = sorted(chosen, key=lambda spot: -spot.used)
     rows = [(spot, scanning.header_of(spot)) for spot in spots[:limit]]
     if json_output:
         entries = [_as_json(spot, header) for spot, header in rows]
@@ -82,7 +65,7 @@ def stats(
     from tuner.commands import cache_tables
     from tuner.library import upkeep
 
-    local = _local(cache_dir, data_dir)
+    local = cache_store.open_local(cache_dir, data_dir)
     rows = upkeep.stats(local)
     if json_output:
         kinds = [
@@ -119,7 +102,7 @@ def explain(
     from tuner.commands import cache_tables
     from tuner.library.keys import differing
 
-    local = _local(cache_dir, data_dir)
+    local = cache_store.open_local(cache_dir, data_dir)
     spot, header = _one(local, entry)
     if other is None:
         if json_output:
@@ -158,11 +141,12 @@ def verify(
     from tuner.interrupts import interruptible
     from tuner.library import scanning, upkeep
 
-    local = _local(cache_dir, data_dir)
-    tell = _Counter("verified")
+    local = cache_store.open_local(cache_dir, data_dir)
+    chosen = scanning.spots(local, cache_store.checked_kind(kind))
+    tell = Counter("verified")
     n_read, bad = 0, []
     with interruptible():
-        for verdict in upkeep.verify(local, scanning.spots(local, _checked(kind)), drop=drop):
+        for verdict in upkeep.verify(local, chosen, drop=drop):
             n_read += 1
             tell(n_read)
             if verdict.problem is None:
@@ -187,162 +171,9 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("gc")
-def gc(
-    max_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Remove those unused for longest until the rest takes less, such as 5GB.",
-            show_default=False,
-        ),
-    ] = None,
-    unused_for: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Remove what nobody used for so long, such as 30d or 12h.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be removed.")
-    ] = False,
-    cache_dir: CacheDirOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Make room: remove what was not used for long, and what stopped processes left.
-
-    What a running process has open stays. Without a limit only leftovers go. Safe at any time,
-    beside any number of builds.
-
-    Example:
-        tuner cache gc --max-size 5GB --unused-for 30d --dry-run
-    """
-    from tuner.commands import cache_tables
-    from tuner.interrupts import interruptible
-    from tuner.library import collecting
-
-    settings = _settings(cache_dir, data_dir)
-    max_bytes = None if max_size is None else cache_tables.parse_size("--max-size", max_size)
-    secs = None if unused_for is None else cache_tables.parse_age("--unused-for", unused_for)
-    with interruptible():
-        collected = collecting.collect(
-            _tier(settings),
-            max_bytes=max_bytes,
-            unused_for_secs=secs,
-            dry_run=dry_run,
-            progress=_Counter("removed"),
-        )
-        n_old_bytes = collecting.remove_old_libraries(settings.data_dir, dry_run=dry_run)
-    if json_output:
-        options.print_json({**vars(collected), "n_old_bytes": n_old_bytes, "dry_run": dry_run})
-        return
-    cache_tables.show_collected(collected, dry_run=dry_run)
-    if n_old_bytes:
-        verb = "would remove" if dry_run else "removed"
-        streams.say(f"{verb} {cache_tables.size(n_old_bytes)} of libraries in a form of before")
-
-
-@app.command("export")
-def export(
-    file: Annotated[Path, typer.Argument(help="The bundle to write.", show_default=False)],
-    kind: KindOption = None,
-    cache_dir: CacheDirOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Write entries to a bundle, one tar file, for machines without a network.
-
-    The file is complete or not there. A bundle holds machine code: import only those of people
-    you trust.
-
-    Example:
-        tuner cache export compiled.tar --kind subgraph
-    """
-    from tuner.interrupts import interruptible
-    from tuner.library import bundles, scanning
-
-    local = _local(cache_dir, data_dir)
-    with interruptible():
-        spots = scanning.spots(local, _checked(kind))
-        n_entries = bundles.export(local, file, spots, _Counter("exported"))
-    if json_output:
-        options.print_json({"file": str(file), "entries": n_entries})
-        return
-    streams.say(f"exported {n_entries} entries to {file}")
-
-
-@app.command("import")
-def import_(
-    file: Annotated[Path, typer.Argument(help="The bundle to read.", show_default=False)],
-    cache_dir: CacheDirOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Take the entries of a bundle that are not here; each is verified.
-
-    Of a bundle that was cut off, what is whole is taken. Entries that are refused, and a bundle
-    that was cut off, are a failure: exit status 1.
-
-    Example:
-        tuner cache import compiled.tar
-    """
-    from tuner.interrupts import interruptible
-    from tuner.library import bundles
-
-    with interruptible():
-        found = bundles.import_(_local(cache_dir, data_dir), file, _Counter("imported"))
-    if json_output:
-        options.print_json({"file": str(file), **vars(found)})
-    else:
-        for line in found.refused:
-            options.note(line)
-        streams.say(f"imported {file}: {found.added} entries added, {found.known} known")
-        if found.truncated:
-            options.note(f"{file} is cut off; what is whole in it was taken")
-    if found.refused or found.truncated:
-        raise typer.Exit(1)
-
-
-class _Counter:
-    """Tells stderr, now and then, how far long work is."""
-
-    def __init__(self, done: str) -> None:
-        self._done = done
-        self._next = time.monotonic() + _REPORT_SECS
-
-    def __call__(self, n_entries: int) -> None:
-        """Say how many entries are through."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _REPORT_SECS
-            streams.say(f"{self._done} {n_entries} entries so far", to_stderr=True)
-
-
-def _settings(cache_dir: Path | None, data_dir: Path | None) -> "Settings":
-    from tuner.config import read_settings
-
-    return read_settings({"data_dir": data_dir, "cache_dir": cache_dir})
-
-
-def _local(cache_dir: Path | None, data_dir: Path | None) -> "LocalTier":
-    return _tier(_settings(cache_dir, data_dir))
-
-
-def _tier(settings: "Settings") -> "LocalTier":
-    from tuner.library.local import LocalTier
-
-    return LocalTier(settings.cache_dir, options.note)
-
-
-def _checked(kind: str | None) -> str | None:
-    from tuner.errors import RequestError
-    from tuner.library.keys import is_kind
-
-    if kind is not None and not is_kind(kind):
-        raise RequestError(f"--kind takes a word in lower-case letters, got {kind!r}")
-    return kind
+app.command("gc")(cache_upkeep.gc)
+app.command("export")(cache_upkeep.export)
+app.command("import")(cache_upkeep.import_)
 
 
 def _one(local: "LocalTier", prefix: str) -> "tuple[Spot, Header]":

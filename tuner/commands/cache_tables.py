@@ -1,6 +1,7 @@
 """What is in the cache, for people."""
 
 import json
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -35,9 +36,10 @@ def parse_size(option: str, text: str) -> int:
         RequestError: If it is none.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    if found is None or found[2].upper() not in _UNITS:
+    n_bytes = float(found[1]) * _UNITS.get(found[2].upper(), math.inf) if found else math.inf
+    if not math.isfinite(n_bytes):
         raise RequestError(f"{option} takes a size such as 500MB or 5GB, got {text!r}")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return int(n_bytes)
 
 
 def parse_age(option: str, text: str) -> float:
@@ -75,7 +77,7 @@ def show_entries(rows: Sequence[tuple[Spot, Header | None]], n_all: int) -> None
     table = Table(title="Cache", title_justify="left")
     table.add_column("Entry", no_wrap=True)
     table.add_column("Kind", no_wrap=True)
-    table.add_column("Title")
+    table.add_column("Title", overflow="fold", min_width=12)
     for name in ("Files", "On disk", "Used"):
         table.add_column(name, justify="right", no_wrap=True)
     for spot, header in rows:

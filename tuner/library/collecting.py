@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.library import scanning
+from tuner.library.keys import is_digest
 from tuner.library.local import LocalTier
 from tuner.library.owners import owner_of_tag
 from tuner.library.scanning import Spot, Stray
@@ -102,13 +103,16 @@ def _chosen(spots: Sequence[Spot], n_bytes: int, oldest: float, limit: float) ->
 
 def remove_old_libraries(data_dir: Path, *, dry_run: bool) -> int:
     """Remove libraries as earlier versions kept them, which nothing reads; return their bytes."""
-    folder = data_dir / "libraries"
     n_bytes = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            n_bytes += path.lstat().st_size
-    if n_bytes and not dry_run:
-        shutil.rmtree(folder, ignore_errors=True)
+    # Only what has a key for its name: a user may have built into that folder, too.
+    for folder in (data_dir / "libraries").glob("*"):
+        if not is_digest(folder.name):
+            continue
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                n_bytes += path.lstat().st_size
+        if not dry_run:
+            shutil.rmtree(folder, ignore_errors=True)
     return n_bytes
 
 

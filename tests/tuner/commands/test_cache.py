@@ -64,6 +64,17 @@ def test_an_empty_cache_is_no_error(shell: Shell) -> None:
     assert not (shell.folder / "data").exists()
 
 
+@pytest.mark.parametrize("command", ["ls", "stats", "verify", "gc"])
+def test_a_cache_that_is_no_folder_is_a_wrong_request(shell: Shell, command: str) -> None:
+    """It is not taken for an empty one."""
+    (shell.folder / "file").touch()
+
+    answer = shell("cache", command, "--cache-dir", "file")
+
+    assert answer.status == 2
+    assert answer.err.startswith("tuner: cannot read the cache ")
+
+
 def test_stats_sum_up(shell: Shell, cache: Cache) -> None:
     """By kind."""
     put(cache, key(0, kind="library"))
@@ -150,7 +161,7 @@ def test_gc_removes_what_it_is_told_to(
 
 def test_gc_removes_libraries_of_before(shell: Shell) -> None:
     """Nothing reads them any more."""
-    old = shell.folder / "data" / "libraries" / "key"
+    old = shell.folder / "data" / "libraries" / DIGESTS[0]
     old.mkdir(parents=True)
     (old / "lib.so").write_bytes(bytes(10_000_000))
 
@@ -163,7 +174,7 @@ def test_gc_removes_libraries_of_before(shell: Shell) -> None:
 def test_a_bundle_carries_entries_to_another_cache(shell: Shell, cache: Cache) -> None:
     """Whole, and once."""
     other = str(shell.folder / "other")
-    assert shell("cache", "export", "b.tar", "--kind", "subgraph", "--json").json["entries"] == 3
+    assert shell("cache", "export", "b.tar", "--kind", "subgraph", "--json").json["n_entries"] == 3
 
     answer = shell("cache", "import", "b.tar", "--cache-dir", other)
 
@@ -197,7 +208,7 @@ def test_a_size_has_a_unit(text: str, n_bytes: int) -> None:
     assert parse_size("--max-size", text) == n_bytes
 
 
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "5 apples", "1e9", "nan"])
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "5 apples", "1e9", "nan", "9" * 400])
 def test_what_is_no_size_is_a_wrong_request(text: str) -> None:
     """The message shows what one looks like."""
     with pytest.raises(RequestError, match=r"--max-size takes a size such as .*5GB"):
