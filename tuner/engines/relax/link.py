@@ -42,7 +42,7 @@ def link_network(request: LinkRequest) -> LinkResult:
     target = make_target(request.target, intrinsics=False)
     out = Path(request.out)
     linked = {workload: Linked.load(each) for workload, each in request.objects.items()}
-    weights = WeightPool(shared=len(request.models) > 1)
+    weights = WeightPool()
     written = [
         _write_program(number, model, target, linked, weights)
         for number, model in enumerate(request.models)

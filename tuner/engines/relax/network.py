@@ -109,8 +109,9 @@ class Library:
 
     def fetch(self, returned: Any) -> dict[str, Array]:
         """Copy device tensors back, by output name."""
-        tensors = [returned] if hasattr(returned, "numpy") else list(returned)
-        return {name: t.numpy() for name, t in zip(self.outputs, tensors, strict=True)}
+        is_one = hasattr(returned, "numpy") or isinstance(returned, tvm.runtime.ShapeTuple)
+        values = [returned] if is_one else list(returned)
+        return {name: _fetched(each) for name, each in zip(self.outputs, values, strict=True)}
 
     def _refusal(self, given: manifest.Inputs) -> str:
         for name, (shape, dtype) in given.items():
@@ -128,7 +129,8 @@ class Library:
 def place(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
     """Put the inputs on the device, in the order the program takes them."""
     return [
-        tvm.runtime.tensor(np.ascontiguousarray(inputs[name]), program.device)
+        # NumPy's ascontiguousarray makes a vector of a scalar.
+        tvm.runtime.tensor(np.asarray(inputs[name], order="C"), program.device)
         for name in program.inputs
     ]
 
@@ -150,6 +152,13 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
 
 def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
     return tuple((name, *inputs[name]) for name in sorted(inputs))
+
+
+def _fetched(value: Any) -> Array:
+    """Copy what a program returns: a tensor, or the shape of one."""
+    if isinstance(value, tvm.runtime.ShapeTuple):
+        return np.array(list(value), np.int64)
+    return np.asarray(value.numpy())
 
 
 _loaded: dict[str, Library] = {}

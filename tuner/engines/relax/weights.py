@@ -1,6 +1,5 @@
 """The weights of a library: one file that all its programs read."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,29 @@ from tuner.library.manifest import Weight
 WEIGHTS = "weights.bin"
 # As far apart as the widest vector load wants them.
 _ALIGNMENT = 64
+_START_BYTES = 256
 
 
 class WeightPool:
-    """Collects weights; equal ones of several programs are kept once if it is ``shared``."""
+    """Collects weights; equal ones, of one program or of several, are kept once."""
 
-    def __init__(self, *, shared: bool) -> None:
-        self._shared = shared
+    def __init__(self) -> None:
         self._values: list[Any] = []
-        self._numbers: dict[Any, int] = {}
+        self._alike: dict[Any, list[int]] = {}
 
     def add(self, value: Any) -> int:
         """Return the number of a tensor, which may be new."""
-        key = _content(value) if self._shared else id(value)
-        if key not in self._numbers:
-            self._numbers[key] = len(self._values)
-            # Held, so that no other tensor gets its id.
-            self._values.append(value)
-        return self._numbers[key]
+        content = _content(value)
+        # Weights that differ do so among their first numbers: hardly any is compared whole.
+        start = content[:_START_BYTES].tobytes()
+        key = (tuple(int(size) for size in value.shape), str(value.dtype), start)
+        alike = self._alike.setdefault(key, [])
+        for number in alike:
+            if np.array_equal(_content(self._values[number]), content):
+                return number
+        alike.append(len(self._values))
+        self._values.append(value)
+        return alike[-1]
 
     def write(self, path: Path) -> tuple[Weight, ...]:
         """Write all weights to a file; none, no file."""
@@ -62,7 +66,6 @@ def load_weights(path: Path, entries: tuple[Weight, ...], device: Any) -> list[A
     ]
 
 
-def _content(value: Any) -> tuple[str, tuple[int, ...], str]:
-    array = np.ascontiguousarray(value.numpy())
-    digest = hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
-    return digest, tuple(array.shape), str(value.dtype)
+def _content(value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of a tensor."""
+    return np.asarray(value.numpy(), order="C").reshape(-1).view(np.uint8)

@@ -68,3 +68,25 @@ def test_libraries_do_not_know_of_each_other(
         check(made, target, tmp_path / str(number), data=draw(number, 8))
 
     assert "SystemLib" not in capfd.readouterr().err
+
+
+def test_input_without_dimensions(target: TargetInfo, tmp_path: Path) -> None:
+    """A scalar stays one on its way to the device."""
+    made = model(
+        [helper.make_node("Mul", ["data", "scale"], ["y"])],
+        {"data": (4, 16), "scale": ()},
+        {"y": (4, 16)},
+    )
+    check(made, target, tmp_path / "scalar", data=draw(4, 16), scale=draw())
+
+
+def test_output_that_is_a_shape(target: TargetInfo, tmp_path: Path) -> None:
+    """It comes back as the numbers that ONNX says it is."""
+    nodes = [
+        helper.make_node("Shape", ["data"], ["shape"]),
+        helper.make_node("Relu", ["data"], ["y"]),
+    ]
+    made = model(nodes, {"data": (4, 16)}, {"y": (4, 16)})
+    kind = helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [2])
+    made.graph.output.append(kind)
+    check(made, target, tmp_path / "shape", data=draw(4, 16))
