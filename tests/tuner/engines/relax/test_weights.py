@@ -1,6 +1,7 @@
 """What a library keeps of its weights."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from tuner.engines.relax.weights import WeightPool, load_weights
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "first": np.arange(64, dtype=np.float32),
     "equal": np.arange(64, dtype=np.float32),
     "end differs": np.concatenate([np.arange(1000), [0]]).astype(np.float32),
