@@ -1,8 +1,6 @@
 """Libraries that were asked for over the network: compiled and packed between two rounds."""
 
 import logging
-import tempfile
-from pathlib import Path
 
 from records import builds, jobs
 from records.errors import NoSuchRow
@@ -11,7 +9,8 @@ from records.service_models import Build
 from tuner.building import BuildOptions, keep_library
 from tuner.context import Context
 from tuner.coordinator import LOST
-from tuner.errors import RequestError, TunerError
+from tuner.errors import RequestError, TunerError, WorkError
+from tuner.library.opening import open_cache
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.intake import NO_MESSAGE, UNSTORABLE, Told
@@ -87,10 +86,13 @@ class BuildDesk:
         ):
             options = BuildOptions(strict=build.strict)
             kept = keep_library(self._context, [prepared], worker, options)
-        with kept.entry, tempfile.TemporaryDirectory(dir=self._context.settings.data_dir) as folder:
-            kept.place(Path(folder))
-            key = kept.entry.digest
-            return key, pack(Path(folder), key, self._context.settings.data_dir)
+        data_dir = self._context.settings.data_dir
+        try:
+            with kept.entry, open_cache(self._context.settings).new_folder() as folder:
+                kept.place(folder)
+                return kept.entry.digest, pack(folder, kept.entry.digest, data_dir)
+        except OSError as error:
+            raise WorkError(f"cannot write the library: {error.strerror or error}") from error
 
     def _job(self, job_id: int) -> Job:
         try:
