@@ -71,6 +71,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         RequestError: If there is none, or it cannot be read.
     """
+    if not path.exists():
+        raise RequestError(f"there is no {path}; name a library's folder or its manifest")
     return manifests.read(path) if path.is_dir() else manifests.read_file(path)
 
 

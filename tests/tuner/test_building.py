@@ -218,14 +218,16 @@ def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
     shutil.copytree(tuned.folder / "mlp.lib", out)
     before = (out / manifest.LIBRARY).read_bytes()
     program = (
-        "import resource, signal, sys\n"
+        "import resource, shutil, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "from pathlib import Path\n"
         "from tuner.errors import WorkError\n"
-        "from tuner.library.folders import copy_into, replace_folder\n"
+        "from tuner.library.folders import replace_folder\n"
+        "def copy(folder):\n"
+        "    shutil.copytree(sys.argv[1], folder, dirs_exist_ok=True)\n"
         "try:\n"
-        "    replace_folder(Path(sys.argv[2]), copy_into(Path(sys.argv[1])))\n"
+        "    replace_folder(Path(sys.argv[2]), copy)\n"
         "except WorkError as error:\n"
         "    print(error)\n"
     )

@@ -71,8 +71,11 @@ def build(
     from tuner.errors import RequestError
 
     if reproduce is not None:
-        if model is not None:
-            raise RequestError("--reproduce takes a library's manifest in the place of MODEL")
+        if model is not None or strict or explain or inputs or random_weights is not None:
+            raise RequestError(
+                "--reproduce takes a library's manifest in the place of MODEL: --out is the only "
+                "option of a build that goes with it"
+            )
         _reproduce(reproduce, out, database, data_dir, json_output=json_output)
         return
     if model is None or out is None:

@@ -214,8 +214,8 @@ class Library:
         if self.steps:
             saved = sum(step.secs for step in self.steps if step.hit)
             console.print(
-                f"{self.n_hits} cache hits, {len(self.steps) - self.n_hits} compiled; "
-                f"the hits saved {saved:.1f} s of compiling.",
+                f"{self.n_hits} cache hits, {len(self.steps) - self.n_hits} compiled"
+                + (f"; the hits saved {saved:.1f} s of compiling." if self.n_hits else "."),
                 highlight=False,
             )
         elif self.cached and self.compile_secs is not None:

@@ -36,16 +36,6 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> Path:
     return folder
 
 
-def copy_into(source: Path) -> Callable[[Path], None]:
-    """Return a writer that copies a library; its checksums hold for the copy."""
-
-    def write(folder: Path) -> None:
-        for path in source.iterdir():
-            shutil.copy2(path, folder / path.name)
-
-    return write
-
-
 def _sync(folder: Path) -> None:
     for path in folder.iterdir():
         with path.open("rb") as stream:

@@ -207,6 +207,9 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
     [
         (("tune",), ("MODEL",)),
         (("build", "zoo:mlp"), ("--out",)),
+        (("build", "--reproduce", "gone.lib"), ("there is no gone.lib",)),
+        (("build", "--reproduce", "x", "zoo:mlp"), ("--reproduce", "MODEL")),
+        (("build", "--reproduce", "x", "--strict"), ("--reproduce", "only option")),
         (("bench",), ("library",)),
         (("bench", "missing"), ("missing", "no library")),
         (("bench", "x", "--against", "onnxruntime"), ("--against", "--model")),

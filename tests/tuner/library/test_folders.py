@@ -11,7 +11,7 @@ from tests.cli import ROOT
 from tests.tuner.library.make import fill
 from tuner.errors import WorkError
 from tuner.library import manifest
-from tuner.library.folders import copy_into, replace_folder
+from tuner.library.folders import replace_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -93,12 +93,3 @@ def test_missing_parents_that_cannot_be_made_are_a_work_error(tmp_path: Path) ->
     with pytest.raises(WorkError, match="cannot write") as caught:
         replace_folder(tmp_path / "file" / "out", fill)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_copy_is_whole(tmp_path: Path) -> None:
-    """The checksums of a library hold for its copy."""
-    folder = replace_folder(tmp_path / "first", fill)
-
-    out = replace_folder(tmp_path / "out", copy_into(folder))
-
-    manifest.verify(out, manifest.read(out))
