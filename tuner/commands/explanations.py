@@ -17,7 +17,8 @@ def explain_miss(why: "Difference | None") -> list[str]:
     if why is None:
         return ["the cache holds no compiled subgraph yet"]
     if any(part.part in ("workload", "engine") for part in why.parts):
-        return [f"this subgraph was never compiled before; the nearest is {why.title}"]
+        line = f"this subgraph was never compiled before; the nearest is {why.title}"
+        return [f"{line}, entry {why.digest[:12]}"]
     return [_line(part, why.digest) for part in why.parts]
 
 

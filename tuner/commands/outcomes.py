@@ -256,10 +256,9 @@ class Library:
             shapes = ", ".join(
                 f"{name}={'x'.join(map(str, shape))}" for name, (shape, _) in program.inputs.items()
             )
-            estimate = milliseconds(self.manifest.estimate(program))
-            stdout_console().print(
-                f"  program {program.entry}: {shapes}, estimated {estimate} ms", highlight=False
-            )
+            estimate = self.manifest.estimate(program)
+            told = f", estimated {milliseconds(estimate)} ms" if estimate is not None else ""
+            stdout_console().print(f"  program {program.entry}: {shapes}{told}", highlight=False)
 
 
 def built_here(built: "Built", stale: "Sequence[StaleBest]", model: str) -> Library:

@@ -1,6 +1,7 @@
 """Which entry comes nearest to a key that has none: the explanation of a miss."""
 
 from functools import lru_cache
+from os.path import commonprefix
 
 from tuner.library import scanning
 from tuner.library.headers import Header
@@ -15,17 +16,18 @@ _LIMIT = 2000
 def nearest(local: LocalTier, key: Key) -> Difference | None:
     """Return how the entry of the same kind that differs in the fewest parts differs.
 
-    Ties go to an entry of the same title, then to the one used last.
+    Ties go to the title that begins most like the key's, then to the entry used last.
     """
     found = [spot for spot in scanning.spots(local, key.kind) if spot.digest != key.digest]
     found.sort(key=lambda spot: spot.used, reverse=True)
-    best: tuple[tuple[int, bool], Difference] | None = None
+    best: tuple[tuple[int, int], Difference] | None = None
     for spot in found[:_LIMIT]:
         header = _read(spot)
         if header is None:
             continue
         parts = differing(key.parts, header.parts)
-        rank = (len(parts), header.title != key.title)
+        alike = len(commonprefix([f"{header.title}\n", f"{key.title}\n"]))
+        rank = (len(parts), -alike)
         if best is None or rank < best[0]:
             best = (rank, Difference(spot.digest, header.title, parts))
     return None if best is None else best[1]

@@ -293,6 +293,21 @@ def test_the_nearest_entry_explains_a_miss(cache: Cache) -> None:
     assert cache.nearest(key(0, kind="program")) is None
 
 
+def test_of_equally_near_entries_the_one_of_like_title_is_named(cache: Cache) -> None:
+    """Another convolution says more of a convolution than what happened to be used last."""
+    for title in ("conv2d[1x8x8x16]", "conv2d[1x8x8x160]", "softmax[1x10]"):
+        put(cache, Key("subgraph", {"workload": title}, title))
+
+    for asked, nearest in [
+        ("conv2d[1x8x8x16]", "conv2d[1x8x8x16]"),
+        ("conv2d[1x8x8x161]", "conv2d[1x8x8x160]"),
+        ("softmax[1x12]", "softmax[1x10]"),
+    ]:
+        found = cache.nearest(Key("subgraph", {"workload": f"new {asked}"}, asked))
+        assert found is not None
+        assert found.title == nearest
+
+
 def test_use_is_noted_once_an_hour(cache: Cache) -> None:
     """A look-up writes nothing, as a rule; a time in the future counts as now."""
     path = put(cache, key())
