@@ -1,7 +1,7 @@
 """Which entry comes nearest to a key that has none: the explanation of a miss."""
 
 from functools import lru_cache
-from os.path import commonprefix
+from itertools import takewhile
 
 from tuner.library import scanning
 from tuner.library.headers import Header
@@ -26,11 +26,16 @@ def nearest(local: LocalTier, key: Key) -> Difference | None:
         if header is None:
             continue
         parts = differing(key.parts, header.parts)
-        alike = len(commonprefix([f"{header.title}\n", f"{key.title}\n"]))
-        rank = (len(parts), -alike)
+        rank = (len(parts), -_n_alike(header.title, key.title))
         if best is None or rank < best[0]:
             best = (rank, Difference(spot.digest, header.title, parts))
     return None if best is None else best[1]
+
+
+def _n_alike(one: str, other: str) -> int:
+    """Count the characters that two titles begin with alike; equal ones have one more."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(f"{one}\n", f"{other}\n", strict=False))
+    return sum(1 for _ in same)
 
 
 @lru_cache(maxsize=2 * _LIMIT)
