@@ -1,4 +1,4 @@
-"""Libraries: the rows of the compile cache; their files are the caller's."""
+"""Libraries: the rows of the build cache; their files are the caller's."""
 
 from dataclasses import dataclass
 from typing import Any

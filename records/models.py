@@ -356,7 +356,7 @@ class CostModel(Base):
 
 
 class Library(Base):
-    """A compiled network in the compile cache."""
+    """A compiled network in the build cache."""
 
     __tablename__ = "library"
 

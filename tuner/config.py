@@ -32,7 +32,7 @@ class Settings:
 
     Attributes:
         database: SQLAlchemy URL.
-        data_dir: Where models, references, libraries and logs are kept.
+        data_dir: Where models, references, compiled code and logs are kept.
         engine: Module with the worker functions.
         n_builders: Worker processes that search, build and train.
         cache_dir: Where compiled code is kept; ``cache`` in the data directory by default.

@@ -317,7 +317,7 @@ class TunerClient:
         return self._pages(WorkerInfo, "/workers", {})
 
     def libraries(self) -> Iterator[LibraryInfo]:
-        """Iterate over the libraries in the compile cache of the service."""
+        """Iterate over the libraries in the build cache of the service."""
         return self._pages(LibraryInfo, "/libraries", {})
 
     def audit(self) -> Iterator[AuditEntry]:

@@ -161,7 +161,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class LibraryInfo:
-    """A library in the compile cache of the service."""
+    """A library in the build cache of the service."""
 
     key: str
     network_id: int | None = None

@@ -59,7 +59,7 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        help="Where models, libraries and logs are kept. Also TUNER_DATA_DIR.",
+        help="Where models, compiled code and logs are kept. Also TUNER_DATA_DIR.",
         show_default=False,
     ),
 ]
