@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def load(path: str | Path) -> "Library":
     """Load a built library as a callable on numpy arrays.
 
-    This imports TVM's runtime into the calling process.
+    This imports TVM's runtime into the calling process. Calls of what is returned are to come
+    one at a time; threads that run a network side by side load it once each.
 
     >>> import tuner
     >>> network = tuner.load("squeezenet.lib")  # doctest: +SKIP

@@ -29,13 +29,20 @@ def versions_of(*packages: str) -> dict[str, str | None]:
     return {package: _version(package) for package in packages}
 
 
+def binaries_of(*packages: str) -> dict[str, list[list[object]]]:
+    """Tell whether the shared libraries of packages are others now, with the same version.
+
+    Whoever builds a package from source may link it anew and keep its number.
+    """
+    return {package: _binaries(package) for package in packages}
+
+
 def tool(name: str) -> list[object]:
     """Tell which program of a name is first on the path, and whether it is another one now."""
     path = shutil.which(name)
     if path is None:
         return []
-    stat = Path(path).stat()
-    return [path, stat.st_size, stat.st_mtime_ns]
+    return [path, *_size_and_time(Path(path))]
 
 
 def processor() -> dict[str, object]:
@@ -50,6 +57,20 @@ def processor() -> dict[str, object]:
         "n_cores": len(os.sched_getaffinity(0)),
         "cpu": [fields.get(name) for name in _CPU_FIELDS],
     }
+
+
+def _binaries(package: str) -> list[list[object]]:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        return []
+    folder = Path(spec.origin).parent
+    paths = sorted([*folder.glob("*.so*"), *folder.glob("lib/*.so*")])
+    return [[str(path), *_size_and_time(path)] for path in paths if path.is_file()]
+
+
+def _size_and_time(path: Path) -> list[object]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _split(line: str) -> tuple[str, str, str]:

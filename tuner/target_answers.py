@@ -6,12 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.engines.base import TargetInfo
-from tuner.fingerprints import code_of, processor, tool, versions_of
+from tuner.fingerprints import binaries_of, code_of, processor, tool, versions_of
 from tuner.library.cache import Cache
 from tuner.library.keys import Key
 
 KIND = "target"
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi")
+_MODULES = ("tvm", "tvm_ffi")
 
 
 def describe(cache: Cache, engine: str, spec: str, ask: Callable[[], TargetInfo]) -> TargetInfo:
@@ -23,6 +24,7 @@ def describe(cache: Cache, engine: str, spec: str, ask: Callable[[], TargetInfo]
         "engine": engine,
         "code": code_of(engine),
         "packages": versions_of(*_PACKAGES),
+        "binaries": binaries_of(*_MODULES),
         "spec": spec.strip(),
         "processor": processor(),
         "linker": tool("ld"),
