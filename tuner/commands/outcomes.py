@@ -238,7 +238,7 @@ class Library:
         if self.stale:
             console.print(stale_records.table_of(self.stale))
         for note in stale_records.notes(self.stale, n_all, self.model):
-            console.print(note, style="yellow", highlight=False, markup=False)
+            console.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(title="Coverage", title_justify="left")
