@@ -22,9 +22,15 @@ from tuner.library.packing import Packed
 LAYOUT = "v1"
 TOUCH_EVERY_SECS = 3600.0
 _HOLD_SECS = 1.0
+# So often a look-up may meet an entry that is just written anew.
+_REOPENINGS = 10
 _READ_BYTES = 1 << 18
 # Less room than this is a full disk: what is made elsewhere can still be used.
 _ROOM_BYTES = 64 << 20
+
+
+class _Replaced(Exception):  # noqa: N818  the name says what happened to it
+    """An entry was removed, or written anew, between its opening and its being held."""
 
 
 class LocalTier:
@@ -57,6 +63,12 @@ class LocalTier:
             lock: The lock of the key, if the caller holds it.
             used: Whether that counts as a use.
         """
+        for _ in range(_REOPENINGS):
+            with contextlib.suppress(_Replaced):
+                return self._found(key, lock, used=used)
+        return None
+
+    def _found(self, key: Key, lock: Lock | None, *, used: bool) -> Entry | None:
         path = self.path_of(key.kind, key.digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -70,6 +82,9 @@ class LocalTier:
             if used and entry is not None:
                 _touch(descriptor)
             return entry
+        except _Replaced:
+            os.close(descriptor)
+            raise
         except Newer as error:
             self._warn(f"{path} is not used: {error}")
         except Damaged as error:
@@ -145,6 +160,8 @@ class LocalTier:
         if not _held(descriptor):
             os.close(descriptor)
             return None
+        if os.fstat(descriptor).st_nlink == 0:
+            raise _Replaced
         data = read_all(descriptor, os.fstat(descriptor).st_size)
         header, body = packing.unpack(data, key)
         blobs = open_blobs(header, path.parent, key.digest)
@@ -155,15 +172,10 @@ class LocalTier:
         self.scratch.mkdir(parents=True, exist_ok=True)
         beside = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
         descriptor = self._laid(beside, source, mode)
-        try:
+        with _undone(beside, descriptor):
             os.fsync(descriptor)
             _held(descriptor)
             self._replace(beside, path)
-        except BaseException:
-            os.close(descriptor)
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
         return descriptor
 
     def _laid(self, beside: Path, source: bytes | Path, mode: int) -> int:
@@ -176,18 +188,12 @@ class LocalTier:
             beside.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(beside, flags, mode)
-        try:
-            with open(descriptor, "wb", closefd=False) as stream:
-                if isinstance(source, Path):
-                    with source.open("rb") as content:
-                        shutil.copyfileobj(content, stream, _READ_BYTES)
-                else:
-                    stream.write(source)
-        except BaseException:
-            os.close(descriptor)
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        with _undone(beside, descriptor), open(descriptor, "wb", closefd=False) as stream:
+            if isinstance(source, Path):
+                with source.open("rb") as content:
+                    shutil.copyfileobj(content, stream, _READ_BYTES)
+            else:
+                stream.write(source)
         return descriptor
 
     def _replace(self, beside: Path, path: Path) -> None:
@@ -211,6 +217,18 @@ class LocalTier:
             else:
                 each.unlink(missing_ok=True)
         return True
+
+
+@contextmanager
+def _undone(path: Path, descriptor: int) -> Iterator[None]:
+    """Close and remove an open file if what is done with it fails."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
 
 
 def read_all(descriptor: int, n_bytes: int) -> bytes:
@@ -266,7 +284,7 @@ def _held(descriptor: int) -> bool:
         except OSError:
             return True
         else:
-            return os.fstat(descriptor).st_nlink > 0
+            return True
 
 
 def _touch(descriptor: int) -> None:

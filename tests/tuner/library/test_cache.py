@@ -272,10 +272,12 @@ def test_an_entry_is_found_whole_while_it_is_written_again_and_again(cache: Cach
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
-        for _ in range(200):
-            with cache.find(key()) or pytest.fail("gone") as entry:
-                assert entry.read("code.o") == CODE
-        stop.set()
+        try:
+            for _ in range(200):
+                with cache.find(key()) or pytest.fail("gone") as entry:
+                    assert entry.read("code.o") == CODE
+        finally:
+            stop.set()
         writing.result(10)
 
 
