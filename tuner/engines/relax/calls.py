@@ -114,7 +114,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
     def _call(
         self, name: str, function: PrimFunc, arguments: list[Any], call: relax.Call
     ) -> relax.Expr:
-        unique = name if name in self.symbols else f"{name}_{self._number}"
+        unique = name if name in self.symbols else f"{name}_{self._number}_{len(self.functions)}"
         function = function.with_attr("global_symbol", unique)
         variable = self.builder_.add_func(function, unique)
         self.functions[variable] = function

@@ -90,3 +90,17 @@ def test_output_that_is_a_shape(target: TargetInfo, tmp_path: Path) -> None:
     kind = helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [2])
     made.graph.output.append(kind)
     check(made, target, tmp_path / "shape", data=draw(4, 16))
+
+
+def test_reshape_of_an_output(target: TargetInfo, tmp_path: Path) -> None:
+    """It stays a kernel and is no subgraph; it is there as often as it is called."""
+    weights = {"cube": np.array([2, 4, 4, 4], np.int64), "w": draw(64, 64)}
+    nodes = [
+        helper.make_node("MatMul", ["data", "w"], ["m"]),
+        helper.make_node("Reshape", ["m", "cube"], ["y"]),
+        helper.make_node("Sigmoid", ["m"], ["s"]),
+        helper.make_node("Reshape", ["s", "cube"], ["z"]),
+    ]
+    shapes = {"y": (2, 4, 4, 4), "z": (2, 4, 4, 4)}
+    made = model(nodes, {"data": (2, 64)}, shapes, weights)
+    check(made, target, tmp_path / "reshapes", data=draw(2, 64))
