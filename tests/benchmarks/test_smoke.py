@@ -61,6 +61,8 @@ def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        "build_cache --models zoo:mlp",
+        "runtime_cache --batch 4 --samples 8 --epochs 1 --quiet",
         "cache_store --entries 2000 --lookups 200 --processes 8 --make-secs 1",
         "lookup --records 64000 --tasks 200 --lookups 20",
         "job_page --records 64000 --requests 3 --databases sqlite",
