@@ -204,10 +204,11 @@ def best_of_tasks(context: Context, tasks: Sequence[WeightedTask]) -> dict[str, 
 
 def wanted_of(task: WeightedTask, best: Mapping[str, BestOf]) -> Wanted:
     """Return what is to be compiled of a task: its best trace, or a fallback."""
+    wanted = Wanted(task.workload_hash, task.name, task.task_id, flop=task.flop)
     known = best.get(task.workload_hash)
     if known is None:
-        return Wanted(task.workload_hash, task.name, task.task_id)
-    return Wanted(task.workload_hash, task.name, task.task_id, known.trace, known.trace_hash)
+        return wanted
+    return replace(wanted, trace=known.trace, trace_hash=known.trace_hash)
 
 
 @dataclass

@@ -25,13 +25,23 @@ _WORTH_A_PROCESS = 8
 
 @dataclass(frozen=True)
 class Wanted:
-    """A subgraph whose object is wanted; without a trace it is a fallback."""
+    """A subgraph whose object is wanted; without a trace it is a fallback.
+
+    Attributes:
+        workload: Its hash.
+        name: What it computes.
+        task_id: A task of it.
+        trace: How to schedule it.
+        trace_hash: Hash of that.
+        flop: Operations of a call: what has more of them mostly takes longer to compile.
+    """
 
     workload: str
     name: str
     task_id: int
     trace: str = ""
     trace_hash: str | None = None
+    flop: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -183,7 +193,8 @@ class Compiler:
             pools = [self.worker]
             if n_more:
                 pools.append(stack.enter_context(compilers(self.context.settings, n_more)))
-            waiting = deque(claimed)
+            # The longest first, so that no process is left with one at the end.
+            waiting = deque(sorted(claimed, key=lambda each: -each[0].flop))
             running: dict[Call, tuple[Wanted, Claim, Path]] = {}
             while waiting or running:
                 for pool in pools:
