@@ -1,9 +1,7 @@
 """What a target means on this machine: asked of a worker once, then known."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 from tuner.engines.base import TargetInfo
 from tuner.fingerprints import binaries_of, code_of, processor, tool, versions_of
@@ -35,8 +33,6 @@ def describe(cache: Cache, engine: str, spec: str, ask: Callable[[], TargetInfo]
         with entry:
             return TargetInfo(**entry.info)
     info = ask()
-    claim = cache.try_claim(key) if info.kind == "llvm" else None
-    if claim is not None:
-        with claim, tempfile.TemporaryDirectory() as folder:
-            claim.keep(Path(folder), asdict(info)).close()
+    if info.kind == "llvm":
+        cache.remember(key, asdict(info))
     return info

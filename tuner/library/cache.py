@@ -1,6 +1,7 @@
 """The cache: what was made once under a key is found, here or in a store that many share."""
 
 import logging
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,6 +149,17 @@ class Cache:
                     return self._found_or_made(claim, make)
             entry = self.wait_for(key)
         return Made(entry, hit=True)
+
+    def remember(self, key: Key, info: Mapping[str, Any]) -> None:
+        """Store an entry without files, unless another process is about to.
+
+        Raises:
+            ValueError: If ``info`` is no JSON.
+        """
+        claim = self.try_claim(key)
+        if claim is not None:
+            with claim, tempfile.TemporaryDirectory() as folder:
+                claim.keep(Path(folder), info).close()
 
     @contextmanager
     def new_folder(self) -> Iterator[Path]:

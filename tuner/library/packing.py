@@ -23,6 +23,7 @@ from tuner.library.headers import (
     written,
 )
 from tuner.library.keys import Key, canonical
+from tuner.library.manifest import sha256_of
 from tuner.library.owners import this_process
 
 BLOB_BYTES = 1 << 20
@@ -64,7 +65,7 @@ def pack(key: Key, folder: Path, info: Mapping[str, Any]) -> Packed:
         if path.is_symlink() or not path.is_file():
             raise ValueError(f"an entry holds files and nothing else, {path} is none")
         if _is_blob(path):
-            files[path.name] = FileInfo(_sha256_of(path), path.stat().st_size)
+            files[path.name] = FileInfo(sha256_of(path), path.stat().st_size)
             stored[path.name] = Stored("blob", 0, files[path.name].n_bytes)
             blobs[path.name] = path
             continue
@@ -154,11 +155,6 @@ def _decompressed(packed: memoryview, n_bytes: int) -> bytes:
         return zstandard.ZstdDecompressor().decompress(packed, max_output_size=max(n_bytes, 1))
     except zstandard.ZstdError as error:
         raise Damaged(f"a file in it cannot be decompressed: {error}") from error
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)

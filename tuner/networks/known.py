@@ -1,7 +1,6 @@
 """Models that were loaded before: what loading them came to, by the bytes of their files."""
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,11 +105,7 @@ def _keep(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         "outputs": list(loaded.outputs),
         "notes": list(loaded.notes),
     }
-    claim = cache.try_claim(key)
-    if claim is None:
-        return
-    with claim, tempfile.TemporaryDirectory() as folder:
-        claim.keep(Path(folder), info).close()
+    cache.remember(key, info)
 
 
 def content_of(path: Path) -> str | None:
