@@ -47,16 +47,21 @@ def tool(name: str) -> list[object]:
 
 def processor() -> dict[str, object]:
     """Describe the processor that code for this machine is made for."""
-    try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0]
-    except OSError:
-        first = ""
-    fields = {key.strip(): value.strip() for key, _, value in map(_split, first.splitlines())}
+    fields = cpu_fields()
     return {
         "machine": os.uname().machine,
         "n_cores": len(os.sched_getaffinity(0)),
         "cpu": [fields.get(name) for name in _CPU_FIELDS],
     }
+
+
+def cpu_fields() -> dict[str, str]:
+    """Return what the system says of its first core, by name; empty if it says nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    except OSError:
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
 
 
 def _binaries(package: str) -> list[list[object]]:
@@ -71,10 +76,6 @@ def _binaries(package: str) -> list[list[object]]:
 def _size_and_time(path: Path) -> list[object]:
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _split(line: str) -> tuple[str, str, str]:
-    return line.partition(":")
 
 
 def _version(package: str) -> str | None:

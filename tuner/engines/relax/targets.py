@@ -17,6 +17,7 @@ from tuner.engines.relax import boot, cuda
 from tuner.engines.relax.linker import linker_version
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
+from tuner.fingerprints import cpu_fields
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are not: a workload stays what its hash says.
@@ -198,12 +199,10 @@ def _driver() -> dict[str, str]:
 
 def _cpu_name() -> str:
     """Name the CPU by what its makers printed on it: model, family and stepping."""
-    wanted = ("model name", "cpu family", "model", "stepping")
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
-    except OSError:
+    fields = cpu_fields()
+    if not fields:
         return platform.processor() or platform.machine()
-    fields = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
+    wanted = ("model name", "cpu family", "model", "stepping")
     named = [fields[key] for key in wanted if key in fields]
     return " / ".join(named) or platform.machine()
 
