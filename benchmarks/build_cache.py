@@ -25,7 +25,7 @@ from benchmarks._models import light_model
 from records.bests import BestOf
 from tuner.building import Built, build_library
 from tuner.context import Context, open_context
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.workers import fresh_worker
 

@@ -14,7 +14,7 @@ from tuner.config import Settings
 from tuner.device_lock import device_lock
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.library import manifest
 from tuner.networks.loaded import LoadedModel
 from tuner.workers import fresh_worker

@@ -13,7 +13,7 @@ from tuner.compiling import Compiler, Objects, Step, Wanted
 from tuner.context import Context
 from tuner.engines.base import LinkRequest, LinkResult
 from tuner.errors import RequestError, WorkError
-from tuner.executors.local import CallTimeout, Pool
+from tuner.executors.pool import CallTimeout, Pool
 from tuner.library import manifest as manifests
 from tuner.library.entries import Entry
 from tuner.library.folders import replace_folder

@@ -11,7 +11,7 @@ from records import tasks
 from tuner.context import Context
 from tuner.engines.base import LinkedObject, ObjectRequest, ObjectResult, TargetInfo
 from tuner.errors import WorkError
-from tuner.executors.local import Call, CallTimeout, Pool, first_of
+from tuner.executors.pool import CallTimeout, Pool, PoolCall, first_of
 from tuner.library.cache import Cache, Claim
 from tuner.library.entries import Entry
 from tuner.library.keys import Difference, Key
@@ -195,7 +195,7 @@ class Compiler:
                 pools.append(stack.enter_context(compilers(self.context.settings, n_more)))
             # The longest first, so that no process is left with one at the end.
             waiting = deque(sorted(claimed, key=lambda each: -each[0].flop))
-            running: dict[Call, tuple[Wanted, Claim, Path]] = {}
+            running: dict[PoolCall, tuple[Wanted, Claim, Path]] = {}
             while waiting or running:
                 for pool in pools:
                     while waiting and _n_calls(running, pool) < pool.n_workers:
@@ -207,7 +207,7 @@ class Compiler:
                 each, claim, out = running.pop(call)
                 yield each, claim.keep(out, _finish(each, call))
 
-    def _submit(self, pool: Pool, wanted: Wanted, out: Path) -> Call:
+    def _submit(self, pool: Pool, wanted: Wanted, out: Path) -> PoolCall:
         return pool.submit(
             self.context.settings.engine,
             "compile_subgraph",
@@ -238,7 +238,7 @@ def symbol_of(digest: str) -> str:
     return f"tuner_{digest[:24]}"
 
 
-def _finish(wanted: Wanted, call: Call) -> dict[str, Any]:
+def _finish(wanted: Wanted, call: PoolCall) -> dict[str, Any]:
     """Wait for a compilation, and return what its entry says of it."""
     try:
         result: ObjectResult = call.result()
@@ -251,5 +251,5 @@ def _finish(wanted: Wanted, call: Call) -> dict[str, Any]:
     return {"secs": result.secs, "linking": dict(result.info)}
 
 
-def _n_calls(running: Mapping[Call, Any], pool: Pool) -> int:
+def _n_calls(running: Mapping[PoolCall, Any], pool: Pool) -> int:
     return sum(1 for call in running if call.pool is pool)

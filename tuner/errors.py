@@ -9,6 +9,7 @@ TunerError
     ├── DiskFull      there is no room for what a measurement writes
     ├── OutOfMemory   a worker process may not have the memory it needs
     └── WorkerLost    a worker process died while it held our call
+        └── DeviceLost  and the device it measured on is gone too
 """
 
 
@@ -59,6 +60,13 @@ class WorkerLost(WorkError):  # noqa: N818  the name says what happened
     def __init__(self, message: str, *, crashed: bool) -> None:
         super().__init__(message)
         self.crashed = crashed
+
+
+class DeviceLost(WorkerLost):
+    """A device is gone, for now at least: nobody can measure on it, and calls to it are lost."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, crashed=False)
 
 
 def first_line(error: Exception) -> str:

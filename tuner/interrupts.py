@@ -6,6 +6,7 @@ only where it waits for one, see :func:`waiting`; nothing else takes long.
 """
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,7 +56,13 @@ def interruptible(*, only_waiting: bool = False) -> Iterator[None]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Mark a wait that an interrupt may end, raising one that arrived before it."""
+    """Mark a wait that an interrupt may end, raising one that arrived before it.
+
+    In any thread but the main one it does nothing: signals do not arrive there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     _state.is_waiting = True
     try:
         if _state.pending is not None:

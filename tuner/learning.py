@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import cost_models as stored_models
 from tuner import cost_models
-from tuner.workers import Workers
+from tuner.executors.local import LocalExecutor
 
 _FIRST = 16
 _GROWTH = 1.08
@@ -33,7 +33,7 @@ class Learner:
     def __init__(
         self,
         sessions: sessionmaker[Session],
-        workers: Workers,
+        workers: LocalExecutor,
         target_id: int,
         kind: str = cost_models.DEFAULT_KIND,
         seed: int = 0,

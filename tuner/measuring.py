@@ -21,8 +21,8 @@ from tuner.engines.base import (
     RunResult,
 )
 from tuner.errors import DiskFull, WorkerLost, WorkError
-from tuner.executors.local import Call, CallTimeout
-from tuner.workers import Workers
+from tuner.executors.local import LocalExecutor
+from tuner.executors.pool import Call, CallTimeout
 
 _REFERENCE_TIMEOUT_SECS = 300.0
 _ATTEMPTS = 2
@@ -52,7 +52,7 @@ class Measurer:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: LocalExecutor,
         target: str,
         evaluator: EvaluatorSettings,
         data_dir: Path,

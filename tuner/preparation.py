@@ -13,7 +13,7 @@ from tuner import target_answers
 from tuner.config import Settings
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
-from tuner.executors.local import CallTimeout, Pool
+from tuner.executors.pool import CallTimeout, Pool
 from tuner.library.opening import open_local
 from tuner.networks import known
 from tuner.networks.loaded import OUR_OWN, LoadedModel, LoadLimits, check_file

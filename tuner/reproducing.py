@@ -14,7 +14,7 @@ from tuner.compiling import Compiler, Wanted
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, WorkError
-from tuner.executors.local import CallTimeout, Pool
+from tuner.executors.pool import CallTimeout, Pool
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry

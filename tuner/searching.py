@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tuner.engines.base import Candidate, Measured, SearchRequest
 from tuner.errors import WorkerLost, WorkError
-from tuner.executors.local import Call, CallTimeout
-from tuner.workers import Workers
+from tuner.executors.local import LocalExecutor
+from tuner.executors.pool import Call, CallTimeout
 
 _ATTEMPTS = 2
 
@@ -52,7 +52,7 @@ class Round:
     seeds: tuple[int, int]
 
 
-def search(workers: Workers, settings: SearchSettings, wanted: Round) -> list[Candidate]:
+def search(workers: LocalExecutor, settings: SearchSettings, wanted: Round) -> list[Candidate]:
     """Return distinct unmeasured candidates, the best expected first.
 
     Returns:
@@ -94,12 +94,12 @@ def _seed(*numbers: int) -> int:
     return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
 
 
-def _submit(workers: Workers, settings: SearchSettings, request: SearchRequest) -> Call:
+def _submit(workers: LocalExecutor, settings: SearchSettings, request: SearchRequest) -> Call:
     return workers.submit("propose", request, timeout_secs=settings.timeout_secs)
 
 
 def _collect(
-    workers: Workers, settings: SearchSettings, request: SearchRequest, call: Call
+    workers: LocalExecutor, settings: SearchSettings, request: SearchRequest, call: Call
 ) -> list[Candidate]:
     """Wait for an island; a lost worker is tried once more."""
     for attempt in range(1, _ATTEMPTS + 1):

@@ -27,6 +27,7 @@ from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner import finals
 from tuner.engines.base import Candidate, Measured, RunResult
 from tuner.errors import RequestError, WorkError
+from tuner.executors.local import LocalExecutor
 from tuner.goals import objective_of
 from tuner.learning import Learner
 from tuner.measuring import Measurer, Subject
@@ -34,7 +35,6 @@ from tuner.overview import Overview, read_overview
 from tuner.preparation import Prepared
 from tuner.searching import Round, search
 from tuner.tune_options import Status, TuneOptions, Watcher, round_size
-from tuner.workers import Workers
 
 _MOST_FAILED_SEARCHES = 3
 
@@ -59,7 +59,7 @@ class TuningSession:
     def __init__(
         self,
         sessions: sessionmaker[Session],
-        workers: Workers,
+        workers: LocalExecutor,
         prepared: Prepared,
         options: TuneOptions,
         data_dir: Path,

@@ -11,6 +11,7 @@ from tuner.context import Context
 from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import RequestError, TunerError
+from tuner.executors.local import LocalExecutor
 from tuner.measuring import scratch_of
 from tuner.overview import Overview
 from tuner.patience import patient_sessions
@@ -19,7 +20,7 @@ from tuner.progress import make_progress, stderr_console
 from tuner.requests import TuneRequest, options_of
 from tuner.session import TuningSession
 from tuner.tune_options import TuneOptions, default_trials
-from tuner.workers import Workers, fresh_worker
+from tuner.workers import fresh_worker
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _run(
     console = stderr_console()
     settings = context.settings
     context = replace(context, sessions=patient_sessions(context))
-    with device_lock(settings.data_dir), Workers(settings) as workers:
+    with device_lock(settings.data_dir), LocalExecutor(settings) as workers:
         shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
         workers.warm_up()
         prepared = [_prepare(context, models) for models in groups]

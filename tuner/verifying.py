@@ -20,13 +20,14 @@ from tuner.context import Context
 from tuner.device_lock import device_lock
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult, TargetInfo
 from tuner.errors import RequestError, TargetError
+from tuner.executors.local import LocalExecutor
 from tuner.library.opening import open_local
 from tuner.measuring import Measurer, Subject, scratch_of
 from tuner.patience import patient_sessions
 from tuner.preparation import prepare
 from tuner.staleness import Here, StaleBest
 from tuner.verify_options import Remeasured, Verified, VerifyRequest
-from tuner.workers import Workers, fresh_worker
+from tuner.workers import fresh_worker
 
 # Told of records that no search proposed.
 WORKER = "verify"
@@ -181,7 +182,7 @@ def _verify(
     context: Context, where: Here, chosen: Sequence[StaleBest], current: bool
 ) -> Generator[Remeasured, None, None]:
     settings = context.settings
-    with device_lock(settings.data_dir), Workers(settings) as workers:
+    with device_lock(settings.data_dir), LocalExecutor(settings) as workers:
         shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
         for started in workers.warm_up():
             # Nothing imports a compiler while the first record is timed.

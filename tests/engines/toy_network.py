@@ -15,12 +15,12 @@ from scheduler.budget import Budget
 from tests.engines import toy
 from tuner.coordinator import Coordinator
 from tuner.engines.base import ExtractedTask, ModelFile
+from tuner.executors.local import LocalExecutor
 from tuner.networks.loaded import LoadedModel
 from tuner.overview import Overview
 from tuner.preparation import Prepared
 from tuner.session import TuningSession
 from tuner.tune_options import Status, TuneOptions
-from tuner.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Workshop:
 
     sessions: sessionmaker[Session]
     folder: Path
-    workers: Workers
+    workers: LocalExecutor
 
     def prepare(
         self, name: str = "net", batch: int = 1, found: Sequence[ExtractedTask] | None = None

@@ -23,12 +23,12 @@ from tuner import cost_models
 from tuner.config import Settings
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
+from tuner.executors.local import LocalExecutor
 from tuner.measuring import Measurer, Subject
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.searching import Round, SearchSettings, search
 from tuner.session import TuningSession
 from tuner.tune_options import Status, TuneOptions
-from tuner.workers import Workers
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
@@ -42,7 +42,7 @@ class Rig:
     """Workers of the faulty engine, and the file that tells them what to do wrong."""
 
     settings: Settings
-    workers: Workers
+    workers: LocalExecutor
     control: Path
 
     def inject(self, **faults: Sequence[dict[str, Any]]) -> None:
@@ -64,7 +64,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     settings = Settings("", folder, FAULTY, 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAULTY_CONTROL", str(folder / "control.json"))
-        with Workers(settings) as workers:
+        with LocalExecutor(settings) as workers:
             workers.warm_up()
             yield Rig(settings, workers, folder / "control.json")
 

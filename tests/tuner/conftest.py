@@ -9,19 +9,19 @@ from records import database
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner.config import Settings
-from tuner.workers import Workers
+from tuner.executors.local import LocalExecutor
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalExecutor]:
     """Two builders and a runner for the toy engine, kept warm."""
     folder = tmp_path_factory.mktemp("workers")
-    with Workers(Settings("", folder, toy.NAME, 2)) as started:
+    with LocalExecutor(Settings("", folder, toy.NAME, 2)) as started:
         yield started
 
 
 @pytest.fixture
-def workshop(workers: Workers, tmp_path: Path) -> Iterator[Workshop]:
+def workshop(workers: LocalExecutor, tmp_path: Path) -> Iterator[Workshop]:
     """An empty database beside the workers."""
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     yield Workshop(database.sessions(engine), tmp_path, workers)

@@ -17,7 +17,7 @@ from tuner.commands.reproduction import Reproduction
 from tuner.config import Settings
 from tuner.context import Context, open_context
 from tuner.errors import RequestError
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.library import manifest as manifests
 from tuner.library.manifest import Manifest
 from tuner.reproducing import Reproduced, read_manifest, reproduce

@@ -29,8 +29,8 @@ from tests.engines.toy_network import (
 )
 from tuner.engines.base import Candidate
 from tuner.errors import RequestError, WorkError
+from tuner.executors.local import LocalExecutor
 from tuner.tune_options import Status, make_budget
-from tuner.workers import Workers
 
 if TYPE_CHECKING:
     import subprocess
@@ -301,7 +301,7 @@ def test_picks_hold_their_reasons(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("cost_model", ["random", "xgb-ranking"])
-def test_two_runs_are_the_same(workers: Workers, tmp_path: Path, cost_model: str) -> None:
+def test_two_runs_are_the_same(workers: LocalExecutor, tmp_path: Path, cost_model: str) -> None:
     """The same job in two databases makes the same picks and measures the same programs."""
     found = []
     for name in ("one", "two"):
@@ -316,7 +316,7 @@ def test_two_runs_are_the_same(workers: Workers, tmp_path: Path, cost_model: str
 
 @pytest.mark.parametrize("cost_model", ["random", "xgb-ranking"])
 def test_interrupted_anywhere_goes_on_as_if_it_had_not_been(
-    workers: Workers, tmp_path: Path, cost_model: str
+    workers: LocalExecutor, tmp_path: Path, cost_model: str
 ) -> None:
     """A session that is broken off at every step leaves the records of an undisturbed one."""
     undisturbed = _shop(workers, tmp_path / "undisturbed")
@@ -580,7 +580,7 @@ def _rounds_told(shop: Workshop) -> list[dict[str, Any]]:
     return [event.data for event in told if event.kind == "round"]
 
 
-def _shop(workers: Workers, folder: Path) -> Workshop:
+def _shop(workers: LocalExecutor, folder: Path) -> Workshop:
     folder.mkdir()
     return Workshop(open_sessions(f"sqlite:///{folder / 'tuner.db'}"), folder, workers)
 

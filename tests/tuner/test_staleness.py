@@ -214,7 +214,10 @@ def test_what_was_compiled_before_an_upgrade_is_not_found(
     context, task = context_of(workshop), workshop.prepare().tasks[0]
     wanted = Wanted(task.workload_hash, task.name, task.task_id, "[]", "trace")
     before = Compiler(
-        context, open_local(context.settings), toy.describe_target("llvm"), workshop.workers.runner
+        context,
+        open_local(context.settings),
+        toy.describe_target("llvm"),
+        workshop.workers.runners[0].pool,
     )
     after = replace(before, target=replace(before.target, **changes))
     (workshop.folder / "nothing").mkdir()

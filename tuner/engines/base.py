@@ -138,12 +138,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Build one candidate into the directory ``out``; an empty trace leaves it unscheduled."""
+    """Build one candidate into the directory ``out``; an empty trace leaves it unscheduled.
+
+    The executor says which directory.
+    """
 
     ir: bytes
     target: str
     trace: str
-    out: str
+    out: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,12 +210,18 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Samples in seconds, or an error; ``max_error`` is relative to the largest output."""
+    """Samples in seconds, or an error; ``max_error`` is relative to the largest output.
+
+    ``conditions`` are those of the device while it was timed, as far as it tells: clocks in MHz,
+    temperature in degrees Celsius, and under ``throttled`` the reasons why it ran slower than it
+    can, none if it did not.
+    """
 
     run_secs: tuple[float, ...] | None = None
     error_kind: ErrorKind | None = None
     error_text: str = ""
     max_error: float | None = None
+    conditions: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

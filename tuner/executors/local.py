@@ -1,146 +1,89 @@
-"""Worker processes on this machine that start once, stay warm and are replaced when lost.
+"""The workers of one machine: processes that build, and the runners of its devices."""
 
-A call names a function; the worker imports its module, so the coordinator never
-does. Workers write what they print to a log file, ignore Ctrl-C (the coordinator
-decides what to do about it) and die with the process that started them.
-"""
-
-import os
-import signal
-import time
-from collections.abc import Iterable, Mapping
-from concurrent import futures
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as CallTimeout
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pebble import ProcessExpired, ProcessPool
+from tuner.config import Settings
+from tuner.engines.base import BuildRequest
+from tuner.executors.base import Call
+from tuner.executors.meter import Meter
+from tuner.executors.pool import Pool, PoolCall
+from tuner.runners.base import Runner
+from tuner.runners.local import LocalRunner
+from tuner.workers import builders
 
-from tuner import interrupts
-from tuner.errors import WorkerLost
-from tuner.executors.process import WorkerContext, invoke, set_up
-
-__all__ = ["Call", "CallTimeout", "Pool", "WorkerSettings", "first_of"]
-
-# Signals that a process earns by what it executes.
-_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+_TRAINING_MODULE = "tuner.cost_models.training"
 
 
-@dataclass(frozen=True)
-class WorkerSettings:
-    """How the processes of one pool are set up.
+class LocalExecutor:
+    """Builders and runners of this machine for one engine.
 
-    Attributes:
-        n_workers: Processes.
-        log: File that takes what they print.
-        environ: Environment variables to set, before anything is imported.
-        max_bytes: Memory that each process may take for data; a call that wants more ends as
-            WorkError, or with its process; None: no limit.
-        patience_secs: A pool in which nothing happens for so long after every time-out has
-            passed has lost its calls, and is replaced.
+    Args:
+        settings: Name the engine, and say how many builders.
+        meter: Told how long the builders and this machine's CPU work.
+        runners: Of the devices; by default one of this machine's CPU.
     """
 
-    n_workers: int
-    log: Path
-    environ: Mapping[str, str] = field(default_factory=dict)
-    max_bytes: int | None = None
-    patience_secs: float = 60.0
-
-
-class Pool:
-    """A pool of worker processes."""
-
-    def __init__(self, settings: WorkerSettings) -> None:
-        settings.log.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(
+        self,
+        settings: Settings,
+        meter: Meter | None = None,
+        runners: Sequence[Runner] | None = None,
+    ) -> None:
         self._settings = settings
-        self._pool = self._start()
-        self._timeouts: dict[Future[Any], float] = {}
-        self._last_event = time.monotonic()
-        self.n_workers = settings.n_workers
+        self._meter = meter or Meter()
+        self.builders: Pool = builders(settings, settings.n_builders)
+        self.n_builders = settings.n_builders
+        cpu = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
+        self.runners: Sequence[Runner] = cpu if runners is None else runners
+        self._artifacts = scratch_of(settings.data_dir)
+        shutil.rmtree(self._artifacts, ignore_errors=True)  # what a killed run left
 
-    def submit(
-        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
-    ) -> "Call":
-        """Call ``module.function(*args)`` in a worker.
+    def warm_up(self) -> list[Call]:
+        """Start the processes and their imports; returns at once."""
+        engine = self._settings.engine
+        started: list[Call] = [
+            self.builders.submit(engine, "describe_target", "llvm") for _ in range(self.n_builders)
+        ]
+        return [*started, *(runner.describe("llvm") for runner in self.runners)]
 
-        The time-out counts from when a worker takes the call; a worker that exceeds it
-        is killed and replaced. See :meth:`Call.result` for what comes of it.
+    def submit(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
+        """See :class:`tuner.executors.base.Executor`."""
+        return self._submit(self._settings.engine, function, *args, timeout_secs=timeout_secs)
+
+    def train(self, *args: Any, timeout_secs: float) -> PoolCall:
+        """See :class:`tuner.executors.base.Executor`."""
+        return self._submit(_TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs)
+
+    def build(self, request: BuildRequest, *, timeout_secs: float) -> PoolCall:
+        """See :class:`tuner.executors.base.Executor`; an artifact is a folder.
+
+        Raises:
+            OSError: If there is no room for one.
         """
-        future = self._schedule((module, function, args), timeout_secs)
-        self._timeouts[future] = float("inf") if timeout_secs is None else timeout_secs
-        self._last_event = time.monotonic()
-        future.add_done_callback(self._ended)
-        return Call(self, future)
+        self._artifacts.mkdir(parents=True, exist_ok=True)
+        out = tempfile.mkdtemp(dir=self._artifacts)
+        return self.submit("build", replace(request, out=out), timeout_secs=timeout_secs)
 
-    def call(
-        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
-    ) -> Any:
-        """Submit and wait; raises as :meth:`Call.result`."""
-        return self.submit(module, function, *args, timeout_secs=timeout_secs).result()
+    def discard(self, artifact: str) -> None:
+        """Remove the folder of an artifact."""
+        shutil.rmtree(artifact, ignore_errors=True)
 
-    def replace_if_stalled(self) -> float:
-        """Replace a pool whose calls can no longer end; what they raise is WorkerLost.
-
-        A worker that is killed at the moment it takes a call takes the call with it. Every
-        other call ends within its time-out, so that some call must end within the longest.
-
-        Returns:
-            Seconds after which to ask again.
-        """
-        if not self._timeouts:
-            return self._settings.patience_secs
-        longest = max(list(self._timeouts.values()), default=0.0)
-        left = self._last_event + longest + self._settings.patience_secs - time.monotonic()
-        if left > 0.0:
-            return left
-        self._restart()
-        return self._settings.patience_secs
+    def _submit(self, module: str, function: str, *args: Any, timeout_secs: float) -> PoolCall:
+        call = self.builders.submit(module, function, *args, timeout_secs=timeout_secs)
+        return self._meter.watch(call)
 
     def close(self) -> None:
-        """Kill the workers; calls in flight are lost."""
-        self._pool.stop()
-        self._context.kill_all()
-        self._pool.join()
-        self._context.kill_all()
-
-    def _start(self) -> Any:
-        self._context = WorkerContext()
-        return ProcessPool(
-            max_workers=self._settings.n_workers,
-            initializer=set_up,
-            initargs=(
-                str(self._settings.log),
-                dict(self._settings.environ),
-                os.getpid(),
-                self._settings.max_bytes,
-            ),
-            context=self._context,
-        )
-
-    def _restart(self) -> None:
-        self.close()
-        for future in list(self._timeouts):
-            if not future.done():
-                future.set_exception(
-                    WorkerLost("a worker died with the call it took", crashed=False)
-                )
-        self._pool = self._start()
-
-    def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float | None) -> Any:
-        """Hand a call to the pool; one that broke, because an idle worker died, is replaced."""
-        try:
-            return self._pool.schedule(invoke, args=call, timeout=timeout_secs)
-        except RuntimeError:
-            self._restart()
-            return self._pool.schedule(invoke, args=call, timeout=timeout_secs)
-
-    def _ended(self, future: Future[Any]) -> None:
-        self._timeouts.pop(future, None)
-        self._last_event = time.monotonic()
+        """Kill all workers, and remove the artifacts that are left."""
+        self.builders.close()
+        for runner in self.runners:
+            runner.close()
+        shutil.rmtree(self._artifacts, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -154,61 +97,6 @@ class Pool:
         self.close()
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call that a pool was asked to make."""
-
-    pool: Pool
-    future: Future[Any]
-
-    def result(self) -> Any:
-        """Wait for the call.
-
-        Raises:
-            CallTimeout: If it took longer than its time-out.
-            WorkerLost: If its worker died.
-            TunerError, OSError: Whatever the function raised; anything else it raised arrives
-                as WorkError, with the traceback in the worker's log.
-        """
-        try:
-            return self._wait()
-        except BrokenProcessPool as error:
-            raise WorkerLost("an idle worker was killed", crashed=False) from error
-        except CancelledError as error:
-            raise WorkerLost("its pool was replaced", crashed=False) from error
-        except ProcessExpired as error:
-            crashed = error.exitcode is not None and -error.exitcode in _CRASHES
-            raise WorkerLost(_obituary(error.exitcode), crashed=crashed) from error
-
-    def _wait(self) -> Any:
-        while not self.future.done():
-            patience = self.pool.replace_if_stalled()
-            # Threads cannot wait for ever: inf is what a call without time-out gets.
-            with interrupts.waiting():
-                futures.wait([self.future], min(patience, 3600.0))
-        return self.future.result()
-
-
-def first_of(calls: Iterable[Call]) -> Call:
-    """Wait until one of several calls has ended, and return it; of several the first."""
-    waited = list(calls)
-    while True:
-        for call in waited:
-            if call.future.done():
-                return call
-        patience = min(call.pool.replace_if_stalled() for call in waited)
-        with interrupts.waiting():
-            futures.wait(
-                [call.future for call in waited],
-                min(patience, 3600.0),
-                return_when=futures.FIRST_COMPLETED,
-            )
-
-
-def _obituary(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        try:
-            return f"the worker was killed by {signal.Signals(-exit_code).name}"
-        except ValueError:
-            return f"the worker was killed by signal {-exit_code}"
-    return f"the worker exited with status {exit_code}"
+def scratch_of(data_dir: Path) -> Path:
+    """Return where artifacts lie; what a killed run left there may be removed by the next."""
+    return data_dir / "scratch"

@@ -4,6 +4,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.executors.pool import PoolCall
 
 
 class Meter:
@@ -41,6 +45,12 @@ class Meter:
                 self._ended_secs += at - self._since
                 self._spans.append((self._since, at))
                 self._forget(at)
+
+    def watch(self, call: "PoolCall") -> "PoolCall":
+        """Count a call from now until it ends, and return it."""
+        self.begin()
+        call.future.add_done_callback(lambda _: self.end())
+        return call
 
     @property
     def busy_secs(self) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.base import ModelFile
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.fingerprints import code_of, versions_of
 from tuner.library.cache import Cache
 from tuner.library.keys import Key

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuner.engines.base import ModelFile
 from tuner.errors import WorkError
-from tuner.executors.local import CallTimeout, Pool
+from tuner.executors.pool import CallTimeout, Pool
 from tuner.networks.base import file_hash
 
 

@@ -14,7 +14,7 @@ from tuner.building import Kept, keep_library
 from tuner.config import read_settings
 from tuner.context import Context, open_context
 from tuner.errors import TargetError, WorkError
-from tuner.executors.local import CallTimeout
+from tuner.executors.pool import CallTimeout
 from tuner.library.manifest import Manifest
 from tuner.preparation import ModelRequest, prepare
 from tuner.runtime import forks, spare

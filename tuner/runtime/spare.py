@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tuner.config import Settings
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.workers import fresh_worker
 
 _IDLE_SECS = 15.0

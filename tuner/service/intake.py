@@ -13,6 +13,7 @@ from scheduler.budget import Budget
 from tuner.context import Context
 from tuner.coordinator import LOST
 from tuner.errors import TunerError
+from tuner.executors.local import LocalExecutor
 from tuner.preparation import Prepared
 from tuner.requests import options_of
 from tuner.service import logs
@@ -20,7 +21,6 @@ from tuner.service.loading import Limits, load_all
 from tuner.session import TuningSession
 from tuner.submitting import request_of
 from tuner.tune_options import Status, default_trials
-from tuner.workers import Workers
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,9 @@ class Intake:
     A job whose model is bad fails with what is wrong with it; nothing else happens.
     """
 
-    def __init__(self, context: Context, workers: Workers, limits: Limits, tell: Told) -> None:
+    def __init__(
+        self, context: Context, workers: LocalExecutor, limits: Limits, tell: Told
+    ) -> None:
         self._context = context
         self._workers = workers
         self._limits = limits

@@ -9,7 +9,7 @@ import psutil
 from tuner.combining import combine
 from tuner.context import Context
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.networks.loaded import LoadLimits
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.workers import fresh_worker

@@ -19,7 +19,8 @@ from tuner.context import Context
 from tuner.coordinator import LOST, Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
-from tuner.executors.local import CallTimeout
+from tuner.executors.local import LocalExecutor
+from tuner.executors.pool import CallTimeout
 from tuner.measuring import scratch_of
 from tuner.patience import wait_for_lock
 from tuner.service.building import BuildDesk
@@ -28,7 +29,6 @@ from tuner.service.loading import Limits
 from tuner.service.presence import Presence
 from tuner.service.upkeep import Upkeep
 from tuner.session import TuningSession
-from tuner.workers import Workers
 
 _POLL_SECS = 1.0
 _IDLE_TRANSACTION_SECS = 5.0
@@ -96,7 +96,7 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     presence.become("active", "starting workers")
     fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))
-    with Workers(context.settings, presence.meter) as workers:
+    with LocalExecutor(context.settings, presence.meter) as workers:
         shutil.rmtree(scratch_of(context.settings.data_dir), ignore_errors=True)
         workers.warm_up()
         presence.become("active", "waiting for jobs", _device_of(context, workers))
@@ -117,7 +117,7 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
             _rest(_IDLE_SECS)
 
 
-def _device_of(context: Context, workers: Workers) -> dict[str, object]:
+def _device_of(context: Context, workers: LocalExecutor) -> dict[str, object]:
     """Return the fingerprint of this machine's CPU; empty if the engine cannot say."""
     try:
         found = workers.builders.call(

@@ -12,7 +12,7 @@ from onnx import helper
 from tests.tuner.networks.models import model, relu_model
 from tuner.config import read_settings
 from tuner.errors import WorkError
-from tuner.executors.local import Pool
+from tuner.executors.pool import Pool
 from tuner.library.cache import Cache
 from tuner.networks import known
 from tuner.networks.known import Wanted, load

@@ -11,19 +11,19 @@ from records.models import Job, JobState
 from tests.engines.toy_network import Workshop
 from tuner.context import Context
 from tuner.errors import ModelError
+from tuner.executors.local import LocalExecutor
 from tuner.preparation import ModelRequest, Prepared
 from tuner.requests import TuneRequest
 from tuner.service import intake
 from tuner.service.intake import Intake
 from tuner.service.loading import Limits
 from tuner.submitting import submit_request
-from tuner.workers import Workers
 
 REQUEST = TuneRequest(ModelRequest("zoo:mlp"), trials=0)
 
 
 @pytest.fixture
-def taking(context: Context, workers: Workers) -> Intake:
+def taking(context: Context, workers: LocalExecutor) -> Intake:
     """An intake of an empty database."""
     return Intake(context, workers, Limits(2**30), lambda _job, _activity: None)
 
@@ -41,7 +41,7 @@ def job_of(context: Context, job_id: int) -> Job:
 
 
 def test_trials_asked_for_while_the_model_is_loaded_are_made(
-    context: Context, taking: Intake, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    context: Context, taking: Intake, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that wanted its tasks alone when loading began, and more when it ended, is tuned."""
     shop = Workshop(context.sessions, context.settings.data_dir, workers)
@@ -59,7 +59,7 @@ def test_trials_asked_for_while_the_model_is_loaded_are_made(
 
 
 def test_a_job_for_its_tasks_alone_is_done(
-    context: Context, taking: Intake, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    context: Context, taking: Intake, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its network then."""
     shop = Workshop(context.sessions, context.settings.data_dir, workers)

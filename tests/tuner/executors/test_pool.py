@@ -16,7 +16,7 @@ import pytest
 from tests.cli import ROOT
 from tests.tuner.executors import helpers
 from tuner.errors import OutOfMemory, RequestError, WorkerLost, WorkError
-from tuner.executors.local import CallTimeout, Pool, WorkerSettings
+from tuner.executors.pool import CallTimeout, Pool, WorkerSettings
 
 HELPERS = helpers.NAME
 
@@ -209,7 +209,7 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
     """A kill -9 of the coordinator leaves no orphan, busy or idle."""
     program = (
         "import sys, pathlib, time\n"
-        "from tuner.executors.local import Pool, WorkerSettings\n"
+        "from tuner.executors.pool import Pool, WorkerSettings\n"
         "if __name__ == '__main__':\n"
         "    pool = Pool(WorkerSettings(2, pathlib.Path(sys.argv[1]) / 'worker.log'))\n"
         f"    pool.submit('{HELPERS}', 'hang')\n"

@@ -1,0 +1,62 @@
+"""The contract of executors: where worker functions run, whoever starts the processes."""
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import TimeoutError as CallTimeout
+from typing import Any, Protocol
+
+from tuner.engines.base import BuildRequest
+from tuner.runners.base import Runner
+
+__all__ = ["Call", "CallTimeout", "Executor"]
+
+
+class Call(Protocol):
+    """A call that was handed to a worker, to be waited for once.
+
+    Both ways of waiting raise alike: CallTimeout if it took longer than its time-out, WorkerLost
+    if its worker died, DeviceLost if nobody can take it any more, and TunerError or OSError as
+    the function raised them; anything else that it raised arrives as WorkError.
+    """
+
+    def result(self) -> Any:
+        """Wait for the call, and do nothing else meanwhile."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the call in an event loop. Who stops waiting does not stop the call."""
+
+
+class Executor(Protocol):
+    """Builders, anywhere, and the runners of devices.
+
+    Its methods return at once and are called by one thread. The time-out of a call counts from
+    when a worker takes it; a worker that exceeds it is killed and replaced.
+
+    Attributes:
+        n_builders: Calls that builders make side by side.
+    """
+
+    n_builders: int
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        """The devices that can measure now; they may come and go."""
+
+    def submit(self, function: str, *args: Any, timeout_secs: float) -> Call:
+        """Call a function of the engine in a builder."""
+
+    def train(self, *args: Any, timeout_secs: float) -> Call:
+        """Train a cost model in a builder; see :func:`tuner.cost_models.training.train`."""
+
+    def build(self, request: BuildRequest, *, timeout_secs: float) -> Call:
+        """Build a candidate in a builder.
+
+        Returns:
+            A call whose BuildResult names an artifact that every runner of this executor finds
+            under that name. Where it lies is the executor's affair: ``request.out`` is not read.
+        """
+
+    def discard(self, artifact: str) -> None:
+        """Forget an artifact; one that is not known is none."""
+
+    def close(self) -> None:
+        """Kill all workers; calls in flight are lost."""

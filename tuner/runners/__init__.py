@@ -1,0 +1,1 @@
+"""How devices are timed."""
