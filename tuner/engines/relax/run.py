@@ -13,7 +13,8 @@ import tvm
 
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
-from tuner.engines.relax import flush, inputs
+from tuner.engines.relax import inputs
+from tuner.engines.relax.places import HERE, Place
 from tuner.errors import WorkError
 
 Array = np.ndarray[Any, Any]
@@ -33,9 +34,12 @@ class Kernel:
     arguments: list[Any]
     output: Any
     n_terms: float
+    target: str
+    place: Place
 
     def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
         """Sample its run time ``repeat`` times, seconds."""
+        flush = self.place.flush(self.target, settings) if settings.cache_flush else {}
         evaluator = self.module.time_evaluator(
             artifacts.KERNEL,
             self.device,
@@ -43,7 +47,7 @@ class Kernel:
             repeat=repeat,
             min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
             cooldown_interval_ms=settings.cooldown_ms,
-            f_preproc=flush.install(settings.flush_bytes) if settings.cache_flush else "",
+            **flush,
         )
         return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
 
@@ -55,11 +59,11 @@ class Kernel:
         return value
 
 
-def run(request: RunRequest) -> RunResult:
+def run(request: RunRequest, place: Place = HERE) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
         expected, positive = _read_reference(request.reference)
-        kernel = load_kernel(request.artifact, request.target, positive=positive)
+        kernel = load_kernel(request.artifact, request.target, positive=positive, place=place)
         wrong = _compare(kernel, expected)
         if isinstance(wrong, RunResult):
             return wrong
@@ -70,9 +74,11 @@ def run(request: RunRequest) -> RunResult:
         return RunResult(error_kind="run_error", error_text=_reason(error))
 
 
-def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
+def run_interleaved(
+    requests: list[RunRequest], n_turns: int, place: Place = HERE
+) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
-    kernels = [load_kernel(request.artifact, request.target) for request in requests]
+    kernels = [load_kernel(request.artifact, request.target, place=place) for request in requests]
     samples: list[list[float]] = [[] for _ in kernels]
     for kernel in kernels:
         kernel.call()
@@ -83,14 +89,14 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     return [RunResult(tuple(secs)) for secs in samples]
 
 
-def reference(artifact: str, target: str, out: str) -> None:
+def reference(artifact: str, target: str, out: str, place: Place = HERE) -> None:
     """Keep the output of an unscheduled artifact; see :class:`Engine`."""
     positive = False
-    output = load_kernel(artifact, target).call()
+    output = load_kernel(artifact, target, place=place).call()
     if not _any_finite(output):
         # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
         positive = True
-        output = load_kernel(artifact, target, positive=True).call()
+        output = load_kernel(artifact, target, positive=True, place=place).call()
     if not _any_finite(output):
         raise WorkError("no finite output on the seeded inputs, so candidates cannot be verified")
     partial = Path(f"{out}.partial")
@@ -101,12 +107,14 @@ def reference(artifact: str, target: str, out: str) -> None:
     partial.rename(out)
 
 
-def load_kernel(artifact: str, target: str, *, positive: bool = False) -> Kernel:
+def load_kernel(
+    artifact: str, target: str, *, positive: bool = False, place: Place = HERE
+) -> Kernel:
     """Load an artifact and put seeded arguments, packed as it wants them, on its device."""
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
-    device = tvm.cuda() if json.loads(target)["kind"] == "cuda" else tvm.cpu()
-    module = tvm.runtime.load_module(str(folder / artifacts.LIBRARY))
+    device = place.device(target)
+    module = place.load(folder / artifacts.LIBRARY)
     *ins, out = description["arguments"]
     drawn = inputs.make_arguments(
         tuple((tuple(a["shape"]), a["dtype"]) for a in ins), positive=positive
@@ -115,7 +123,7 @@ def load_kernel(artifact: str, target: str, *, positive: bool = False) -> Kernel
     _pack(module, device, arguments, description["packed"])
     output = tvm.runtime.empty(out["shape"], out["dtype"], device)
     n_terms = description["flop"] / 2 / max(math.prod(out["shape"]), 1)
-    return Kernel(module, device, arguments, output, n_terms)
+    return Kernel(module, device, arguments, output, n_terms, target, place)
 
 
 def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
