@@ -3,14 +3,15 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sqlalchemy import Select, case, select
+from sqlalchemy import Select, and_, case, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord, Task, Workload
-from records.statements import insert
+from records.statements import insert, table
 
 
 @dataclass(frozen=True)
@@ -23,32 +24,44 @@ class BestOf:
     latency: float
 
 
-def offer(
-    session: Session, task_id: int, record_id: int, latency: float, *, confirmed: bool = False
-) -> bool:
-    """Make a verified record the best of its task if it is strictly faster; ties stay.
+class Offer(NamedTuple):
+    """A verified record that may be the best of its task; ``latency`` in seconds."""
+
+    task_id: int
+    record_id: int
+    latency: float
+    confirmed: bool = False
+
+
+def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
+    """Make verified records the best of their tasks if they are strictly faster; ties stay.
 
     A best record that was confirmed is compared by the latency it was first measured with:
     a final times more strictly, and what it says would lose to any new record.
 
+    Args:
+        session: The transaction.
+        offers: At most one for each task.
+
     Returns:
-        Whether it became the best.
+        The ids of the records that became the best.
     """
-    row = _row(session, task_id, record_id, latency, confirmed)
+    if not offers:
+        return set()
+    row = insert(session, table(BestRecord))
     first = (
         select(MeasureRecord.latency)
         .where(MeasureRecord.id == BestRecord.record_id)
         .scalar_subquery()
     )
-    compared = case((BestRecord.confirmed, first), else_=BestRecord.latency)
+    as_measured = and_(BestRecord.confirmed, ~row.excluded.confirmed)
     # One statement, so that of two writers at once the faster stays.
     offered = row.on_conflict_do_update(
         index_elements=[BestRecord.task_id],
         set_=_replaced(row),
-        where=row.excluded.latency < (BestRecord.latency if confirmed else compared),
-    )
-    became = session.scalar(offered.returning(BestRecord.__table__.c.task_id))
-    return became is not None
+        where=row.excluded.latency < case((as_measured, first), else_=BestRecord.latency),
+    ).returning(table(BestRecord).c.record_id)
+    return set(session.scalars(offered, [best._asdict() for best in sorted(offers)]))
 
 
 def best_record(session: Session, workload_hash: str, target_id: int, engine: str) -> MeasureRecord:
@@ -156,7 +169,9 @@ def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
     if winner is None:
         raise NoValidRecord(f"no verified record of task {task_id} was confirmed")
     latency = _confirmed(winner)
-    row = _row(session, task_id, winner.id, latency, confirmed=True)
+    row = insert(session, BestRecord).values(
+        task_id=task_id, record_id=winner.id, latency=latency, confirmed=True
+    )
     key = [BestRecord.task_id]
     session.execute(row.on_conflict_do_update(index_elements=key, set_=_replaced(row)))
     return winner
@@ -164,14 +179,6 @@ def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
 
 def _confirmed(record: MeasureRecord) -> float:
     return statistics.median(record.confirmed_secs or [])
-
-
-def _row(
-    session: Session, task_id: int, record_id: int, latency: float, confirmed: bool
-) -> postgresql.Insert:
-    return insert(session, BestRecord).values(
-        task_id=task_id, record_id=record_id, latency=latency, confirmed=confirmed
-    )
 
 
 def _replaced(row: postgresql.Insert) -> dict[str, object]:

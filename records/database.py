@@ -6,7 +6,6 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,7 @@ def _prepare_file(path: str | None) -> None:
 
 def _connectable(url: URL) -> Engine:
     # Infinity and NaN are no JSON: PostgreSQL refuses them, so SQLite must too.
-    dumps = partial(json.dumps, allow_nan=False)
+    dumps = json.JSONEncoder(allow_nan=False).encode
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, json_serializer=dumps, connect_args={"timeout": _BUSY_SECS})
         event.listen(engine, "connect", _configure_sqlite)

@@ -18,15 +18,16 @@ build      build (id), state, message
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
-from records.statements import insert
+from records.statements import insert, table
 from records.texts import storable
 
 
@@ -37,25 +38,58 @@ class LastEvents(NamedTuple):
     state: str
 
 
+class NewEvent(NamedTuple):
+    """What is to be told of a job."""
+
+    job_id: int
+    kind: str
+    data: dict[str, Any]
+
+
 def add_event(session: Session, job_id: int, kind: str, data: dict[str, Any]) -> int:
     """Append an event to a job and return its sequence number, which starts at 1.
 
     Raises:
         NoSuchRow: If there is no such job.
     """
-    sequence = session.execute(
-        update(Job)
-        .where(Job.id == job_id)
-        .values(n_events=Job.n_events + 1)
-        .returning(Job.n_events)
-        .execution_options(synchronize_session=False)
-    ).scalar_one_or_none()
-    if sequence is None:
-        raise NoSuchRow(f"no job {job_id}")
-    row = {"job_id": job_id, "sequence": sequence, "kind": kind, "data": finite(data)}
-    session.execute(insert(session, Event).values(**row))
-    number: int = sequence
-    return number
+    return add_events(session, [NewEvent(job_id, kind, data)])[0]
+
+
+def add_events(session: Session, new: Sequence[NewEvent]) -> list[int]:
+    """Append events to their jobs, in this order, and return their sequence numbers.
+
+    Raises:
+        NoSuchRow: If there is no such job.
+    """
+    if not new:
+        return []
+    last = _reserve(session, Counter(event.job_id for event in new))
+    numbers = [next(last[event.job_id]) for event in new]
+    at = now()
+    rows = [
+        {
+            "job_id": event.job_id,
+            "sequence": number,
+            "kind": event.kind,
+            "data": finite(event.data),
+            "created": at,
+        }
+        for event, number in zip(new, numbers, strict=True)
+    ]
+    session.execute(insert(session, table(Event)), rows)
+    return numbers
+
+
+def _reserve(session: Session, wanted: Mapping[int, int]) -> dict[int, Iterator[int]]:
+    """Take as many numbers of each job as are wanted; they count up."""
+    # In the order of their ids, so that two writers never wait for each other.
+    rows = [{"of_job": job_id, "n_new": wanted[job_id]} for job_id in sorted(wanted)]
+    session.execute(_GROW, rows)
+    ends = {row.id: row.n_events for row in session.execute(_LAST, {"job_ids": list(wanted)})}
+    for job_id in wanted:
+        if job_id not in ends:
+            raise NoSuchRow(f"no job {job_id}")
+    return {job_id: iter(range(end - wanted[job_id] + 1, end + 1)) for job_id, end in ends.items()}
 
 
 def events_after(session: Session, job_id: int, sequence: int, limit: int = 1000) -> list[Event]:
@@ -104,3 +138,14 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_JOB = table(Job)
+_GROW = (
+    update(_JOB)
+    .where(_JOB.c.id == bindparam("of_job"))
+    .values(n_events=_JOB.c.n_events + bindparam("n_new"))
+)
+_LAST = select(_JOB.c.id, _JOB.c.n_events).where(
+    _JOB.c.id.in_(bindparam("job_ids", expanding=True))
+)

@@ -45,16 +45,17 @@ class Importer:
 
     def add_sums(self) -> None:
         """Count what was added, task by task."""
-        for task_id in sorted(self.sums):
-            sums.add_to_imported(self.session, task_id, self.sums[task_id])
+        sums.add_to_imported(self.session, self.sums)
 
     def choose_bests(self) -> None:
         """Offer the flagged record of each task, or where the log flags none, the fastest."""
-        for task_id in sorted(self.flagged.keys() | self.fastest.keys()):
+        offers = []
+        for task_id in self.flagged.keys() | self.fastest.keys():
             best = self.flagged.get(task_id, self.fastest.get(task_id))
             if best is not None:
                 latency, record_id, confirmed = best
-                bests.offer(self.session, task_id, record_id, latency, confirmed=confirmed)
+                offers.append(bests.Offer(task_id, record_id, latency, confirmed))
+        bests.offer(self.session, offers)
 
     def _add_target(self, fingerprint: str, spec: str, device: dict[str, Any]) -> None:
         if fingerprint != targets.fingerprint(spec, device):

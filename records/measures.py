@@ -2,16 +2,17 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from records import bests, events, sums
-from records.models import ImportedRound, MeasureFeature, MeasureRecord, Pick
-from records.statements import insert, insert_new
+from records.models import ImportedRound, MeasureFeature, MeasureRecord, Pick, Task, now
+from records.statements import insert, table
 from records.texts import storable
 
 
@@ -65,32 +66,56 @@ class Counts(NamedTuple):
     n_failed: int
 
 
+class Stored(NamedTuple):
+    """A record that is new; ``best`` is whether it is now the best of its task."""
+
+    record_id: int
+    latency: float | None
+    best: bool
+
+
 def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:
-    """Store a spent trial, and make it the best record if it is verified and faster.
+    """Store a spent trial: a group of one, see :func:`add_records`.
 
     Returns:
-        The record, or None if the task already has that trace: it counts once.
+        The record, or None if the task already has that trace.
+    """
+    (stored,) = add_records(session, [new])
+    return None if stored is None else session.get_one(MeasureRecord, stored.record_id)
+
+
+def add_records(session: Session, new: Sequence[NewRecord]) -> list[Stored | None]:
+    """Store spent trials, of any tasks and jobs, and make the fastest verified ones the best.
+
+    Of each task the fastest of the group, of equals the first, becomes the best record if it is
+    faster than the one before. Who watches a job is told of its trials in the order given.
+
+    Returns:
+        What became of each; None if its task already has that trace, be it from earlier in the
+        group: it counts once.
 
     Raises:
         ValueError: If ``run_secs`` holds no sample, or one that is no duration.
-        sqlalchemy.exc.IntegrityError: If it has both samples and an error, or neither,
-            or an unknown error kind, task or pick.
+        sqlalchemy.exc.IntegrityError: If one has both samples and an error, or neither,
+            or an unknown error kind, task or pick. Roll the transaction back then.
     """
-    columns = _columns(new)
-    record_id = insert_new(session, MeasureRecord, columns)
-    if record_id is None:
-        return None
-    payer = _count(session, record_id, columns)
-    if new.features is not None:
-        row = {"record_id": record_id, "features": new.features}
-        session.execute(insert(session, MeasureFeature).values(**row))
-    record = session.get_one(MeasureRecord, record_id)
-    best = False
-    if record.verified and record.latency is not None:
-        best = bests.offer(session, record.task_id, record_id, record.latency)
-    if payer is not None:
-        _tell(session, payer, record, best=best)
-    return record
+    session.flush()
+    trials = _insert(session, new)
+    stored = [trial for trial in trials if trial is not None]
+    payers = _count(session, stored)
+    features = [
+        {"record_id": trial["id"], "features": record.features}
+        for record, trial in zip(new, trials, strict=True)
+        if trial is not None and record.features is not None
+    ]
+    if features:
+        session.execute(insert(session, table(MeasureFeature)), features)
+    bests_now = bests.offer(session, _offers(stored))
+    _tell(session, payers, stored, bests_now)
+    return [
+        None if trial is None else Stored(trial["id"], trial["latency"], trial["id"] in bests_now)
+        for trial in trials
+    ]
 
 
 def records_of_pick(session: Session, pick_id: int) -> list[MeasureRecord]:
@@ -147,34 +172,84 @@ def own_trials(session: Session, job_id: int) -> dict[int, int]:
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _tell(session: Session, payer: sums.Payer, record: MeasureRecord, *, best: bool) -> None:
-    """Tell those who watch the job of a record."""
-    told = {
-        "pick": payer.sequence,
-        "task_id": record.task_id,
-        "record": record.id,
-        "latency_secs": record.latency,
-        "error_kind": record.error_kind,
-        "best": best,
-    }
-    events.add_event(session, payer.job_id, "trial", told)
+def _insert(session: Session, new: Sequence[NewRecord]) -> list[dict[str, Any] | None]:
+    """Return the columns of each record that is new, its id with them."""
+    at = now()
+    rows = [_columns(record) | {"created": at} for record in new]
+    if len(rows) > 1:
+        # Writers of the same two traces in different orders would wait for each other.
+        session.execute(_LOCKED_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
+    records = table(MeasureRecord)
+    inserted = (
+        insert(session, records)
+        .on_conflict_do_nothing()
+        .returning(records.c.task_id, records.c.trace_hash, records.c.id)
+    )
+    ids = {tuple(row[:2]): row[2] for row in session.execute(inserted, rows)} if rows else {}
+    # The first of equal ones takes the id: the others are known.
+    found = [ids.pop((row["task_id"], row["trace_hash"]), None) for row in rows]
+    return [
+        None if record_id is None else row | {"id": record_id}
+        for row, record_id in zip(rows, found, strict=True)
+    ]
 
 
-def _count(session: Session, record_id: int, columns: dict[str, object]) -> sums.Payer | None:
-    total = sums.Sums()
-    total.add(columns)
-    pick_id, kind = columns["pick_id"], columns["error_kind"]
-    if not isinstance(pick_id, int):
-        sums.add_to_imported(session, int(str(columns["task_id"])), total)
-        return None
-    payer = sums.add_to_pick(session, pick_id, total)
-    if isinstance(kind, str):
-        sums.add_failure(session, payer.job_id, kind, record_id)
-    return payer
+def _count(session: Session, trials: Sequence[Mapping[str, Any]]) -> dict[int, sums.Payer]:
+    """Add up records, and return who pays for each pick."""
+    paid: dict[int, sums.Sums] = defaultdict(sums.Sums)
+    imported: dict[int, sums.Sums] = defaultdict(sums.Sums)
+    for trial in trials:
+        is_paid = trial["pick_id"] is not None
+        (paid[trial["pick_id"]] if is_paid else imported[trial["task_id"]]).add(trial)
+    sums.add_to_imported(session, imported)
+    payers = sums.add_to_picks(session, paid)
+    failures: dict[tuple[int, str], sums.Failures] = {}
+    for trial in trials:
+        if trial["error_kind"] is not None and trial["pick_id"] is not None:
+            way = (payers[trial["pick_id"]].job_id, trial["error_kind"])
+            n_before = failures[way].n_trials if way in failures else 0
+            failures[way] = sums.Failures(n_before + 1, trial["id"])
+    sums.add_failures(session, failures)
+    return payers
 
 
-def _columns(new: NewRecord) -> dict[str, object]:
-    values = {name: getattr(new, name) for name in new.__dataclass_fields__ if name != "features"}
+def _offers(trials: Sequence[Mapping[str, Any]]) -> list[bests.Offer]:
+    fastest: dict[int, bests.Offer] = {}
+    for trial in trials:
+        if trial["verified"] and trial["latency"] is not None:
+            offer = bests.Offer(trial["task_id"], trial["id"], trial["latency"])
+            before = fastest.get(offer.task_id)
+            if before is None or offer.latency < before.latency:
+                fastest[offer.task_id] = offer
+    return list(fastest.values())
+
+
+def _tell(
+    session: Session,
+    payers: Mapping[int, sums.Payer],
+    trials: Sequence[Mapping[str, Any]],
+    bests_now: Container[int],
+) -> None:
+    """Tell those who watch the jobs of their records."""
+    told = []
+    for trial in trials:
+        payer = payers.get(trial["pick_id"])
+        if payer is not None:
+            data = {
+                "pick": payer.sequence,
+                "task_id": trial["task_id"],
+                "record": trial["id"],
+                "latency_secs": trial["latency"],
+                "error_kind": trial["error_kind"],
+                "best": trial["id"] in bests_now,
+            }
+            told.append(events.NewEvent(payer.job_id, "trial", data))
+    events.add_events(session, told)
+
+
+def _columns(new: NewRecord) -> dict[str, Any]:
+    values = vars(new) | {"latency": None}
+    del values["features"]
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
         values["latency"] = statistics.median(values["run_secs"])
@@ -190,3 +265,11 @@ def _durations(samples: Sequence[float]) -> list[float]:
     if not secs or not all(math.isfinite(sample) and sample >= 0.0 for sample in secs):
         raise ValueError(f"run times must be finite seconds, at least one, got {secs}")
     return secs
+
+
+_LOCKED_TASKS = (
+    select(Task.id)
+    .where(Task.id.in_(bindparam("task_ids", expanding=True)))
+    .order_by(Task.id)
+    .with_for_update(key_share=True)
+)

@@ -1,8 +1,8 @@
 """Inserts that stay correct when another process inserts the same row at the same time."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import select
+from sqlalchemy import Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -12,7 +12,12 @@ Row = TypeVar("Row", bound=Base)
 _INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
-def insert(session: Session, model: type[Base]) -> postgresql.Insert:
+def table(model: type[Base]) -> Table:
+    """Return the table of a model: statements on it are spared what the ORM does, row by row."""
+    return cast("Table", model.__table__)
+
+
+def insert(session: Session, model: type[Base] | Table) -> postgresql.Insert:
     """Return the INSERT of this database that knows ON CONFLICT.
 
     SQLite's has the same methods; the annotation names one so that mypy can follow.

@@ -1,14 +1,14 @@
 """What records come to, kept up beside them: nobody counts a million records to draw a table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import case, func, update
+from sqlalchemy import ColumnElement, Update, bindparam, case, or_, select, update
 from sqlalchemy.orm import Session
 
 from records.models import ImportedRound, JobFailure, Pick
-from records.statements import insert
+from records.statements import insert, table
 
 TIMEOUTS = ("build_timeout", "run_timeout")
 
@@ -18,6 +18,13 @@ class Payer(NamedTuple):
 
     job_id: int
     sequence: int
+
+
+class Failures(NamedTuple):
+    """How many trials failed in one way, and the record of the last of them."""
+
+    n_trials: int
+    record_id: int
 
 
 @dataclass
@@ -41,44 +48,67 @@ class Sums:
             self.best_secs = latency if self.best_secs is None else min(self.best_secs, latency)
 
 
-def add_to_pick(session: Session, pick_id: int, sums: Sums) -> Payer:
-    """Add records to those of a pick; returns who pays for it."""
-    grown = update(Pick).where(Pick.id == pick_id).values(_grown(Pick, sums))
-    row = session.execute(grown.returning(Pick.job_id, Pick.sequence)).one()
-    return Payer(*row)
+_NAMES = tuple(field.name for field in fields(Sums))
 
 
-def add_to_imported(session: Session, task_id: int, sums: Sums) -> None:
-    """Add records that no pick paid for to those of their task."""
-    row = insert(session, ImportedRound).values(task_id=task_id, **vars(sums))
-    session.execute(
-        row.on_conflict_do_update(
-            index_elements=[ImportedRound.task_id], set_=_grown(ImportedRound, sums)
-        )
-    )
+# Rows are always changed in the order of their ids, so that two writers at once cannot each wait
+# for what the other has changed.
+def add_to_picks(session: Session, sums: Mapping[int, Sums]) -> dict[int, Payer]:
+    """Add records to those of picks, by their ids; returns who pays for each."""
+    if not sums:
+        return {}
+    rows = [
+        {"of_pick": pick_id, **{f"more_{name}": getattr(sums[pick_id], name) for name in _NAMES}}
+        for pick_id in sorted(sums)
+    ]
+    session.execute(_GROW_PICK, rows)
+    return {row[0]: Payer(*row[1:]) for row in session.execute(_PAYERS, {"pick_ids": list(sums)})}
 
 
-def add_failure(session: Session, job_id: int, error_kind: str, record_id: int) -> None:
-    """Count a failed trial of a job."""
-    row = insert(session, JobFailure).values(
-        job_id=job_id, error_kind=error_kind, n_trials=1, record_id=record_id
-    )
-    session.execute(
-        row.on_conflict_do_update(
-            index_elements=[JobFailure.job_id, JobFailure.error_kind],
-            set_={"n_trials": JobFailure.n_trials + 1, "record_id": record_id},
-        )
-    )
+def add_to_imported(session: Session, sums: Mapping[int, Sums]) -> None:
+    """Add records that no pick paid for to those of tasks, by their ids."""
+    if not sums:
+        return
+    rows = [{"task_id": task_id, **vars(sums[task_id])} for task_id in sorted(sums)]
+    row = insert(session, table(ImportedRound))
+    grown = _grown(ImportedRound, {name: row.excluded[name] for name in _NAMES})
+    key = [ImportedRound.task_id]
+    session.execute(row.on_conflict_do_update(index_elements=key, set_=grown), rows)
 
 
-def _grown(model: type[Pick | ImportedRound], sums: Sums) -> dict[str, Any]:
-    grown: dict[str, Any] = {
-        "n_measured": model.n_measured + sums.n_measured,
-        "n_failed": model.n_failed + sums.n_failed,
-        "n_timeouts": model.n_timeouts + sums.n_timeouts,
-        "run_secs": model.run_secs + sums.run_secs,
+def add_failures(session: Session, failures: Mapping[tuple[int, str], Failures]) -> None:
+    """Count failed trials, by job and error kind."""
+    if not failures:
+        return
+    rows = [
+        {"job_id": job_id, "error_kind": kind, **failures[job_id, kind]._asdict()}
+        for job_id, kind in sorted(failures)
+    ]
+    row = insert(session, table(JobFailure))
+    grown = {
+        "n_trials": JobFailure.n_trials + row.excluded.n_trials,
+        "record_id": row.excluded.record_id,
     }
-    if sums.best_secs is not None:
-        best = func.coalesce(model.best_secs, sums.best_secs)
-        grown["best_secs"] = case((best < sums.best_secs, best), else_=sums.best_secs)
-    return grown
+    key = [JobFailure.job_id, JobFailure.error_kind]
+    session.execute(row.on_conflict_do_update(index_elements=key, set_=grown), rows)
+
+
+def _grown(
+    model: type[Pick | ImportedRound], more: Mapping[str, ColumnElement[Any]]
+) -> dict[str, Any]:
+    grown = {name: getattr(model, name) + more[name] for name in _NAMES if name != "best_secs"}
+    best = more["best_secs"]
+    is_better = or_(model.best_secs.is_(None), best < model.best_secs)
+    return grown | {"best_secs": case((is_better, best), else_=model.best_secs)}
+
+
+def _grow_pick() -> Update:
+    columns = table(Pick).c
+    more = {name: bindparam(f"more_{name}", type_=columns[name].type) for name in _NAMES}
+    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(_grown(Pick, more))
+
+
+_GROW_PICK = _grow_pick()
+_PAYERS = select(Pick.id, Pick.job_id, Pick.sequence).where(
+    Pick.id.in_(bindparam("pick_ids", expanding=True))
+)

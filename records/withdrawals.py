@@ -37,7 +37,7 @@ def _choose_best(session: Session, task_id: int) -> None:
         bests.choose_confirmed(session, task_id)
         return
     for fastest in bests.top_records(session, task_id, 1):
-        bests.offer(session, task_id, fastest.id, fastest.latency or 0.0)
+        bests.offer(session, [bests.Offer(task_id, fastest.id, fastest.latency or 0.0)])
 
 
 def _mend_sums(session: Session, record: MeasureRecord) -> None:

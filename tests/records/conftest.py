@@ -87,3 +87,12 @@ def session(engine: Engine) -> Iterator[Session]:
     with database.sessions(engine)() as opened:
         yield opened
         opened.rollback()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Session]:
+    """A transaction on a second database, an SQLite file."""
+    engine = database.open_database(f"sqlite:///{tmp_path}/second.db")
+    with database.sessions(engine)() as session:
+        yield session
+    engine.dispose()

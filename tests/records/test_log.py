@@ -4,8 +4,6 @@ import io
 import json
 import math
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -15,15 +13,6 @@ from records import bests, database, log, measures, picks
 from records.errors import BadLog
 from records.models import ERROR_KINDS, BestRecord, MeasureRecord
 from tests.records import make
-
-
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[Session]:
-    """A transaction on a second database, an SQLite file."""
-    engine = database.open_database(f"sqlite:///{tmp_path}/second.db")
-    with database.sessions(engine)() as session:
-        yield session
-    engine.dispose()
 
 
 def exported(session: Session, target_id: int | None = None) -> str:

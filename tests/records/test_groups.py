@@ -1,0 +1,185 @@
+"""A group of trials comes to what its trials would have come to one by one."""
+
+import math
+import random
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from records import database, events, measures, picks
+from records.models import (
+    ERROR_KINDS,
+    BestRecord,
+    ImportedRound,
+    JobFailure,
+    MeasureFeature,
+    MeasureRecord,
+    Pick,
+)
+from records.statements import table
+from tests.records import make
+
+_KEPT = (MeasureRecord, MeasureFeature, BestRecord, ImportedRound, JobFailure, Pick)
+
+
+def _trials(session: Session, seed: int) -> list[measures.NewRecord]:
+    """Return trials of several jobs, tasks and picks, and of no pick, some of them twice."""
+    rng = random.Random(seed)
+    task_ids = [make.task(session, f"w{n}") for n in range(3)]
+    job_ids = [make.job(session, seed) for seed in range(2)]
+    paid = [
+        (picks.add_pick(session, job_id, task_id, 9, {}).id, task_id)
+        for job_id in job_ids
+        for task_id in task_ids
+    ]
+    return [_trial(rng, *rng.choice([*paid, (None, task_ids[0])])) for _ in range(80)]
+
+
+def _trial(rng: random.Random, pick_id: int | None, task_id: int) -> measures.NewRecord:
+    features = rng.choice([None, rng.randbytes(9)])
+    shared: dict[str, Any] = {"pick_id": pick_id, "features": features}
+    trace_hash = f"t{rng.randrange(40)}"
+    if rng.random() < 0.3:
+        return make.failed(task_id, trace_hash, rng.choice(ERROR_KINDS), **shared)
+    secs = rng.choice([1.0, 2.0, 4.0])
+    return make.timed(task_id, trace_hash, secs, verified=rng.random() < 0.8, **shared)
+
+
+def _everything(session: Session) -> list[list[dict[str, Any]]]:
+    """Return what is stored, but for times and ids of records, which have gaps."""
+    names = select(MeasureRecord.id, MeasureRecord.task_id, MeasureRecord.trace_hash)
+    ids = {row[0]: tuple(row[1:]) for row in session.execute(names)}
+    tables: list[list[dict[str, Any]]] = []
+    for model in _KEPT:
+        rows = [dict(row._mapping) for row in session.execute(select(table(model)))]
+        for row in rows:
+            row.pop("created", None)
+            for name in {"record_id", "id"} & row.keys() if model is not Pick else ():
+                row[name] = ids[row[name]]
+        tables.append(sorted(rows, key=str))
+    return tables
+
+
+def _told(session: Session) -> list[tuple[object, ...]]:
+    """Return the trials that were told, but for their records."""
+    return [
+        (event.job_id, event.sequence, event.data["pick"], event.data["latency_secs"])
+        for job_id in (1, 2)
+        for event in events.events_after(session, job_id, 0)
+        if event.kind == "trial"
+    ]
+
+
+@pytest.mark.parametrize("size", [7, 80])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_group_is_its_trials_one_by_one(
+    session: Session, empty: Session, seed: int, size: int
+) -> None:
+    """Records, features, bests, sums, failures and events are the same, whatever the groups."""
+    trials = _trials(session, seed)
+    assert _trials(empty, seed) == trials
+
+    alone = [measures.add_record(empty, new) for new in trials]
+    grouped = [
+        stored
+        for start in range(0, len(trials), size)
+        for stored in measures.add_records(session, trials[start : start + size])
+    ]
+
+    assert [one is None for one in grouped] == [one is None for one in alone]
+    assert _everything(session) == _everything(empty)
+    assert _told(session) == _told(empty)
+
+
+def test_what_became_of_each_is_in_order(session: Session) -> None:
+    """None is a trace that is known; of equals the first is the best, and it alone is told so."""
+    task_id, other = make.task(session, "a"), make.task(session, "b")
+    pick_id = picks.add_pick(session, make.job(session), task_id, 9, {}).id
+    measures.add_record(session, make.timed(task_id, "known", 5.0))
+
+    stored = measures.add_records(
+        session,
+        [
+            make.timed(task_id, "slow", 4.0, pick_id=pick_id),
+            make.timed(task_id, "known", 1.0, pick_id=pick_id),
+            make.timed(task_id, "fast", 2.0, pick_id=pick_id),
+            make.timed(task_id, "equal", 2.0, pick_id=pick_id),
+            make.timed(task_id, "fast", 1.0, pick_id=pick_id),
+            make.timed(other, "fast", 3.0),
+            make.failed(other, "broken"),
+        ],
+    )
+
+    outcomes = [None if one is None else (one.latency, one.best) for one in stored]
+    assert outcomes == [
+        (4.0, False),
+        None,
+        (2.0, True),
+        (2.0, False),
+        None,
+        (3.0, True),
+        (None, False),
+    ]
+    ids = [one.record_id for one in stored if one is not None]
+    assert ids == sorted(ids)
+    told = [event.data for event in events.events_after(session, 1, 1)]
+    assert [(data["record"], data["best"]) for data in told] == list(
+        zip(ids[:3], (False, True, False), strict=True)
+    )
+
+
+def test_no_trials_are_a_group_too(session: Session) -> None:
+    """Nothing is written."""
+    assert measures.add_records(session, []) == []
+
+
+def test_a_group_is_stored_whole_or_not_at_all(engine: Engine) -> None:
+    """One trial that is none keeps the others out, whether we or the database see it."""
+    with database.sessions(engine).begin() as session:
+        task_id = make.task(session)
+    for wrong, error in (
+        (make.timed(task_id, "b", math.nan), ValueError),
+        (make.failed(task_id, "b", "tired"), IntegrityError),
+        (make.timed(99, "b", 1.0), IntegrityError),
+    ):
+        with pytest.raises(error), database.sessions(engine).begin() as session:
+            measures.add_records(session, [make.timed(task_id, "a", 1.0), wrong])
+
+    with database.sessions(engine)() as session:
+        assert measures.count_by_task(session, [task_id]) == {task_id: (0, 0)}
+
+
+def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
+    """Groups of the same traces, in whatever order, all go through, and count once."""
+    sessions = database.sessions(engine)
+    with sessions.begin() as session:
+        task_ids = [make.task(session, f"w{n}") for n in range(3)]
+    failed: list[Exception] = []
+    together = threading.Barrier(4)
+
+    def write(seed: int) -> None:
+        rng = random.Random(seed)
+        for number in range(10):
+            names = [f"{number}-{n}" for n in range(50)]
+            group = [make.timed(task_id, name, 1.0) for task_id in task_ids for name in names]
+            rng.shuffle(group)
+            together.wait()
+            try:
+                with sessions.begin() as session:
+                    measures.add_records(session, group)
+            except Exception as error:
+                failed.append(error)
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+    assert failed == []
+    with sessions() as session:
+        assert set(measures.count_by_task(session, task_ids).values()) == {(500, 0)}
