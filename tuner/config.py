@@ -13,7 +13,16 @@ import platformdirs
 from tuner.errors import RequestError
 
 _APP = "subgraph-tuner"
-_KEYS = ("database", "data_dir", "engine", "n_builders", "cache_dir", "cache_remote")
+_KEYS = (
+    "database",
+    "data_dir",
+    "engine",
+    "n_builders",
+    "cache_dir",
+    "cache_remote",
+    "rpc",
+    "ray_address",
+)
 # What the launchers of several processes at once number them by.
 _RANKS = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
@@ -37,6 +46,9 @@ class Settings:
         n_builders: Worker processes that search, build and train.
         cache_dir: Where compiled code is kept; ``cache`` in the data directory by default.
         cache_remote: URL of a second store, which many machines share; None for none.
+        rpc: Devices behind TVM's RPC trackers, see :mod:`tuner.runners.addresses`; None for none.
+        ray_address: Ray cluster that builds and measures; None: this machine does.
+        most_builders: ``n_builders`` as it was given; None: a cluster has one per free CPU.
     """
 
     database: str
@@ -45,6 +57,9 @@ class Settings:
     n_builders: int
     cache_dir: Path = Path()
     cache_remote: str | None = None
+    rpc: str | None = None
+    ray_address: str | None = None
+    most_builders: int | None = None
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
@@ -76,6 +91,11 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
         n_builders=_count("n_builders", merged.get("n_builders", _n_cores())),
         cache_dir=_cache_dir(str(merged.get("cache_dir") or data_dir / "cache"), environ),
         cache_remote=str(merged.get("cache_remote") or "") or None,
+        rpc=str(merged.get("rpc") or "") or None,
+        ray_address=str(merged.get("ray_address") or "") or None,
+        most_builders=_count("n_builders", merged["n_builders"])
+        if "n_builders" in merged
+        else None,
     )
 
 

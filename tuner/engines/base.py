@@ -225,6 +225,39 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class RemoteServer:
+    """A server on a device that is ours for one session.
+
+    Attributes:
+        host: Where it listens.
+        port: Where it listens.
+        match_key: What it wants to hear.
+        session_secs: It ends the session after so long, and whatever runs in it.
+    """
+
+    host: str
+    port: int
+    match_key: str
+    session_secs: int
+
+
+@dataclass(frozen=True)
+class RemoteAnswer:
+    """What a function returned that was called on a remote device, or what became of the session.
+
+    Attributes:
+        value: What the function returned.
+        problem: ``"refused"`` if there was no session, ``"expired"`` if it lasted too long,
+            ``"broken"`` if it ended before the function did; empty otherwise.
+        text: The problem in words.
+    """
+
+    value: Any = None
+    problem: Literal["", "refused", "expired", "broken"] = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class ObjectRequest:
     """Compile one subgraph into the directory ``out``.
 
@@ -353,6 +386,13 @@ class Engine(Protocol):
 
     def run_interleaved(self, requests: list[RunRequest], n_turns: int) -> list[RunResult]:
         """Time several artifacts in turns, so that drift of the machine hits all alike."""
+
+    def call_remotely(self, server: RemoteServer, function: str, *args: Any) -> RemoteAnswer:
+        """Call ``describe_target``, ``reference`` or a function that times on a remote device.
+
+        Artifacts and references are files of this machine; what the device needs is uploaded.
+        An engine that knows no remote devices has no such function.
+        """
 
     def compile_subgraph(self, request: ObjectRequest) -> ObjectResult:
         """Compile a subgraph to an object; equal requests give equal bytes."""

@@ -13,7 +13,7 @@ from tuner.engines.base import BuildRequest
 from tuner.executors.base import Call
 from tuner.executors.meter import Meter
 from tuner.executors.pool import Pool, PoolCall
-from tuner.runners.base import Runner
+from tuner.runners.base import Fleet, Runner
 from tuner.runners.local import LocalRunner
 from tuner.workers import builders
 
@@ -26,7 +26,8 @@ class LocalExecutor:
     Args:
         settings: Name the engine, and say how many builders.
         meter: Told how long the builders and this machine's CPU work.
-        runners: Of the devices; by default one of this machine's CPU.
+        runners: Of the devices; by default one of this machine's CPU, unless there is a fleet.
+        fleet: Devices that come and go, elsewhere.
     """
 
     def __init__(
@@ -34,15 +35,23 @@ class LocalExecutor:
         settings: Settings,
         meter: Meter | None = None,
         runners: Sequence[Runner] | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
         self._settings = settings
         self._meter = meter or Meter()
         self.builders: Pool = builders(settings, settings.n_builders)
         self.n_builders = settings.n_builders
-        cpu = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
-        self.runners: Sequence[Runner] = cpu if runners is None else runners
+        if runners is None and fleet is None:
+            runners = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
+        self._runners: Sequence[Runner] = runners or ()
+        self._fleet = fleet
         self._artifacts = scratch_of(settings.data_dir)
         shutil.rmtree(self._artifacts, ignore_errors=True)  # what a killed run left
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        """See :class:`tuner.executors.base.Executor`."""
+        return self._runners if self._fleet is None else [*self._runners, *self._fleet.runners]
 
     def warm_up(self) -> list[Call]:
         """Start the processes and their imports; returns at once."""
@@ -81,8 +90,10 @@ class LocalExecutor:
     def close(self) -> None:
         """Kill all workers, and remove the artifacts that are left."""
         self.builders.close()
-        for runner in self.runners:
+        for runner in self._runners:
             runner.close()
+        if self._fleet is not None:
+            self._fleet.close()
         shutil.rmtree(self._artifacts, ignore_errors=True)
 
     def __enter__(self) -> Self:

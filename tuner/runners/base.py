@@ -1,5 +1,6 @@
 """The contract of runners: one device each, and what is timed on it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tuner.executors.meter import Meter
@@ -47,3 +48,14 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Let go of the device."""
+
+
+class Fleet(Protocol):
+    """Devices that come and go."""
+
+    @property
+    def runners(self) -> Sequence[Runner]:
+        """Those that are there now."""
+
+    def close(self) -> None:
+        """Let go of all, those that are away too."""

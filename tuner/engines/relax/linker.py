@@ -1,5 +1,6 @@
-"""The linker and the compiler driver of this machine."""
+"""The linkers and the compiler driver of this machine."""
 
+import platform
 import shutil
 import subprocess
 from functools import lru_cache
@@ -7,24 +8,62 @@ from pathlib import Path
 
 from tuner.errors import WorkError
 
+# What stands in the header of an object file (System V ABI, "e_machine"), as triples name it.
+_MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+_ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+_SYSTEMS = {"arm": "linux-gnueabihf"}
+
 
 def link_shared(objects: list[Path], out: Path, options: tuple[str, ...] = ()) -> None:
     """Link object files to a shared library; a compiler driver would take three times as long.
 
     Raises:
-        WorkError: If the linker refuses.
+        WorkError: If the linker refuses, or there is none for the objects' machine.
     """
+    linker = find_linker(_machine_of(objects[0]))
     arguments = out.with_name(f"{out.name}.args")
     words = ["-shared", "-o", str(out), *options, *map(str, objects)]
     arguments.write_text("\n".join(map(_quoted, words)))
-    try:
-        done = subprocess.run(["ld", f"@{arguments}"], capture_output=True, check=False)
-    except FileNotFoundError as error:
-        raise WorkError("no linker (ld) was found; install one, e.g. apt install gcc") from error
+    done = subprocess.run([linker, f"@{arguments}"], capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()[-500:]
         raise WorkError(f"linking {out.name} failed: {said}")
     arguments.unlink()
+
+
+@lru_cache(maxsize=8)
+def find_linker(machine: str) -> str:
+    """Return the linker for a machine, as the first word of a triple names it.
+
+    Raises:
+        WorkError: If there is none; the message says what to install.
+    """
+    machine = _canonical(machine)
+    if machine == _canonical(platform.machine()):
+        return _first_of(("ld",), "apt install gcc")
+    prefix = f"{machine}-{_SYSTEMS.get(machine, 'linux-gnu')}"
+    # LLVM's linker serves every machine; which one it links for, it reads from the objects.
+    return _first_of((f"{prefix}-ld", "ld.lld"), f"apt install binutils-{prefix}, or lld", machine)
+
+
+def _first_of(names: tuple[str, ...], remedy: str, machine: str = "this machine") -> str:
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        raise WorkError(f"no linker ({' or '.join(names)}) for {machine} was found; {remedy}")
+    return found
+
+
+def _canonical(machine: str) -> str:
+    return "arm" if machine.startswith("armv") else _ALIASES.get(machine, machine)
+
+
+def _machine_of(path: Path) -> str:
+    """Return the machine that an object file is for; this one if the file does not say."""
+    with path.open("rb") as stream:
+        header = stream.read(20)
+    if header[:4] != b"\x7fELF":
+        return platform.machine()
+    return _MACHINES.get(int.from_bytes(header[18:20], "little"), platform.machine())
 
 
 def _quoted(word: str) -> str:

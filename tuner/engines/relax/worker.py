@@ -10,11 +10,13 @@ from tuner.engines.relax.link import link_network
 from tuner.engines.relax.network import run_network
 from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.propose import propose
+from tuner.engines.relax.rpc import call_remotely
 from tuner.engines.relax.run import reference, run, run_interleaved
 from tuner.engines.relax.targets import describe_target
 
 __all__ = [
     "build",
+    "call_remotely",
     "compile_subgraph",
     "describe_target",
     "extract",

@@ -1,0 +1,112 @@
+"""An RPC tracker and servers of TVM's on loopback, as processes of their own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tuner.errors import DeviceLost
+from tuner.runners.addresses import RpcAddress
+from tuner.runners.tracker import Tracker
+
+_START_SECS = 60.0
+
+
+class RpcServers:
+    """A tracker and servers under one key; what they say is kept in a folder.
+
+    Args:
+        folder: For logs.
+        key: Under which servers are registered.
+    """
+
+    def __init__(self, folder: Path, key: str = "nap") -> None:
+        self._folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.address = RpcAddress("127.0.0.1", free_port(), key)
+        self.start_tracker()
+
+    @property
+    def setting(self) -> str:
+        """What the setting ``rpc`` says of them."""
+        return f"{self.address.tracker}/{self.address.key}"
+
+    def start_tracker(self) -> None:
+        """Start the tracker, on the port that it had."""
+        port = self.address.port
+        ports = ["--port", str(port), "--port-end", str(port + 1)]
+        self._start("tracker", "tvm.exec.rpc_tracker", *ports)
+        self.wait_for(0)
+
+    def start_server(self, name: str, *options: str) -> None:
+        """Start a server, which registers itself."""
+        port = free_port()
+        ports = ["--port", str(port), "--port-end", str(port + 1)]
+        where = ["--tracker", self.address.tracker, "--key", self.address.key]
+        self._start(name, "tvm.exec.rpc_server", *ports, *where, *options)
+
+    def wait_for(self, n_servers: int) -> None:
+        """Wait until the tracker knows so many servers.
+
+        Raises:
+            TimeoutError: If it takes a minute.
+        """
+        deadline = time.monotonic() + _START_SECS
+        while self.n_servers() != n_servers:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.n_servers()} servers, not {n_servers}")
+            time.sleep(0.1)
+
+    def n_servers(self) -> int:
+        """Return how many servers the tracker knows; -1 without a tracker."""
+        tracker = Tracker(self.address)
+        try:
+            return len(tracker.servers())
+        except DeviceLost:
+            return -1
+        finally:
+            tracker.close()
+
+    def kill(self, name: str) -> None:
+        """Kill the tracker or a server with all its processes."""
+        process = self._running.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        """Kill them all."""
+        for name in list(self._running):
+            self.kill(name)
+
+    def _start(self, name: str, module: str, *options: str) -> None:
+        with (self._folder / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", module, "--host", "127.0.0.1", *options],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

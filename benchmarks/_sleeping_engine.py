@@ -1,0 +1,145 @@
+"""An engine whose kernels sleep, on whatever device they are loaded: search and build cost little.
+
+A kernel is a real library of TVM's that sleeps as long as its input is: program ``i`` of a task
+takes ``1 + i % 5 / 4`` times ``BASE_SECS``, so that a record that is not of its kernel shows.
+Workers import this module by name, so the repository root has to be on their path.
+"""
+
+import hashlib
+import json
+import random
+import tempfile
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.cost_models import features
+from tuner.engines.base import (
+    BuildRequest,
+    BuildResult,
+    Candidate,
+    ExtractedTask,
+    Extraction,
+    ModelFile,
+    RemoteAnswer,
+    RemoteServer,
+    RunResult,
+    SearchRequest,
+    TargetInfo,
+)
+
+NAME = "benchmarks._sleeping_engine"
+SPEC = '{"kind":"llvm","mcpu":"generic"}'
+BASE_SECS = 0.05
+N_CLASSES = 5
+# A trace that is none of these: it never ends, writes what is wrong, or crashes.
+HANG, WRONG, CRASH = "hang", "wrong", "crash"
+_UNIT_SECS = 1e-4
+_HANG_SECS = 3600.0
+_KERNEL = """
+from tvm.script import tirx as T
+
+@T.prim_func
+def kernel(a: T.handle, b: T.handle):
+    n = T.int32()
+    nap = T.match_buffer(a, (n,), "float32")
+    out = T.match_buffer(b, (1,), "float32")
+    T.evaluate(T.call_extern("int32", "{call}", n * 100))
+    out[0] = T.float32({value})
+"""
+
+
+def describe_target(spec: str, _place: Any = None) -> TargetInfo:
+    """Say the same of every target."""
+    return TargetInfo(SPEC, "llvm", {"spec": spec})
+
+
+def extract(_model: ModelFile, _target: str) -> Extraction:
+    """Give every network two tasks."""
+    tasks = tuple(_task(number) for number in range(2))
+    return Extraction(tasks, len(tasks), ("a sleeping network",))
+
+
+def _task(number: int) -> ExtractedTask:
+    ir = json.dumps({"task": number}).encode()
+    return ExtractedTask(hashlib.sha256(ir).hexdigest()[:16], f"nap[{number}]", ir, 1, 1e6)
+
+
+def propose(request: SearchRequest) -> list[Candidate]:
+    """Draw programs that were not measured."""
+    known = {measured.module_hash for measured in request.measured}
+    fresh = [f"program-{i}" for i in range(10_000) if f"program-{i}" not in known]
+    drawn = random.Random(request.seed).sample(fresh, request.n_candidates)
+    packed = features.pack(np.zeros((1, 8), dtype=np.float32))
+    return [Candidate(name, name, packed, 0.0) for name in drawn]
+
+
+def sleep_secs(trace: str) -> float:
+    """Return how long the kernel of a trace sleeps; an empty one as the first program."""
+    if trace == HANG:
+        return _HANG_SECS
+    number = int(trace.rpartition("-")[2]) if trace.startswith("program-") else 0
+    return BASE_SECS * (1 + number % N_CLASSES / 4)
+
+
+def build(request: BuildRequest) -> BuildResult:
+    """Write the library that all share, and how long the input is that it sleeps for."""
+    folder = Path(request.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "kernel.so").write_bytes(_library(request.trace))
+    length = round(sleep_secs(request.trace) / _UNIT_SECS)
+    described = [{"shape": [n], "dtype": "float32"} for n in (length, 1)]
+    (folder / "kernel.json").write_text(
+        json.dumps({"arguments": described, "packed": [], "flop": 0.0})
+    )
+    return BuildResult(str(folder))
+
+
+def _library(trace: str) -> bytes:
+    """Compile the kernel; it does the same for every ordinary trace."""
+    return _compiled("abort" if trace == CRASH else "usleep", 2.0 if trace == WRONG else 1.0)
+
+
+@lru_cache(maxsize=4)
+def _compiled(call: str, value: float) -> bytes:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tvm
+        from tvm.script import from_source
+        from tvm.target import Target
+
+    from tuner.engines.relax.linker import link_shared
+
+    function = from_source(_KERNEL.format(call=call, value=value))
+    module = tvm.tirx.build(tvm.IRModule({"kernel": function}), target=Target(json.loads(SPEC)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        module.write_to_file(str(path / "kernel.o"), "o")
+        link_shared([path / "kernel.o"], path / "kernel.so")
+        return (path / "kernel.so").read_bytes()
+
+
+def reference(artifact: str, target: str, out: str) -> None:
+    """Keep what every kernel writes."""
+    from tuner.engines.relax import run as kernels
+
+    kernels.reference(artifact, target, out)
+
+
+def run(request: Any) -> RunResult:
+    """Run a kernel on this machine."""
+    from tuner.engines.relax import run as kernels
+
+    return kernels.run(request)
+
+
+def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnswer:
+    """Run a kernel on a remote device, as the real engine does."""
+    from tuner.engines.relax import rpc
+
+    if function == "describe_target":
+        return RemoteAnswer(describe_target(*args))
+    return rpc.call_remotely(server, function, *args)

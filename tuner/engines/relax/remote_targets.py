@@ -1,0 +1,106 @@
+"""Targets of remote devices: what a user writes, resolved as the device sees it."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm.target import Target, codegen
+
+from tuner.engines.base import TargetInfo
+from tuner.engines.relax import devices, targets
+from tuner.engines.relax.linker import find_linker
+from tuner.errors import TargetError, WorkError
+
+if TYPE_CHECKING:
+    from tuner.engines.relax.rpc import RemotePlace
+
+
+def describe_target(spec: str, place: "RemotePlace") -> TargetInfo:
+    """Resolve a target on a remote device; see :class:`Engine`.
+
+    The device cannot say what it is, so that the fingerprint has no name; whoever knows gives one.
+
+    Raises:
+        TargetError: If it is unknown or malformed, or is to be detected and the device cannot.
+    """
+    detect = {"llvm": _detect_cpu, "cuda": _detect_gpu}.get(spec.strip())
+    info = targets.describe_target(detect(place.session) if detect else spec)
+    return replace(info, device=_device(info, place), problem=_problem(info, place))
+
+
+def _detect_cpu(session: Any) -> str:
+    """Ask the compiler there; a board has none."""
+    cpu = _ask(session, "target.llvm_get_system_cpu")
+    triple = _ask(session, "target.llvm_get_system_triple")
+    if cpu is None or triple is None:
+        raise TargetError(
+            "the remote device has no compiler that could tell its CPU; name it as JSON, such as "
+            '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}'
+        )
+    target = {"kind": "llvm", "mcpu": str(cpu), "num-cores": _n_threads(session)}
+    if _machine(str(triple)) != _machine(str(codegen.llvm_get_system_triple())):
+        target["mtriple"] = str(triple)
+    return json.dumps(target)
+
+
+def _detect_gpu(session: Any) -> str:
+    device = session.cuda()
+    if not device.exist:
+        raise TargetError("the remote device has no CUDA device")
+    return f"cuda:sm_{str(device.compute_version).replace('.', '')}"
+
+
+def _device(info: TargetInfo, place: "RemotePlace") -> dict[str, Any]:
+    versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
+    if info.kind != "cuda":
+        return {**versions, "n_threads": _n_threads(place.session)}
+    device = place.device(info.spec)
+    if not device.exist:
+        return versions
+    return {**versions, "gpu": str(device.device_name), "capability": str(device.compute_version)}
+
+
+def _problem(info: TargetInfo, place: "RemotePlace") -> str:
+    if info.kind == "cuda":
+        return _gpu_problem(info, place.device(info.spec))
+    machine = _machine(_triple_of(info.spec))
+    there = _ask(place.session, "target.llvm_get_system_triple")
+    if there is not None and _machine(str(there)) != machine:
+        return f"it is code for {machine}, the remote device is {_machine(str(there))}"
+    try:
+        find_linker(machine)
+    except WorkError as error:
+        return str(error)
+    return ""
+
+
+def _gpu_problem(info: TargetInfo, device: Any) -> str:
+    if not device.exist:
+        return "the remote device has no CUDA device"
+    arch, capability = json.loads(info.spec)["arch"], str(device.compute_version)
+    if not devices.runs_on(arch, capability):
+        return f"it is code for {arch}, the remote device has compute capability {capability}"
+    return ""
+
+
+def _triple_of(spec: str) -> str:
+    target = Target(json.loads(spec))
+    return str(target.attrs.get("mtriple", "")) or str(codegen.llvm_get_system_triple())
+
+
+def _machine(triple: str) -> str:
+    return triple.split("-", 1)[0]
+
+
+def _n_threads(session: Any) -> int:
+    return int(_ask(session, "runtime.NumThreads") or 1)
+
+
+def _ask(session: Any, function: str) -> Any:
+    """Call a function there without arguments; None if there is no such function."""
+    try:
+        found = session.get_function(function)
+    except AttributeError:
+        return None
+    return found()

@@ -1,0 +1,144 @@
+"""Kernels on a device behind TVM's RPC server: one session a call, and nothing stays there.
+
+The server is TVM's own, in Python or C++, and knows nothing of us: what it lacks (a flush of the
+caches of its CPU, say) is done with what TVM's runtime has everywhere.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import tvm
+from tvm import rpc
+
+from tuner.engines.base import EvaluatorSettings, RemoteAnswer, RemoteServer, RunResult
+from tuner.engines.relax import remote_targets, run
+from tuner.engines.relax.places import gpu_flush_bytes
+from tuner.errors import TunerError
+
+_CONNECT_SECS = 10.0
+# The server's clock started a little before ours.
+_NEARLY = 0.95
+# A CPU that cannot be asked: no core of one we know of has a larger cache to itself.
+_MOST_PRIVATE_CACHE_BYTES = 2 * 2**20
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "describe_target": remote_targets.describe_target,
+    "reference": run.reference,
+    "run": run.run,
+    "run_interleaved": run.run_interleaved,
+}
+
+
+class RemotePlace:
+    """The device behind a session; see :class:`tuner.engines.relax.places.Place`."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._uploaded: list[str] = []
+
+    def device(self, target: str) -> Any:
+        """See :class:`tuner.engines.relax.places.Place`."""
+        is_gpu = json.loads(target)["kind"] == "cuda"
+        return self.session.cuda() if is_gpu else self.session.cpu()
+
+    def load(self, library: Path) -> tvm.runtime.Module:
+        """Upload a library and load it there."""
+        name = f"{len(self._uploaded)}-{library.name}"
+        self._uploaded.append(name)
+        self.session.upload(str(library), name)
+        return self.session.load_module(name)
+
+    def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
+        """Have so many bytes copied on the device before each sample.
+
+        On a CPU one core copies twice what its private caches hold; on this machine samples come
+        out as with the flush that reads on every core, see docs/fleet.md.
+        """
+        if json.loads(target)["kind"] == "cuda":
+            return {"cache_flush_bytes": gpu_flush_bytes(target, settings)}
+        return {"cache_flush_bytes": max(2 * _MOST_PRIVATE_CACHE_BYTES, settings.flush_bytes)}
+
+    def clear(self) -> None:
+        """Remove what was uploaded; the server's process ends with the session."""
+        for name in self._uploaded:
+            with suppress(Exception):  # whoever has no such function has no such file either
+                self.session.remove(name)
+
+
+def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnswer:
+    """Call a function on a remote device; see :class:`Engine`."""
+    started = time.monotonic()
+    try:
+        session = _connect(server)
+    except Exception as error:  # whatever TVM makes of a socket
+        return RemoteAnswer(problem="refused", text=_reason(error))
+    answer = _call(RemotePlace(session), function, args)
+    if answer.problem == "broken" and _has_expired(answer, started, server):
+        return RemoteAnswer(problem="expired", text=answer.text)
+    return answer
+
+
+def _call(place: RemotePlace, function: str, args: tuple[Any, ...]) -> RemoteAnswer:
+    try:
+        value = _FUNCTIONS[function](*args, place)
+    except (OSError, TunerError):
+        raise  # an unreadable artifact or a wrong target is not the session's fault
+    except Exception as error:
+        if _lives(place.session):
+            raise
+        return RemoteAnswer(problem="broken", text=_reason(error))
+    failed = isinstance(value, RunResult) and value.error_kind == "run_error"
+    if failed and not _lives(place.session):
+        return RemoteAnswer(problem="broken", text=value.error_text)
+    place.clear()
+    return RemoteAnswer(value)
+
+
+def _connect(server: RemoteServer) -> Any:
+    """Open a session; a host that is gone keeps us waiting no longer than it may."""
+    with _at_most(_CONNECT_SECS):
+        return rpc.connect(
+            server.host, server.port, server.match_key, session_timeout=server.session_secs
+        )
+
+
+@contextmanager
+def _at_most(secs: float) -> Generator[None]:
+    """Interrupt system calls that take longer."""
+
+    def expire(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"no answer within {secs:g} s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, secs)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _lives(session: Any) -> bool:
+    try:
+        session.get_function("runtime.GetDeviceAttr")
+    except AttributeError:
+        return True  # it answered that it has none
+    except Exception:  # whatever TVM makes of a socket that was closed
+        return False
+    return True
+
+
+def _has_expired(answer: RemoteAnswer, started: float, server: RemoteServer) -> bool:
+    """Whether the server ended the session; the one in C++ just hangs up."""
+    if "RPCSessionTimeoutError" in answer.text:
+        return True
+    return time.monotonic() - started >= _NEARLY * server.session_secs
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()[-500:]}"

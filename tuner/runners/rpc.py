@@ -1,0 +1,189 @@
+"""A device behind TVM's RPC tracker: lent for every call, timed there, driven from here.
+
+One process of ours a device talks TVM's protocol, so that a crash of the client costs one call
+too. A session lasts one call: whatever a kernel does to the server's process, the next one finds
+a fresh one. The tracker chooses among the servers of a key, which are taken for equal.
+"""
+
+import asyncio
+import importlib
+import math
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner import interrupts
+from tuner.config import Settings
+from tuner.engines.base import RemoteAnswer, RemoteServer, RunResult
+from tuner.errors import DeviceLost, WorkerLost
+from tuner.executors.base import CallTimeout
+from tuner.executors.meter import Meter
+from tuner.runners.addresses import RpcAddress
+from tuner.runners.tracker import Lent, Tracker
+from tuner.workers import fresh_worker
+
+_DESCRIBE_TIMEOUT_SECS = 60
+# A server that lives says so when a session expires; one that does not by then is lost.
+_SILENCE_SECS = 15.0
+_IMPORT_TIMEOUT_SECS = 120.0
+# A key may be given away a moment before its server is gone, or takes another one.
+_REFUSED_DELAYS_SECS = (0.1, 1.0, None)
+# How long a server may take to notice that a session crashed.
+_NOTICE_SECS = 1.0
+
+
+class RpcRunner:
+    """One of the devices under a key of a tracker.
+
+    Args:
+        settings: Name the engine.
+        address: Where the devices are found.
+        number: Of this runner among those of the key, from 1.
+    """
+
+    shares_cores = False
+
+    def __init__(self, settings: Settings, address: RpcAddress, number: int) -> None:
+        self.name = f"rpc:{address.key}/{number}"
+        self.meter = Meter()
+        self.is_there = True
+        self._address = address
+        self._engine = settings.engine
+        self._pool = fresh_worker(settings, "rpc")
+        self._tracker = Tracker(address)
+        self._thread = ThreadPoolExecutor(1, self.name)
+        self._calls: set[Future[Any]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is under way."""
+        return not self._calls
+
+    def describe(self, spec: str) -> "RpcCall":
+        """See :class:`tuner.runners.base.Runner`; the key is all that names the device."""
+        return self._submit(lambda: self._describe(spec))
+
+    def measure(self, function: str, *args: Any, timeout_secs: float) -> "RpcCall":
+        """See :class:`tuner.runners.base.Runner`; waiting for a server is not timed."""
+        return self._submit(lambda: self._measure(function, args, timeout_secs))
+
+    def leave(self) -> None:
+        """Be no device for now: who waits for a server gets DeviceLost, who has one goes on."""
+        self.is_there = False
+        self._tracker.close()
+
+    def close(self) -> None:
+        """Kill the process; the server ends a session whose client is gone."""
+        self.leave()
+        self._pool.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, work: Callable[[], Any]) -> "RpcCall":
+        future = self._thread.submit(self._guarded, work)
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return RpcCall(future)
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except DeviceLost:
+            self.is_there = False
+            raise
+
+    def _describe(self, spec: str) -> Any:
+        info = self._call("describe_target", (spec,), _DESCRIBE_TIMEOUT_SECS)[0]
+        return replace(info, device={**info.device, "name": f"rpc:{self._address.key}"})
+
+    def _measure(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Any:
+        value, lent = self._call(function, args, timeout_secs)
+        return _with_server(value, lent)
+
+    def _call(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> tuple[Any, Lent]:
+        most = self._address.session_timeout or math.inf
+        session_secs = math.ceil(min(timeout_secs, most))
+        for delay in _REFUSED_DELAYS_SECS:
+            # TVM is imported before a server is lent: it takes its key back after four seconds.
+            self._pool.call(__name__, "prepare", self._engine, timeout_secs=_IMPORT_TIMEOUT_SECS)
+            lent = self._lend()
+            server = RemoteServer(lent.host, lent.port, lent.match_key, session_secs)
+            answer = self._ask(server, function, args)
+            if answer.problem != "refused" or delay is None:
+                break
+            time.sleep(delay)
+        return self._value_of(answer, server), lent
+
+    def _lend(self) -> Lent:
+        if not self.is_there:
+            raise DeviceLost(f"{self.name} is gone")
+        return self._tracker.request()
+
+    def _ask(self, server: RemoteServer, function: str, args: tuple[Any, ...]) -> RemoteAnswer:
+        limit = server.session_secs + _SILENCE_SECS
+        call = self._pool.submit(
+            self._engine, "call_remotely", server, function, *args, timeout_secs=limit
+        )
+        try:
+            answer: RemoteAnswer = self.meter.watch(call).result()
+        except CallTimeout as error:
+            text = f"{server.host}:{server.port} has said nothing for {limit:g} s"
+            raise DeviceLost(text) from error
+        return answer
+
+    def _value_of(self, answer: RemoteAnswer, server: RemoteServer) -> Any:
+        where = f"{server.host}:{server.port}"
+        if answer.problem == "expired":
+            raise CallTimeout(f"{where} ended the session after {server.session_secs} s")
+        if answer.problem == "refused":
+            raise DeviceLost(f"{where} takes no session: {answer.text}")
+        if answer.problem == "broken":
+            time.sleep(_NOTICE_SECS)
+            if (server.host, server.port) not in self._tracker.servers():
+                raise DeviceLost(f"{where} is gone: {answer.text}")
+            raise WorkerLost(f"the session on {where} crashed: {answer.text}", crashed=True)
+        return answer.value
+
+
+@dataclass(frozen=True)
+class RpcCall:
+    """See :class:`tuner.executors.base.Call`."""
+
+    future: Future[Any]
+
+    def result(self) -> Any:
+        """Wait for the call, and do nothing else meanwhile."""
+        with interrupts.waiting():
+            return self.future.result()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the call in an event loop."""
+        return self._ended().__await__()
+
+    async def _ended(self) -> Any:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # a loop that was closed has nobody who waits
+                loop.call_soon_threadsafe(ended.set)
+
+        self.future.add_done_callback(tell)
+        await ended.wait()
+        return self.future.result()
+
+
+def prepare(engine: str) -> None:
+    """Import an engine in a worker."""
+    importlib.import_module(engine)
+
+
+def _with_server(value: Any, lent: Lent) -> Any:
+    """Note with every result which of the servers of the key it is from."""
+    if isinstance(value, list):
+        return [_with_server(each, lent) for each in value]
+    if isinstance(value, RunResult):
+        server = {"server": f"{lent.host}:{lent.port}"}
+        return replace(value, conditions={**(value.conditions or {}), **server})
+    return value
