@@ -89,9 +89,10 @@ class SimulatedExecutor:
     def _plan_loss(self, device: SimulatedRunner) -> None:
         faults, now = self._world.scenario.faults, self._world.clock.now()
         at = now + self._world.wait_for(faults.device_losses / _HOUR)
-        self._world.plan(at, lambda: self._lose(device))
+        self._world.plan(at, lambda: self.lose(device))
 
-    def _lose(self, device: SimulatedRunner) -> None:
+    def lose(self, device: SimulatedRunner) -> None:
+        """Let a device be gone for a while."""
         device.lose()
         self.runners = [each for each in self.devices if each.away_since is None]
         back_at = self._world.clock.now() + self._world.scenario.faults.away_secs
