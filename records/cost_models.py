@@ -58,6 +58,30 @@ def count_examples(session: Session, target_id: int, before_record_id: int | Non
     return session.scalar(wanted) or 0
 
 
+def count_examples_between(
+    session: Session, target_id: int, after_record_id: int, before_record_id: int
+) -> int:
+    """Count those that :func:`count_examples` would between two records, neither included.
+
+    It reads the records between the two alone, however many there are.
+    """
+    # A join would begin with all tasks of the target; and either id alone bounds one table only.
+    of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
+    wanted = (
+        select(func.count())
+        .select_from(MeasureFeature)
+        .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
+        .where(
+            MeasureRecord.id > after_record_id,
+            MeasureRecord.id < before_record_id,
+            MeasureFeature.record_id > after_record_id,
+            MeasureFeature.record_id < before_record_id,
+            of_target == target_id,
+        )
+    )
+    return session.scalar(wanted) or 0
+
+
 def save_cost_model(
     session: Session, target_id: int, kind: str, n_records: int, blob: bytes
 ) -> None:

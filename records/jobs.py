@@ -1,16 +1,16 @@
 """Jobs: what was asked for, how far it may go, and how far it came."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from records import events
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
-from records.statements import find_or_insert
+from records.statements import find_or_insert, table
 from records.texts import storable
 
 
@@ -27,6 +27,19 @@ class NewJob:
     priority: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     submission: str = ""
+
+
+class Standing(NamedTuple):
+    """What a coordinator has to know of a job again and again; budgets of None are no limit."""
+
+    job_id: int
+    state: JobState
+    budget_trials: int | None
+    budget_secs: float | None
+    spent_secs: float
+    priority: int
+    virtual_secs: float
+    request: dict[str, Any] | None
 
 
 def open_job(session: Session, new: NewJob) -> Job:
@@ -119,6 +132,12 @@ def get_job(session: Session, job_id: int) -> Job:
     return job
 
 
+def standing(session: Session, job_ids: Sequence[int]) -> dict[int, Standing]:
+    """Return where jobs stand as the database has it now, for those of them that exist."""
+    rows = session.execute(_STANDING, {"job_ids": job_ids})
+    return {row[0]: Standing(*row) for row in rows}
+
+
 def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
     """Set the virtual time of a job, by which devices are shared.
 
@@ -129,6 +148,14 @@ def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
     job.virtual_secs = secs
     session.flush()
     return job
+
+
+def set_all_virtual_secs(session: Session, secs: Mapping[int, float]) -> None:
+    """Set the virtual times of many jobs, by id; ids that name none are ignored."""
+    # In the order of their ids, so that two writers never wait for each other.
+    rows = [{"of_job": job_id, "secs": secs[job_id]} for job_id in sorted(secs)]
+    if rows:
+        session.execute(_SET_VIRTUAL_SECS, rows)
 
 
 def set_priority(session: Session, job_id: int, priority: int) -> Job:
@@ -250,3 +277,20 @@ def locked(session: Session, job_id: int) -> Job:
     if job is None:
         raise NoSuchRow(f"no job {job_id}")
     return job
+
+
+_STANDING = select(
+    Job.id,
+    Job.state,
+    Job.budget_trials,
+    Job.budget_secs,
+    Job.spent_secs,
+    Job.priority,
+    Job.virtual_secs,
+    Job.request,
+).where(Job.id.in_(bindparam("job_ids", expanding=True)))
+_SET_VIRTUAL_SECS = (
+    update(table(Job))
+    .where(table(Job).c.id == bindparam("of_job"))
+    .values(virtual_secs=bindparam("secs"))
+)

@@ -2,17 +2,16 @@
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from records import bests, events, sums
-from records.models import ImportedRound, MeasureFeature, MeasureRecord, Pick, Task, now
-from records.statements import insert, table
+from records import storing
+from records.models import ImportedRound, MeasureRecord, Pick, now
+from records.storing import Stored
 from records.texts import storable
 
 
@@ -59,19 +58,22 @@ class Measured(NamedTuple):
     error_kind: str | None
 
 
+class Foreign(NamedTuple):
+    """A record that another job paid for, or nobody; ``latency`` in seconds, None if it failed."""
+
+    record_id: int
+    task_id: int
+    trace_hash: str
+    latency: float | None
+    verified: bool
+    error_kind: str | None
+
+
 class Counts(NamedTuple):
     """Trials spent on a task, and how many of them failed."""
 
     n_trials: int
     n_failed: int
-
-
-class Stored(NamedTuple):
-    """A record that is new; ``best`` is whether it is now the best of its task."""
-
-    record_id: int
-    latency: float | None
-    best: bool
 
 
 def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:
@@ -99,23 +101,8 @@ def add_records(session: Session, new: Sequence[NewRecord]) -> list[Stored | Non
         sqlalchemy.exc.IntegrityError: If one has both samples and an error, or neither,
             or an unknown error kind, task or pick. Roll the transaction back then.
     """
-    session.flush()
-    trials = _insert(session, new)
-    stored = [trial for trial in trials if trial is not None]
-    payers = _count(session, stored)
-    features = [
-        {"record_id": trial["id"], "features": record.features}
-        for record, trial in zip(new, trials, strict=True)
-        if trial is not None and record.features is not None
-    ]
-    if features:
-        session.execute(insert(session, table(MeasureFeature)), features)
-    bests_now = bests.offer(session, _offers(stored))
-    _tell(session, payers, stored, bests_now)
-    return [
-        None if trial is None else Stored(trial["id"], trial["latency"], trial["id"] in bests_now)
-        for trial in trials
-    ]
+    at = now()
+    return storing.store(session, [_columns(record) | {"created": at} for record in new])
 
 
 def records_of_pick(session: Session, pick_id: int) -> list[MeasureRecord]:
@@ -146,6 +133,43 @@ def measured(session: Session, task_id: int, before_pick_id: int | None) -> list
     return [Measured(*row) for row in session.execute(wanted.order_by(MeasureRecord.id))]
 
 
+def newest_id(session: Session) -> int:
+    """Return the id of the newest record, 0 if there is none."""
+    return session.scalar(select(func.max(MeasureRecord.id))) or 0
+
+
+def foreign_since(
+    session: Session, record_id: int, own_jobs: Sequence[int], limit: int = 10_000
+) -> list[Foreign]:
+    """Return records newer than one that none of these jobs paid for, the oldest first.
+
+    It reads the newer records alone, those of the jobs too. PostgreSQL gives ids before it commits:
+    whoever must miss nothing asks from a few groups before, and skips what it knows.
+
+    Args:
+        session: The transaction.
+        record_id: Only records with larger ids.
+        own_jobs: The jobs whose records are left out.
+        limit: At most so many.
+    """
+    wanted = (
+        select(
+            MeasureRecord.id,
+            MeasureRecord.task_id,
+            MeasureRecord.trace_hash,
+            MeasureRecord.latency,
+            MeasureRecord.verified,
+            MeasureRecord.error_kind,
+        )
+        .outerjoin(Pick, Pick.id == MeasureRecord.pick_id)
+        .where(MeasureRecord.id > record_id)
+        .where(or_(MeasureRecord.pick_id.is_(None), Pick.job_id.not_in(own_jobs)))
+        .order_by(MeasureRecord.id)
+        .limit(limit)
+    )
+    return [Foreign(*row) for row in session.execute(wanted)]
+
+
 def count_by_task(session: Session, task_ids: Iterable[int]) -> dict[int, Counts]:
     """Count the trials of each task; zeros for a task without any."""
     wanted = list(task_ids)
@@ -172,84 +196,8 @@ def own_trials(session: Session, job_id: int) -> dict[int, int]:
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _insert(session: Session, new: Sequence[NewRecord]) -> list[dict[str, Any] | None]:
-    """Return the columns of each record that is new, its id with them."""
-    at = now()
-    rows = [_columns(record) | {"created": at} for record in new]
-    if len(rows) > 1:
-        # Writers of the same two traces in different orders would wait for each other.
-        session.execute(_LOCKED_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
-    records = table(MeasureRecord)
-    inserted = (
-        insert(session, records)
-        .on_conflict_do_nothing()
-        .returning(records.c.task_id, records.c.trace_hash, records.c.id)
-    )
-    ids = {tuple(row[:2]): row[2] for row in session.execute(inserted, rows)} if rows else {}
-    # The first of equal ones takes the id: the others are known.
-    found = [ids.pop((row["task_id"], row["trace_hash"]), None) for row in rows]
-    return [
-        None if record_id is None else row | {"id": record_id}
-        for row, record_id in zip(rows, found, strict=True)
-    ]
-
-
-def _count(session: Session, trials: Sequence[Mapping[str, Any]]) -> dict[int, sums.Payer]:
-    """Add up records, and return who pays for each pick."""
-    paid: dict[int, sums.Sums] = defaultdict(sums.Sums)
-    imported: dict[int, sums.Sums] = defaultdict(sums.Sums)
-    for trial in trials:
-        is_paid = trial["pick_id"] is not None
-        (paid[trial["pick_id"]] if is_paid else imported[trial["task_id"]]).add(trial)
-    sums.add_to_imported(session, imported)
-    payers = sums.add_to_picks(session, paid)
-    failures: dict[tuple[int, str], sums.Failures] = {}
-    for trial in trials:
-        if trial["error_kind"] is not None and trial["pick_id"] is not None:
-            way = (payers[trial["pick_id"]].job_id, trial["error_kind"])
-            n_before = failures[way].n_trials if way in failures else 0
-            failures[way] = sums.Failures(n_before + 1, trial["id"])
-    sums.add_failures(session, failures)
-    return payers
-
-
-def _offers(trials: Sequence[Mapping[str, Any]]) -> list[bests.Offer]:
-    fastest: dict[int, bests.Offer] = {}
-    for trial in trials:
-        if trial["verified"] and trial["latency"] is not None:
-            offer = bests.Offer(trial["task_id"], trial["id"], trial["latency"])
-            before = fastest.get(offer.task_id)
-            if before is None or offer.latency < before.latency:
-                fastest[offer.task_id] = offer
-    return list(fastest.values())
-
-
-def _tell(
-    session: Session,
-    payers: Mapping[int, sums.Payer],
-    trials: Sequence[Mapping[str, Any]],
-    bests_now: Container[int],
-) -> None:
-    """Tell those who watch the jobs of their records."""
-    told = []
-    for trial in trials:
-        payer = payers.get(trial["pick_id"])
-        if payer is not None:
-            data = {
-                "pick": payer.sequence,
-                "task_id": trial["task_id"],
-                "record": trial["id"],
-                "latency_secs": trial["latency"],
-                "error_kind": trial["error_kind"],
-                "best": trial["id"] in bests_now,
-            }
-            told.append(events.NewEvent(payer.job_id, "trial", data))
-    events.add_events(session, told)
-
-
 def _columns(new: NewRecord) -> dict[str, Any]:
     values = vars(new) | {"latency": None}
-    del values["features"]
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
         values["latency"] = statistics.median(values["run_secs"])
@@ -265,11 +213,3 @@ def _durations(samples: Sequence[float]) -> list[float]:
     if not secs or not all(math.isfinite(sample) and sample >= 0.0 for sample in secs):
         raise ValueError(f"run times must be finite seconds, at least one, got {secs}")
     return secs
-
-
-_LOCKED_TASKS = (
-    select(Task.id)
-    .where(Task.id.in_(bindparam("task_ids", expanding=True)))
-    .order_by(Task.id)
-    .with_for_update(key_share=True)
-)

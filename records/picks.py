@@ -133,3 +133,9 @@ def open_pick(session: Session, job_id: int) -> Pick | None:
     """Return the last pick of a job whose round was not completed, to be resumed."""
     unfinished = select(Pick).where(Pick.job_id == job_id, Pick.done.is_(False))
     return session.scalars(unfinished.order_by(Pick.sequence.desc()).limit(1)).first()
+
+
+def open_picks(session: Session, job_id: int) -> list[Pick]:
+    """Return the picks of a job whose rounds were not completed, in their order."""
+    unfinished = select(Pick).where(Pick.job_id == job_id, ~Pick.done)
+    return list(session.scalars(unfinished.order_by(Pick.sequence)))

@@ -27,6 +27,21 @@ def test_training_set_is_the_latest_in_order(session: Session) -> None:
     assert cost_models.training_set(session, target_id, 9, rows[2].record_id) == rows[:2]
 
 
+def test_examples_are_counted_between_two_records(session: Session) -> None:
+    """Neither of the two counts, nor do records of other targets or without features."""
+    mine, other = make.task(session), make.task(session, core_count=64)
+    trials = [make.timed(mine, str(n), 1.0, features=b"f") for n in range(6)]
+    trials[2] = make.timed(other, "2", 1.0, features=b"f")
+    trials[3] = make.timed(mine, "3", 1.0)
+    ids = [one.record_id for one in measures.add_records(session, trials) if one is not None]
+    target_id = make.target(session)
+
+    assert cost_models.count_examples_between(session, target_id, ids[0], ids[5]) == 2
+    assert cost_models.count_examples_between(session, target_id, 0, ids[5] + 1) == 4
+    assert cost_models.count_examples(session, target_id) == 4
+    assert cost_models.count_examples_between(session, target_id, ids[5], ids[0]) == 0
+
+
 def test_a_saved_model_replaces_the_one_before(session: Session) -> None:
     """One model per target and kind."""
     target_id = make.target(session)

@@ -121,3 +121,18 @@ def test_a_deleted_job_that_is_opened_again_is_there_again(session: Session) -> 
 
     assert make.job(session) == job_id
     assert [job.id for job in jobs.list_jobs(session)] == [job_id]
+
+
+def test_standings_are_what_the_database_has(session: Session) -> None:
+    """Of those jobs that exist, as of now, even of a job that was read before."""
+    first, second = make.job(session, 1, budget_trials=9, priority=2), make.job(session, 2)
+    jobs.get_job(session, first)
+    jobs.set_all_virtual_secs(session, {second: 2.5, first: 1.5, 99: 3.0})
+    jobs.set_all_virtual_secs(session, {})
+
+    found = jobs.standing(session, [first, second, 99])
+
+    assert found == {
+        first: (first, "queued", 9, None, 0.0, 2, 1.5, None),
+        second: (second, "queued", None, None, 0.0, 0, 2.5, None),
+    }

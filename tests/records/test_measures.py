@@ -130,3 +130,29 @@ def test_count_by_task_has_every_task(session: Session) -> None:
     measures.add_record(session, make.failed(task_id, "u"))
 
     assert measures.count_by_task(session, [task_id, idle]) == {task_id: (2, 1), idle: (0, 0)}
+
+
+def test_foreign_records_are_those_that_others_paid_for(session: Session) -> None:
+    """Of another job, or of nobody; a job that polls begins after what it knows."""
+    task_id, mine, other = make.task(session), make.job(session, 1), make.job(session, 2)
+    ids = {job_id: picks.add_pick(session, job_id, task_id, 2, {}).id for job_id in (mine, other)}
+    assert measures.newest_id(session) == 0
+    measures.add_record(session, make.timed(task_id, "old", 1.0))
+    known = measures.newest_id(session)
+    for new in (
+        make.timed(task_id, "mine", 1.0, pick_id=ids[mine]),
+        make.timed(task_id, "theirs", 2.0, pick_id=ids[other]),
+        make.failed(task_id, "free"),
+    ):
+        measures.add_record(session, new)
+
+    foreign = measures.foreign_since(session, known, [mine])
+
+    newest = measures.newest_id(session)
+    assert foreign == [
+        (newest - 1, task_id, "theirs", 2.0, True, None),
+        (newest, task_id, "free", None, False, "run_error"),
+    ]
+    assert measures.foreign_since(session, known, [mine], limit=1) == foreign[:1]
+    assert measures.foreign_since(session, newest, []) == []
+    assert measures.foreign_since(session, known, [mine, other]) == foreign[1:]

@@ -33,6 +33,16 @@ def test_open_pick_is_the_last_unfinished(session: Session) -> None:
     assert picks.open_pick(session, job_id) is None
 
 
+def test_open_picks_are_all_unfinished_ones(session: Session) -> None:
+    """In their order, and of one job."""
+    task_id, job_id = make.task(session), make.job(session, 1)
+    made = [picks.add_pick(session, job_id, task_id, 64, {}) for _ in range(3)]
+    picks.add_pick(session, make.job(session, 2), task_id, 64, {})
+    picks.finish_pick(session, made[1].id)
+
+    assert picks.open_picks(session, job_id) == [made[0], made[2]]
+
+
 def test_terms_without_a_json_form_become_null(session: Session) -> None:
     """Infinity and NaN are stored as null at any depth; the rest comes back exactly."""
     terms = {"best": [math.inf, 0.1 + 0.2], "why": {"slope": math.nan, "warm": True}}
