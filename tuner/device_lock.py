@@ -1,4 +1,4 @@
-"""One process at a time measures on this machine's CPU."""
+"""One process at a time measures on a device of this machine."""
 
 import fcntl
 import os
@@ -10,8 +10,8 @@ from tuner.errors import DeviceBusy
 
 
 @contextmanager
-def device_lock(data_dir: Path) -> Iterator[None]:
-    """Hold the CPU for measuring; two runs at once would slow each other's candidates.
+def device_lock(data_dir: Path, device: str = "cpu") -> Iterator[None]:
+    """Hold a device for measuring; two runs at once would slow each other's candidates.
 
     The lock dies with its process, however that dies.
 
@@ -19,7 +19,8 @@ def device_lock(data_dir: Path) -> Iterator[None]:
         DeviceBusy: If another process holds it.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
-    with (data_dir / "measuring.lock").open("a+") as stream:
+    name = "measuring.lock" if device == "cpu" else f"measuring-{device}.lock"
+    with (data_dir / name).open("a+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

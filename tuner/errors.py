@@ -57,7 +57,8 @@ class WorkerLost(WorkError):  # noqa: N818  the name says what happened
             somebody killed it; the same call would kill the next worker too.
     """
 
-    def __init__(self, message: str, *, crashed: bool) -> None:
+    # With a default, because errors travel between processes: only the message is handed over.
+    def __init__(self, message: str, *, crashed: bool = False) -> None:
         super().__init__(message)
         self.crashed = crashed
 

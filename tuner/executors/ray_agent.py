@@ -1,0 +1,181 @@
+"""What runs on a node of a Ray cluster: an actor beside a worker process of ours.
+
+The actor never runs a kernel or a compiler. Its worker does, so that time-outs and deaths there
+are what they are on one machine; the actor itself only ends with its node, or by kill -9.
+"""
+
+import hashlib
+import importlib.metadata
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tuner
+from tuner.config import read_settings
+from tuner.device_lock import device_lock
+from tuner.engines.base import BuildRequest, BuildResult
+from tuner.errors import DeviceBusy, TargetError, TunerError
+from tuner.executors.base import CallTimeout
+from tuner.executors.parcels import Parcel, pack, rename, unpack
+from tuner.executors.ray_folders import folder_of_process
+from tuner.fingerprints import versions_of
+from tuner.inventory import kind_of, resource_of, seats
+from tuner.workers import builders
+
+if TYPE_CHECKING:
+    from tuner.executors.pool import Pool
+
+# What a builder's answers depend on beside our own code.
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
+_WARM_UP_TIMEOUT_SECS = 300.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a function returned, or the error it ended with."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def unwrap(self) -> Any:
+        """Return the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+@dataclass(frozen=True)
+class Parcels:
+    """What comes along with the arguments of a call: names over there, and contents in that order.
+
+    ``written`` names files that the call writes, whose contents are to come back.
+    """
+
+    names: tuple[str, ...]
+    written: tuple[str, ...] = ()
+
+
+class Agent:
+    """Serves a coordinator on its node, one call at a time.
+
+    Args:
+        engine: Module with the worker functions.
+        resource: The device to measure on, as :func:`tuner.inventory.resource_of` names its
+            kind; None to build.
+    """
+
+    def __init__(self, engine: str, resource: str | None) -> None:
+        self._settings = replace(read_settings({}), engine=engine)
+        self._resource = resource
+        self._folder = folder_of_process()
+        self._held: ExitStack
+        self._pool: Pool
+
+    def release(self) -> str:
+        """Tell what is installed here."""
+        return release()
+
+    def begin(self) -> Answer:
+        """Start the worker and its imports, and tell which device of this machine it has."""
+        return _answer(self._begin)
+
+    def call(self, function: tuple[str, str], args: tuple[Any, ...], timeout_secs: float) -> Answer:
+        """Call a function of a module in the worker."""
+        return _answer(lambda: self._pool.call(*function, *args, timeout_secs=timeout_secs))
+
+    def build(self, request: BuildRequest, timeout_secs: float) -> tuple[Answer, Parcel]:
+        """Build a candidate; the artifact comes apart from the answer."""
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as out:
+            answer = self._engine("build", (replace(request, out=out),), timeout_secs)
+            result = answer.value
+            if not isinstance(result, BuildResult) or not result.artifact:
+                return answer, {}
+            try:
+                return answer, pack(Path(result.artifact))
+            except OSError as error:
+                return Answer(error=error), {}
+
+    def measure(
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        timeout_secs: float,
+        parcels: Parcels,
+        *contents: Parcel | bytes,
+    ) -> tuple[Answer, tuple[bytes, ...]]:
+        """Time on the device; the contents of the files that were written come along."""
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
+            try:
+                places = _lay_out(Path(folder), parcels, contents)
+                answer = self._engine(function, rename(args, places), timeout_secs)
+                if answer.error is not None:
+                    return answer, ()
+                return answer, tuple(Path(places[name]).read_bytes() for name in parcels.written)
+            except OSError as error:
+                return Answer(error=error), ()
+
+    def _engine(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Answer:
+        return self.call((self._settings.engine, function), args, timeout_secs)
+
+    def _begin(self) -> str:
+        if self._resource is not None:
+            return self._take_device(self._resource)
+        self._pool = builders(self._settings, 1)
+        self._pool.call(
+            self._settings.engine, "describe_target", "llvm", timeout_secs=_WARM_UP_TIMEOUT_SECS
+        )
+        return ""
+
+    def _take_device(self, resource: str) -> str:
+        """Take the first device of a kind that nobody holds."""
+        reason: TunerError = TargetError(f"{platform.node()} has no device {resource}")
+        for seat in seats():
+            if seat.kind != kind_of(resource):
+                continue
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(device_lock(self._settings.data_dir, seat.name))
+                    self._pool = stack.enter_context(seat.open(self._settings))
+                    info = seat.describe(self._pool, self._settings)
+                except (DeviceBusy, TargetError) as error:
+                    reason = error
+                    continue
+                if resource_of(info.kind, info.device) == resource:
+                    self._held = stack.pop_all()
+                    return seat.name
+        raise reason
+
+
+@lru_cache
+def release() -> str:
+    """Tell which release of the tuner is installed, and what its answers depend on."""
+    root = Path(str(tuner.__file__)).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    packages = {name: found for name, found in versions_of(*_PACKAGES).items() if found}
+    listed = "".join(f", {name} {found}" for name, found in packages.items())
+    version = importlib.metadata.version("subgraph-tuner")
+    return f"tuner {version} ({digest.hexdigest()[:12]}){listed}"
+
+
+def _answer(function: Callable[[], Any]) -> Answer:
+    try:
+        return Answer(function())
+    except (CallTimeout, TunerError, OSError) as error:
+        return Answer(error=error)
+
+
+def _lay_out(folder: Path, parcels: Parcels, contents: Sequence[Parcel | bytes]) -> dict[str, str]:
+    """Unpack what came along, and say where it lies by the name it has over there."""
+    places = {name: folder / str(number) for number, name in enumerate(parcels.names)}
+    for place, content in zip(places.values(), contents, strict=True):
+        unpack(content, place)
+    # The ending stays: numpy adds its own to a file that has none.
+    written = {name: folder / f"written-{Path(name).name}" for name in parcels.written}
+    return {name: str(place) for name, place in {**places, **written}.items()}
