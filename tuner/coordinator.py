@@ -1,22 +1,28 @@
-"""Several jobs on one machine's device: who gets the next round, until all are done."""
+"""Several jobs on several devices: who gets the next round, until all are done.
 
+One thread, one event loop: rounds run as tasks of it, and everything else happens between them.
+"""
+
+import asyncio
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import exc
-from sqlalchemy.orm import Session, sessionmaker
 
 from records import jobs
 from records.errors import LeaseLost
-from records.models import Job, JobState
+from records.models import JobState, Pick
 from scheduler import fairness
 from scheduler.fairness import JobShare
-from tuner.errors import TunerError, WorkError
+from tuner import loops
+from tuner.devices import Device
+from tuner.errors import DeviceLost, TunerError, WorkError
 from tuner.session import TuningSession
-
-# Asked before every round for jobs that came in meanwhile.
-Source = Callable[[], Sequence[TuningSession]]
+from tuner.taking import Source, Taking
+from tuner.workplace import Workplace
 
 # What ends a run and not just a job: there is no database, or it is not ours to write any more.
 # A server that ended a transaction because nothing happened in it says InternalError.
@@ -27,12 +33,48 @@ LOST = (
     exc.InternalError,
     exc.TimeoutError,
 )
+# Whether somebody asked something of a job, or a device came, is looked up so often.
+_POLL_SECS = 0.5
+# Rounds that are given away before what others brought is looked at.
+_MOST_AT_ONCE = 8
+# A device that was lost but is still there is tried again then.
+_RETRY_SECS = 5.0
 
 _LOG = logging.getLogger(__name__)
 
 
-def _no_more() -> Sequence[TuningSession]:
-    return ()
+@dataclass
+class _Seat:
+    """A job under way.
+
+    Attributes:
+        session: The job.
+        virtual_secs: By which devices are shared.
+        n_rounds: Under way.
+        idle: Whether it had no pick when it was asked last, and nothing happened since.
+        ending: Whether its winners are being confirmed.
+    """
+
+    session: TuningSession
+    virtual_secs: float
+    n_rounds: int = 0
+    idle: bool = False
+    ending: bool = False
+
+    @property
+    def share(self) -> JobShare:
+        """What the fair queue needs to know."""
+        session = self.session
+        return JobShare(session.job_id, session.priority, self.virtual_secs, self.n_rounds)
+
+
+class _Errand(NamedTuple):
+    """What a device does for a job: a round, or the final if there is no pick."""
+
+    seat: _Seat
+    device: Device
+    pick: Pick | None
+    started: float
 
 
 class Coordinator:
@@ -42,27 +84,32 @@ class Coordinator:
     share tasks share their records: what one measures, the others are credited with.
 
     Args:
-        sessions: Opens database sessions.
+        place: What the sessions share; of one run.
         source: Brings jobs that came in meanwhile.
         interrupted: What becomes of jobs under way when the run is interrupted.
+        stays: Whether it waits for jobs when it has none.
+        loop_factory: Makes the event loop, whose clock is the clock.
     """
 
     def __init__(
         self,
-        sessions: sessionmaker[Session],
-        source: Source = _no_more,
+        place: Workplace,
+        source: Source | None = None,
+        *,
         interrupted: JobState = "paused",
+        stays: bool = False,
+        loop_factory: loops.LoopFactory = loops.new_loop,
     ) -> None:
-        self._sessions = sessions
-        self._source = source
-        self._interrupted = interrupted
-        self._running: dict[int, TuningSession] = {}
+        self._place = place
+        self._intake = Taking(source, place.quiet)
+        self._interrupted: JobState = interrupted
+        self._stays = stays
+        self._loop_factory = loop_factory
+        self._seats: dict[int, _Seat] = {}
+        self._errands: dict[asyncio.Task[bool | None], _Errand] = {}
+        self._asking: dict[asyncio.Task[None], Device] = {}
+        self._typical_secs = 0.0
         self.failures: dict[int, TunerError] = {}
-
-    @property
-    def job_ids(self) -> set[int]:
-        """The jobs under way."""
-        return set(self._running)
 
     def run(self, first: Sequence[TuningSession] = ()) -> None:
         """Run jobs, and those that the source brings, until none has anything left to do.
@@ -71,67 +118,207 @@ class Coordinator:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost, or the
                 right to write to it; see :data:`LOST`. The jobs can go on where it is found.
         """
+        loops.run(self._run(first), self._loop_factory)
+
+    async def _run(self, first: Sequence[TuningSession]) -> None:
+        self._ended = asyncio.Event()
         try:
             self._admit(first)
-            self._admit(self._source())
-            while self._running:
-                self._step()
-                self._admit(self._source())
+            while True:
+                self._collect()
+                self._take_in()
+                if self._hand_out():
+                    await asyncio.sleep(0)
+                elif self._is_over():
+                    return
+                else:
+                    await self._wait()
         finally:
-            self._put_away()
+            await self._put_away()
 
-    def _put_away(self) -> None:
-        """Let the jobs rest that are under way; without a database they stay as they are."""
-        for session in self._running.values():
-            try:
-                session.rest(self._interrupted)
-            except LOST as error:
-                _LOG.warning("job %d stays as it is: %s", session.job_id, type(error).__name__)
-        self._running.clear()
+    def _is_over(self) -> bool:
+        """Nothing is left to do, and nobody brings more."""
+        return not (self._seats or self._errands or self._stays) and self._intake.is_empty
 
-    def _admit(self, new: Sequence[TuningSession]) -> None:
-        """Start sessions; a job joins where the one furthest behind is."""
-        others = self._shares()
-        for session in new:
-            with self._sessions.begin() as database:
-                # Virtual times count from when the first of these jobs began, not for ever.
-                jobs.set_virtual_secs(database, session.job_id, fairness.join(0.0, others))
-            session.start()
-            self._running[session.job_id] = session
+    async def _wait(self) -> None:
+        """Wait until anything ends, or for a moment."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), _POLL_SECS)
+        self._ended.clear()
 
-    def _step(self) -> None:
-        """Give the job that is furthest behind one round, and end it if that was its last."""
-        shares = {share.job_id: share for share in self._shares()}
-        job_id = fairness.choose_job(list(shares.values()))
-        assert job_id is not None
-        session = self._running[job_id]
-        started = time.monotonic()
+    def _collect(self) -> None:
+        """Look at what has ended."""
+        for task in [each for each in self._errands if each.done()]:
+            errand = self._errands.pop(task)
+            self._charge(errand)
+            self._look_at(errand, task)
+        for asking in [each for each in self._asking if each.done()]:
+            self._answered(self._asking.pop(asking), asking)
+
+    def _look_at(self, errand: _Errand, task: "asyncio.Task[bool | None]") -> None:
+        seat = errand.seat
         try:
-            if not session.step() and session.finish():
-                self._end(job_id)
+            finished = task.result()
+        except DeviceLost as error:
+            self._set_aside(errand.device, error)
+            seat.ending = False
         except LOST:
             raise
         except TunerError as error:
-            self._fail(session, error)
+            self._fail(seat, error)
         except Exception as error:
             # A defect of ours, or data that the database refuses: the others go on.
-            _LOG.exception("job %d failed", job_id)
-            self._fail(session, WorkError(f"internal error: {type(error).__name__}: {error}"))
-        with self._sessions.begin() as database:
-            secs = time.monotonic() - started
-            jobs.set_virtual_secs(database, job_id, fairness.charge(shares[job_id], secs))
+            _LOG.exception("job %d failed", seat.session.job_id)
+            self._fail(seat, WorkError(f"internal error: {type(error).__name__}: {error}"))
+        else:
+            seat.ending = False
+            if finished and errand.pick is None:
+                self._end(seat)
+        seat.idle = False
+        self._intake.is_due = True
 
-    def _fail(self, session: TuningSession, error: TunerError) -> None:
+    def _charge(self, errand: _Errand) -> None:
+        """Note that a device is free again, and what the job owes for it."""
+        seat, device, now = errand.seat, errand.device, self._place.now()
+        secs = now - max(errand.started, device.free_since)
+        device.n_rounds -= 1
+        device.free_since = now
+        seat.n_rounds -= 1
+        if errand.pick is not None:
+            self._typical_secs = 0.8 * self._typical_secs + 0.2 * secs
+        seat.virtual_secs = fairness.charge(seat.share, secs)
+        job_id, virtual_secs = seat.session.job_id, seat.virtual_secs
+        self._place.journal.write(
+            lambda session: jobs.set_virtual_secs(session, job_id, virtual_secs)
+        )
+
+    def _set_aside(self, device: Device, error: DeviceLost) -> None:
+        """Give a device that was lost nothing for a while, should it still be there."""
+        _LOG.warning("device %s is lost: %s", device.name, error)
+        device.apart = str(error)
+        asyncio.get_running_loop().call_later(_RETRY_SECS, device.come_back)
+
+    def _take_in(self) -> None:
+        """Admit the jobs that the source brought, and ask it for more."""
+        openings = self._intake.take(self._seats, self._place.is_large, self._ended)
+        opened = [opening(self._place) for opening in openings]
+        self._admit([session for session in opened if session is not None])
+
+    def _admit(self, new: Sequence[TuningSession]) -> None:
+        """Start sessions; a job joins where the one furthest behind is."""
+        others = [seat.share for seat in self._seats.values()]
+        for session in new:
+            seat = _Seat(session, fairness.join(0.0, others))
+            with self._place.sessions.begin() as database:
+                # Virtual times count from when the first of these jobs began, not for ever.
+                jobs.set_virtual_secs(database, session.job_id, seat.virtual_secs)
+            session.start()
+            self._seats[session.job_id] = seat
+
+    def _hand_out(self) -> bool:
+        """Give devices that may have more rounds a round each; whether there may be more."""
+        self._place.refresh()
+        n_given = 0
+        for device in list(self._place.devices.values()):
+            while device.n_rounds < device.most_rounds and not device.apart:
+                if n_given >= _MOST_AT_ONCE:
+                    return True
+                if not self._give(device):
+                    break
+                n_given += 1
+        return False
+
+    def _give(self, device: Device) -> bool:
+        """Give a device something to do, if there is anything."""
+        while (seat := self._choose(device)) is not None:
+            try:
+                pick = seat.session.next_pick()
+            except LOST:
+                raise
+            except TunerError as error:
+                self._fail(seat, error)
+                continue
+            except Exception as error:
+                _LOG.exception("job %d failed", seat.session.job_id)
+                self._fail(seat, WorkError(f"internal error: {type(error).__name__}: {error}"))
+                continue
+            if pick is not None:
+                self._start(seat, device, pick)
+                return True
+            if not seat.n_rounds:
+                seat.ending = True
+                self._start(seat, device, None)
+                return True
+            seat.idle = True
+        return False
+
+    def _choose(self, device: Device) -> _Seat | None:
+        """Return the job furthest behind that has something for a device."""
+        shares = [
+            seat.share
+            for seat in self._seats.values()
+            if not (seat.idle or seat.ending) and self._serves(device, seat)
+        ]
+        job_id = fairness.choose_job(shares, typical_secs=self._typical_secs)
+        return None if job_id is None else self._seats[job_id]
+
+    def _serves(self, device: Device, seat: _Seat) -> bool:
+        """Whether a device measures for a job; who was not asked is asked."""
+        serves = device.serves(seat.session.target)
+        if serves is None and device not in self._asking.values():
+            asking = asyncio.ensure_future(device.ask(seat.session.target))
+            self._asking[asking] = device
+            asking.add_done_callback(lambda _: self._ended.set())
+        return bool(serves)
+
+    def _answered(self, device: Device, asking: "asyncio.Task[None]") -> None:
+        error = asking.exception()
+        if isinstance(error, TunerError):
+            self._set_aside(device, DeviceLost(str(error)))
+        elif error is not None:
+            raise error
+
+    def _start(self, seat: _Seat, device: Device, pick: Pick | None) -> None:
+        """Start a round, or the final, on a device."""
+        session = seat.session
+        work = session.finish(device) if pick is None else self._round(session, pick, device)
+        task: asyncio.Task[bool | None] = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self._ended.set())
+        self._errands[task] = _Errand(seat, device, pick, self._place.now())
+        device.n_rounds += 1
+        seat.n_rounds += 1
+
+    async def _round(self, session: TuningSession, pick: Pick, device: Device) -> bool | None:
+        await session.run_round(pick, device)
+        return None
+
+    def _fail(self, seat: _Seat, error: TunerError) -> None:
+        session = seat.session
         _LOG.info("failed: %s", error, extra={"job": session.job_id})
+        if session.job_id not in self._seats:
+            return
         session.rest("failed", str(error))
         self.failures[session.job_id] = error
-        self._end(session.job_id)
+        self._end(seat)
 
-    def _end(self, job_id: int) -> None:
-        self._running.pop(job_id).rest(self._interrupted)
+    def _end(self, seat: _Seat) -> None:
+        if self._seats.pop(seat.session.job_id, None) is not None:
+            seat.session.rest(self._interrupted)
 
-    def _shares(self) -> list[JobShare]:
-        with self._sessions() as database:
-            # Deleted ones too: who cancels a job and deletes it does so while its round runs.
-            rows = [database.get_one(Job, job_id) for job_id in self._running]
-            return [JobShare(row.id, row.priority, row.virtual_secs) for row in rows]
+    async def _put_away(self) -> None:
+        """Let the jobs rest that are under way; without a database they stay as they are."""
+        tasks = [*self._errands, *self._asking, *self._intake.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            self._place.journal.flush()
+        except LOST as error:
+            _LOG.warning("what was measured last is lost: %s", type(error).__name__)
+        for seat in self._seats.values():
+            try:
+                seat.session.rest(self._interrupted)
+            except LOST as error:
+                job_id = seat.session.job_id
+                _LOG.warning("job %d stays as it is: %s", job_id, type(error).__name__)
+        self._seats.clear()

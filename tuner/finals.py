@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import bests, tasks
 from records.models import BestRecord, MeasureRecord
+from tuner.devices import Device
 from tuner.measuring import Measurer, Subject
 from tuner.overview import Overview, TaskRow
 
@@ -28,9 +29,10 @@ _LEAST_FLUSH_BYTES = 32 * 2**20
 _MOST_FLUSH_BYTES = 256 * 2**20
 
 
-def confirm(
+async def confirm(
     sessions: sessionmaker[Session],
     measurer: Measurer,
+    device: Device,
     overview: Overview,
     watcher: Callable[[TaskRow], None],
     model_bytes: int = 0,
@@ -40,6 +42,7 @@ def confirm(
     Args:
         sessions: Opens database sessions.
         measurer: Times them.
+        device: Where.
         overview: The table.
         watcher: Told of every task.
         model_bytes: Size of the model: one that the caches do not hold finds nothing of its
@@ -57,9 +60,8 @@ def confirm(
         if not finalists:
             continue
         watcher(row)
-        results = measurer.compare(
-            subject, [record.trace for record in finalists], _N_TURNS, flush_bytes=flush_bytes
-        )
+        traces = [record.trace for record in finalists]
+        results = await measurer.compare(subject, traces, _N_TURNS, device, flush_bytes=flush_bytes)
         with sessions.begin() as session:
             for record, result in zip(finalists, results, strict=True):
                 if result.run_secs is not None:

@@ -5,11 +5,13 @@ searches with the very model it would have had; and it grows in steps, so that
 training stays a small share of the time.
 """
 
+import asyncio
+
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import cost_models as stored_models
 from tuner import cost_models
-from tuner.executors.local import LocalExecutor
+from tuner.executors.base import Executor
 
 _FIRST = 16
 _GROWTH = 1.08
@@ -33,41 +35,57 @@ class Learner:
     def __init__(
         self,
         sessions: sessionmaker[Session],
-        workers: LocalExecutor,
+        executor: Executor,
         target_id: int,
         kind: str = cost_models.DEFAULT_KIND,
         seed: int = 0,
     ) -> None:
         self._sessions = sessions
-        self._workers = workers
+        self._executor = executor
         self._target_id = target_id
         self._kind = kind
         self._seed = seed
         self._name = f"{kind}/{seed}"
         self._blob = cost_models.create(kind, seed).save()
         self._n_rows = 0
+        self._n_known, self._before = 0, 0
+        self._training = asyncio.Lock()
 
-    def model(self, before_record_id: int | None) -> bytes:
+    async def model(self, before_record_id: int) -> bytes:
         """Return the model of a round that may know records older than ``before_record_id``."""
-        with self._sessions() as session:
-            total = stored_models.count_examples(session, self._target_id, before_record_id)
-            n_rows = trained_on(total)
-            if n_rows == self._n_rows:
-                return self._blob
-            stored = stored_models.load_cost_model(session, self._target_id, self._name)
+        async with self._training:
+            with self._sessions() as session:
+                total = self._count(session, before_record_id)
+                n_rows = trained_on(total)
+                if n_rows == self._n_rows:
+                    return self._blob
+                stored = stored_models.load_cost_model(session, self._target_id, self._name)
             if stored is not None and stored.n_records == n_rows:
                 self._blob, self._n_rows = stored.blob, n_rows
-                return self._blob
-            newer = total - n_rows
+            else:
+                await self._train(n_rows, total - n_rows, before_record_id)
+        return self._blob
+
+    def _count(self, session: Session, before: int) -> int:
+        """Count what may be learned from, from where it was counted to the last time."""
+        if before < self._before:
+            return stored_models.count_examples(session, self._target_id, before)
+        self._n_known += stored_models.count_examples_between(
+            session, self._target_id, self._before - 1, before
+        )
+        self._before = before
+        return self._n_known
+
+    async def _train(self, n_rows: int, n_newer: int, before: int) -> None:
+        with self._sessions() as session:
             rows = stored_models.training_set(
-                session, self._target_id, min(total, _MOST_ROWS + newer), before_record_id
+                session, self._target_id, min(n_rows, _MOST_ROWS) + n_newer, before
             )
-        known = rows[: len(rows) - newer]
+        known = rows[: len(rows) - n_newer]
         examples = [(row.task_id, row.features, row.latency) for row in known]
-        self._blob = self._workers.train(
+        self._blob = await self._executor.train(
             self._kind, self._seed, examples, timeout_secs=_TIMEOUT_SECS
         )
         self._n_rows = n_rows
         with self._sessions.begin() as session:
             stored_models.save_cost_model(session, self._target_id, self._name, n_rows, self._blob)
-        return self._blob

@@ -1,15 +1,14 @@
 """Build, verify and time candidates; whatever goes wrong with one is its result, not an error."""
 
+import asyncio
 import hashlib
 import math
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any
 
+from tuner.devices import Device
 from tuner.disk_room import check_blame, needing_room
 from tuner.engines.base import (
     BuildRequest,
@@ -20,12 +19,14 @@ from tuner.engines.base import (
     RunRequest,
     RunResult,
 )
-from tuner.errors import DiskFull, WorkerLost, WorkError
-from tuner.executors.local import LocalExecutor
-from tuner.executors.pool import Call, CallTimeout
+from tuner.errors import DeviceLost, DiskFull, WorkerLost, WorkError
+from tuner.executors.base import CallTimeout
+from tuner.workplace import Workplace
 
 _REFERENCE_TIMEOUT_SECS = 300.0
 _ATTEMPTS = 2
+
+Told = Callable[[Candidate, RunResult], None]
 
 
 @dataclass(frozen=True)
@@ -38,69 +39,70 @@ class Subject:
     best_secs: float = float("inf")
 
 
-def scratch_of(data_dir: Path) -> Path:
-    """Return where artifacts lie; what a killed run left there may be removed by the next."""
-    return data_dir / "scratch"
-
-
 class Measurer:
-    """Measures candidates of one target on this machine.
+    """Measures candidates of one target.
 
-    Builds run side by side in the builders; when they are all done, the candidates are
-    timed one after the other in the runner while nothing else of ours runs.
+    Where a device shares its cores with builders, the candidates are timed when all are built;
+    on any other each is timed as soon as it is built and the device is free.
     """
 
     def __init__(
         self,
-        workers: LocalExecutor,
+        place: Workplace,
         target: str,
         evaluator: EvaluatorSettings,
-        data_dir: Path,
         build_timeout_secs: float,
     ) -> None:
-        self._workers = workers
+        self._place = place
         self._target = target
         self._evaluator = evaluator
         spec = hashlib.sha256(target.encode()).hexdigest()[:16]
-        self._references = data_dir / "references" / spec
+        self._references = place.data_dir / "references" / spec
         self._build_timeout_secs = build_timeout_secs
-        scratch = scratch_of(data_dir)
-        with needing_room():
-            scratch.mkdir(parents=True, exist_ok=True)
-            self._scratch = Path(tempfile.mkdtemp(dir=scratch))
 
-    def measure(
-        self, subject: Subject, candidates: Sequence[Candidate]
-    ) -> Iterator[tuple[Candidate, RunResult]]:
-        """Yield each candidate with its result as soon as there is one, failed builds first.
+    async def measure(
+        self,
+        subject: Subject,
+        candidates: Sequence[Candidate],
+        device: Device,
+        told: Told,
+        on_turn: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Tell of each candidate's result as soon as there is one.
+
+        Args:
+            subject: Their task.
+            candidates: To measure.
+            device: Where.
+            told: Of each candidate and its result.
+            on_turn: Called when the device is free and timing starts.
 
         Raises:
             DiskFull: If there is no room; a candidate that failed by it has no result.
+            DeviceLost: If the device went away; some candidates have no result.
         """
         try:
-            reference = self.reference(subject)
-        except DiskFull:
+            reference = await self.reference(subject, device)
+        except (DiskFull, DeviceLost):
             raise
         except WorkError as error:
-            yield from ((candidate, _failed("run_error", error)) for candidate in candidates)
+            for candidate in candidates:
+                told(candidate, _failed("run_error", error))
             return
-        built = self._build_all(subject, [candidate.trace for candidate in candidates])
-        ready = []
-        for candidate, result in zip(candidates, built, strict=True):
-            if isinstance(result, RunResult):
-                yield candidate, result
-            else:
-                ready.append((candidate, result))
-        best_secs = subject.best_secs
-        for candidate, artifact in ready:
-            with needing_room():
-                result = check_blame(self._run(artifact, reference, best_secs), self._scratch)
-            shutil.rmtree(artifact, ignore_errors=True)
-            best_secs = min(best_secs, *(result.run_secs or (best_secs,)))
-            yield candidate, result
+        run = _Run(self, subject, reference, device, told)
+        if device.runner.shares_cores:
+            await run.after_building(candidates, on_turn)
+        else:
+            await run.while_building(candidates, on_turn)
 
-    def compare(
-        self, subject: Subject, traces: Sequence[str], n_turns: int, *, flush_bytes: int = 0
+    async def compare(
+        self,
+        subject: Subject,
+        traces: Sequence[str],
+        n_turns: int,
+        device: Device,
+        *,
+        flush_bytes: int = 0,
     ) -> list[RunResult]:
         """Time verified traces again, in turns; a trace that no longer builds is its error.
 
@@ -108,53 +110,75 @@ class Measurer:
             subject: Their task.
             traces: To compare.
             n_turns: How often each has its turn.
+            device: Where.
             flush_bytes: Bytes that are read before each sample, at least the private caches.
 
         Raises:
             DiskFull: If there is no room for what they write.
+            DeviceLost: If the device went away.
         """
-        built = self._build_all(subject, traces)
+        async with self._place.quiet.working():
+            built = await self.build_all(subject, traces)
         ready = [artifact for artifact in built if isinstance(artifact, str)]
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
+        try:
+            async with device.alone(self._place.quiet):
+                timed = iter(await self._race(ready, n_turns, device, flush_bytes))
+        finally:
+            self._discard(ready)
+        return [result if isinstance(result, RunResult) else next(timed) for result in built]
+
+    async def _race(
+        self, artifacts: Sequence[str], n_turns: int, device: Device, flush_bytes: int
+    ) -> list[RunResult]:
         evaluator = self._evaluator
         if flush_bytes and evaluator.cache_flush:
             # Such a flush takes milliseconds: the samples of the turns have to do.
             evaluator = replace(evaluator, flush_bytes=flush_bytes, min_repeat_ms=0)
-        requests = [RunRequest(path, self._target, "", evaluator) for path in ready]
-        timeout = self._evaluator.timeout_secs * len(ready) * n_turns
+        requests = [RunRequest(path, self._target, "", evaluator) for path in artifacts]
+        timeout = self._evaluator.timeout_secs * len(artifacts) * n_turns
         try:
-            timed = iter(
-                self._workers.measure("run_interleaved", requests, n_turns, timeout_secs=timeout)
+            timed = await device.runner.measure(
+                "run_interleaved", requests, n_turns, timeout_secs=timeout
             )
+        except DeviceLost:
+            raise
         except (CallTimeout, WorkError) as error:
-            timed = iter([_failed("run_error", error)] * len(ready))
-        finally:
-            for artifact in ready:
-                shutil.rmtree(artifact, ignore_errors=True)
-        return [
-            result if isinstance(result, RunResult) else _checked(next(timed)) for result in built
-        ]
+            return [_failed("run_error", error)] * len(artifacts)
+        if not isinstance(timed, list) or len(timed) != len(artifacts):
+            return [_garbage("run_error", timed)] * len(artifacts)
+        return [_checked(result) for result in timed]
 
-    def reference(self, subject: Subject) -> str:
+    async def reference(self, subject: Subject, device: Device) -> str:
         """Return the file with the expected output of a workload, computing it once.
 
         Raises:
             DiskFull: If there is no room for it.
+            DeviceLost: If the device went away.
             WorkError: If the unscheduled workload does not build or run.
         """
         kept = self._references / f"{subject.workload}.npz"
-        if kept.is_file():
-            return str(kept)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        (built,) = self._build_all(subject, [""])
+        async with self._place.reference_locks[str(kept)]:
+            if not kept.is_file():
+                await self._make_reference(subject, device, kept)
+        return str(kept)
+
+    async def _make_reference(self, subject: Subject, device: Device, kept: Path) -> None:
+        with needing_room():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+        async with self._place.quiet.working():
+            (built,) = await self.build_all(subject, [""])
         if isinstance(built, RunResult):
             raise WorkError(
                 f"workload {subject.workload} does not build unscheduled: {built.error_text}"
             )
         try:
-            with needing_room():
-                self._compute_reference(built, str(kept))
+            async with device.alone(self._place.quiet):
+                with needing_room():
+                    await self._compute_reference(built, str(kept), device)
+        except DeviceLost:
+            raise
         except WorkerLost as error:
             raise WorkError(
                 f"workload {subject.workload} does not run unscheduled: {error}"
@@ -165,72 +189,84 @@ class Measurer:
                 "unscheduled, so its candidates cannot be verified"
             ) from error
         finally:
-            shutil.rmtree(built, ignore_errors=True)
-        return str(kept)
+            self._discard([built])
 
-    def _compute_reference(self, artifact: str, kept: str) -> None:
+    async def _compute_reference(self, artifact: str, kept: str, device: Device) -> None:
         """Run an unscheduled artifact; a runner that somebody killed is no verdict on it."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._workers.measure(
+                await device.runner.measure(
                     "reference", artifact, self._target, kept, timeout_secs=_REFERENCE_TIMEOUT_SECS
                 )
+            except DeviceLost:
+                raise
             except WorkerLost as error:
                 if error.crashed or attempt == _ATTEMPTS:
                     raise
             else:
                 return
 
-    def close(self) -> None:
-        """Remove artifacts that are left."""
-        shutil.rmtree(self._scratch, ignore_errors=True)
+    async def build_all(self, subject: Subject, traces: Sequence[str]) -> list[str | RunResult]:
+        """Build traces side by side; an artifact's name, or the failure, for each.
 
-    def _build_all(self, subject: Subject, traces: Sequence[str]) -> list[str | RunResult]:
-        """Build traces side by side; an artifact's folder, or the failure, for each."""
+        Raises:
+            DiskFull: If there is no room.
+        """
+        return await asyncio.gather(*(self.build(subject, trace) for trace in traces))
+
+    async def build(self, subject: Subject, trace: str) -> str | RunResult:
+        """Build a trace; what comes of it is an artifact's name, or the failure.
+
+        Raises:
+            DiskFull: If there is no room.
+        """
         with needing_room():
-            requests = [
-                BuildRequest(subject.ir, self._target, trace, tempfile.mkdtemp(dir=self._scratch))
-                for trace in traces
-            ]
-            calls = [self._submit_build(request) for request in requests]
-            built = [self._built(*pair) for pair in zip(requests, calls, strict=True)]
-        return [
-            each if isinstance(each, str) else check_blame(each, self._scratch) for each in built
-        ]
+            built = await self._build(BuildRequest(subject.ir, self._target, trace))
+        return built if isinstance(built, str) else check_blame(built, self._place.data_dir)
 
-    def _submit_build(self, request: BuildRequest) -> Call:
-        return self._workers.submit("build", request, timeout_secs=self._build_timeout_secs)
-
-    def _built(self, request: BuildRequest, call: Call) -> str | RunResult:
+    async def _build(self, request: BuildRequest) -> str | RunResult:
+        timeout = self._build_timeout_secs
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                result: BuildResult = call.result()
+                result = await self._place.executor.build(request, timeout_secs=timeout)
             except CallTimeout:
-                limit = f"building took longer than {self._build_timeout_secs:g} s"
+                limit = f"building took longer than {timeout:g} s"
                 return RunResult(error_kind="build_timeout", error_text=limit)
             except WorkerLost as error:
                 if error.crashed:
                     return _failed("build_error", error)
                 if attempt == _ATTEMPTS:
                     return _failed("worker_lost", error)
-                call = self._submit_build(request)
             except WorkError as error:
                 return _failed("build_error", error)
             else:
-                if result.error_text:
-                    return RunResult(error_kind="build_error", error_text=result.error_text)
-                return result.artifact
+                return _artifact_of(result)
         raise AssertionError("unreachable")
 
-    def _run(self, artifact: str, reference: str, best_secs: float) -> RunResult:
-        request = RunRequest(artifact, self._target, reference, self._evaluator, best_secs)
+    async def run(self, request: RunRequest, device: Device) -> RunResult:
+        """Run an artifact; whatever comes of it is its result.
+
+        Raises:
+            DiskFull: If there is no room.
+            DeviceLost: If the device went away.
+        """
+        with needing_room():
+            return check_blame(await self._try(request, device), self._place.data_dir)
+
+    def request(self, artifact: str, reference: str, best_secs: float) -> RunRequest:
+        """Ask for an artifact to be compared and timed."""
+        return RunRequest(artifact, self._target, reference, self._evaluator, best_secs)
+
+    async def _try(self, request: RunRequest, device: Device) -> RunResult:
         timeout = self._evaluator.timeout_secs
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                result: RunResult = self._workers.measure("run", request, timeout_secs=timeout)
+                result = await device.runner.measure("run", request, timeout_secs=timeout)
             except CallTimeout:
                 limit = f"running took longer than {timeout:g} s"
                 return RunResult(error_kind="run_timeout", error_text=limit)
+            except DeviceLost:
+                raise
             except WorkerLost as error:
                 if error.crashed:
                     return _failed("run_error", error)
@@ -242,24 +278,115 @@ class Measurer:
                 return _checked(result)
         raise AssertionError("unreachable")
 
-    def __enter__(self) -> Self:
-        return self
+    def quarantine(self, subject: Subject, candidate: Candidate) -> RunResult | None:
+        """Note that a device went away under a candidate; a result if it was the last chance."""
+        suspects, key = self._place.suspects, (subject.task_id, candidate.trace)
+        suspects[key] += 1
+        if suspects[key] < _ATTEMPTS:
+            return None
+        text = f"{_ATTEMPTS} devices went away while they ran it: it is not tried again"
+        return RunResult(error_kind="worker_lost", error_text=text)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+    def _discard(self, artifacts: Sequence[str]) -> None:
+        for artifact in artifacts:
+            self._place.executor.discard(artifact)
+
+
+@dataclass
+class _Run:
+    """The candidates of one round on one device."""
+
+    measurer: Measurer
+    subject: Subject
+    reference: str
+    device: Device
+    told: Told
+
+    def __post_init__(self) -> None:
+        self._best_secs = self.subject.best_secs
+        self._place = self.measurer._place
+
+    async def after_building(
+        self, candidates: Sequence[Candidate], on_turn: Callable[[], None]
     ) -> None:
-        self.close()
+        """Time in the order of the candidates, failed builds first."""
+        async with self._place.quiet.working():
+            built = await self.measurer.build_all(self.subject, [c.trace for c in candidates])
+        ready = []
+        for candidate, result in zip(candidates, built, strict=True):
+            if isinstance(result, RunResult):
+                self.told(candidate, result)
+            else:
+                ready.append((candidate, result))
+        async with self.device.alone(self._place.quiet):
+            on_turn()
+            for candidate, artifact in ready:
+                await self._time(candidate, artifact)
+
+    async def while_building(
+        self, candidates: Sequence[Candidate], on_turn: Callable[[], None]
+    ) -> None:
+        """Time in the order in which builds end."""
+        builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
+        try:
+            async with self.device.alone(self._place.quiet):
+                on_turn()
+                for each in asyncio.as_completed(builds):
+                    candidate, built = await each
+                    if isinstance(built, RunResult):
+                        self.told(candidate, built)
+                    else:
+                        await self._time(candidate, built)
+        finally:
+            for build in builds:
+                build.cancel()
+
+    async def _build(self, candidate: Candidate) -> tuple[Candidate, str | RunResult]:
+        async with self._place.quiet.working():
+            return candidate, await self.measurer.build(self.subject, candidate.trace)
+
+    async def _time(self, candidate: Candidate, artifact: str) -> None:
+        request = self.measurer.request(artifact, self.reference, self._best_secs)
+        try:
+            result = await self.measurer.run(request, self.device)
+        except DeviceLost:
+            quarantined = self.measurer.quarantine(self.subject, candidate)
+            if quarantined is not None:
+                self.told(candidate, quarantined)
+            raise
+        finally:
+            self._place.executor.discard(artifact)
+        self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
+        self.told(candidate, result)
 
 
-def _checked(result: RunResult) -> RunResult:
-    """Turn samples that are no durations into the error they are."""
+def _artifact_of(result: Any) -> str | RunResult:
+    """Return the artifact of a build, or its error; a worker may return anything."""
+    if not isinstance(result, BuildResult):
+        return _garbage("build_error", result)
+    if result.error_text:
+        return RunResult(error_kind="build_error", error_text=result.error_text)
+    return result.artifact
+
+
+def _checked(result: Any) -> RunResult:
+    """Turn what is no result, or samples that are no durations, into the error they are."""
+    if not isinstance(result, RunResult):
+        return _garbage("run_error", result)
     samples = result.run_secs
-    if samples is None or (samples and all(0 < secs < math.inf for secs in samples)):
+    if result.error_kind is not None and samples is None:
+        return result
+    if samples and result.error_kind is None and all(_is_duration(secs) for secs in samples):
         return result
     return RunResult(error_kind="run_error", error_text=f"samples are no durations: {samples}")
+
+
+def _is_duration(secs: Any) -> bool:
+    return isinstance(secs, float | int) and 0 < secs < math.inf
+
+
+def _garbage(kind: ErrorKind, answer: Any) -> RunResult:
+    return RunResult(error_kind=kind, error_text=f"the worker returned {repr(answer)[:200]}")
 
 
 def _failed(kind: ErrorKind, error: Exception) -> RunResult:

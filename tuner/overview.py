@@ -2,8 +2,10 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +13,13 @@ from sqlalchemy.orm import Session
 
 from records import bests, jobs, measures, picks, rounds
 from records.models import Job
-from records.rounds import RoundResult
 from records.tasks import WeightedTask
 from scheduler import budget as budgets
 from scheduler import estimate
 from scheduler.curves import Curves
-from scheduler.gradient import GradientSettings
 from scheduler.outlook import Outlook, look_ahead
-from scheduler.state import TaskTable, window_of
-
-_WINDOW = GradientSettings().backward_window
-# What the search and build of a trial take on two cores, how often a candidate runs, and what
-# one that hangs costs: round figures, for tasks that differ by much.
-_PREPARATION_SECS = 0.25
-_RUNS_PER_TRIAL = 5
-_TIMEOUT_SECS = 20.0
+from scheduler.state import TaskTable
+from tuner.task_states import Derived, TaskState, states_of
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,17 @@ class Overview:
         return max(credited, sum(self.own) + self.shared, budget if self.reached >= budget else 0)
 
 
+class Twin(NamedTuple):
+    """Another job on just the same tasks, for the same goal.
+
+    ``reached`` are the trials with which it ended, 0 if it did not; ``n_trials`` those it made.
+    """
+
+    job_id: int
+    reached: int
+    n_trials: int
+
+
 def look_ahead_on(overview: Overview, n_trials: int | None = None) -> Outlook | None:
     """Forecast what more trials would save of the latency of a network.
 
@@ -114,23 +119,56 @@ def look_ahead_on(overview: Overview, n_trials: int | None = None) -> Outlook | 
 def read_overview(session: Session, tasks: Sequence[WeightedTask], job: Job | None) -> Overview:
     """Read the table of a network's tasks; ``job`` tells whose trials are its own."""
     task_ids = [task.task_id for task in tasks]
-    counts = measures.count_by_task(session, task_ids)
+    twins = read_twins(session, job, task_ids) if job else ()
     own = measures.own_trials(session, job.id) if job else {}
+    return make_overview(tasks, read_states(session, task_ids), own, twins)
+
+
+def read_states(session: Session, task_ids: Sequence[int]) -> dict[int, TaskState]:
+    """Read what is known of tasks."""
     histories = rounds.history(session, task_ids)
-    best = bests.best_latencies(session, task_ids)
-    latencies = np.array([best.get(task_id, math.inf) for task_id in task_ids])
-    weights = np.array([task.weight for task in tasks])
-    shares = estimate.shares(weights, latencies)
-    last_picks = [
-        pick_id
+    empty = [
+        each.pick_id
         for history in histories.values()
-        if history and history[-1].n_trials == 0 and (pick_id := history[-1].pick_id) is not None
+        for each in history
+        if each.n_trials == 0 and each.pick_id is not None
     ]
-    table = _table(
-        tasks,
-        [histories[task_id] for task_id in task_ids],
-        picks.failed_picks(session, last_picks),
+    latencies = bests.best_latencies(session, task_ids)
+    return states_of(histories, latencies, picks.failed_picks(session, empty))
+
+
+def read_twins(session: Session, job: Job, task_ids: Sequence[int]) -> tuple[Twin, ...]:
+    """Read what other jobs on just these tasks, for the same goal, did for a job."""
+    return tuple(
+        Twin(
+            twin.id,
+            twin.reached_trials or 0,
+            sum(measures.own_trials(session, twin.id).values()),
+        )
+        for twin in jobs.twins(session, job, task_ids)
     )
+
+
+def make_overview(
+    tasks: Sequence[WeightedTask],
+    states: Mapping[int, TaskState],
+    own: Mapping[int, int],
+    twins: Sequence[Twin] = (),
+    in_flight: Mapping[int, int] | None = None,
+) -> Overview:
+    """Draw the table of a network's tasks up.
+
+    Args:
+        tasks: Of the network.
+        states: Of the tasks, by id.
+        own: Trials that the job paid for, by task.
+        twins: Jobs whose trials count for it.
+        in_flight: Rounds under way that have measured nothing yet, by task.
+    """
+    known = [states[task.task_id] for task in tasks]
+    latencies = np.array([state.latency for state in known])
+    derived = [state.derived() for state in known]
+    shares = estimate.shares(np.array([task.weight for task in tasks]), latencies)
     rows = tuple(
         TaskRow(
             task_id=task.task_id,
@@ -138,49 +176,46 @@ def read_overview(session: Session, tasks: Sequence[WeightedTask], job: Job | No
             name=task.name,
             weight=task.weight,
             flop=task.flop,
-            latency=float(latencies[i]),
-            n_trials=counts[task.task_id].n_trials,
-            n_failed=counts[task.task_id].n_failed,
-            share=float(shares[i]),
-            exhausted=not bool(table.alive[i]),
+            latency=state.latency,
+            n_trials=each.n_trials,
+            n_failed=each.n_failed,
+            share=share,
+            exhausted=not each.alive,
         )
-        for i, task in enumerate(tasks)
+        for task, state, each, share in zip(tasks, known, derived, shares.tolist(), strict=True)
     )
-    mine = tuple(own.get(task_id, 0) for task_id in task_ids)
+    mine = tuple(own.get(task.task_id, 0) for task in tasks)
     others = tuple(row.n_trials - n for row, n in zip(rows, mine, strict=True))
-    twins = jobs.twins(session, job, task_ids) if job else []
-    reached = max((twin.reached_trials or 0 for twin in twins), default=0)
-    shared = sum(sum(measures.own_trials(session, twin.id).values()) for twin in twins)
-    return Overview(rows, table, mine, others, reached, shared)
+    table = _table(tasks, derived, known, in_flight or {})
+    reached = max((twin.reached for twin in twins), default=0)
+    return Overview(rows, table, mine, others, reached, sum(twin.n_trials for twin in twins))
 
 
 def _table(
     tasks: Sequence[WeightedTask],
-    histories: Sequence[Sequence[RoundResult]],
-    failed: set[int],
+    derived: Sequence[Derived],
+    states: Sequence[TaskState],
+    in_flight: Mapping[int, int],
 ) -> TaskTable:
-    all_picks = sorted(r.pick_id for history in histories for r in history if r.pick_id is not None)
-    curves = [np.array([r.best_secs for r in history], dtype=float) for history in histories]
+    # Those of no pick come first, and count for no other task.
+    all_picks = sorted(r.pick_id for state in states for r in state.rounds if r.pick_id is not None)
+    flying = [in_flight.get(task.task_id, 0) for task in tasks]
     return TaskTable(
         weights=np.array([task.weight for task in tasks]),
         flop=np.array([task.flop for task in tasks]),
-        best_secs=np.array(
-            [history[-1].best_secs if history else math.inf for history in histories]
-        ),
-        window_secs=np.array([window_of(curve, _WINDOW) for curve in curves]),
-        n_rounds=np.array([len(history) for history in histories]),
-        n_trials=np.array([sum(r.n_trials for r in history) for history in histories]),
-        n_failed_rounds=np.array([_failed_streak(history) for history in histories]),
+        best_secs=np.array([each.best_secs for each in derived]),
+        window_secs=np.array([each.window_secs for each in derived]),
+        n_rounds=np.array([each.n_rounds for each in derived]),
+        n_trials=np.array([each.n_trials for each in derived]),
+        n_failed_rounds=np.array([each.n_failed_rounds for each in derived]),
         rounds_since_pick=np.array(
-            [len(all_picks) - bisect_right(all_picks, _last_pick(history)) for history in histories]
+            [len(all_picks) - bisect_right(all_picks, each.last_pick) for each in derived]
         ),
-        alive=np.array([not _exhausted(history, failed) for history in histories]),
-        similarity_groups=_similarity_groups([task.name for task in tasks]),
-        secs_per_trial=np.array([_secs_per_trial(history) for history in histories]),
-        curves=Curves.of(
-            [[r.best_secs for r in history] for history in histories],
-            [[r.n_trials for r in history] for history in histories],
-        ),
+        alive=np.array([each.alive for each in derived]),
+        similarity_groups=_similarity_groups(tuple(task.name for task in tasks)),
+        secs_per_trial=np.array([each.secs_per_trial for each in derived]),
+        n_in_flight=np.array(flying) if any(flying) else None,
+        curves=Curves.of([each.curve for each in derived], [each.trials for each in derived]),
     )
 
 
@@ -189,41 +224,8 @@ def similarity_group(name: str) -> str:
     return name.partition("[")[0]
 
 
-def _similarity_groups(names: Sequence[str]) -> NDArray[np.int64]:
+@lru_cache(maxsize=1024)
+def _similarity_groups(names: tuple[str, ...]) -> NDArray[np.int64]:
     groups = [similarity_group(name) for name in names]
     numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
     return np.array([numbers[group] for group in groups], dtype=np.int64)
-
-
-def _secs_per_trial(history: Sequence[RoundResult]) -> float:
-    """Estimate what a trial of a task takes, seconds; 0 before the first.
-
-    A function of the records alone, not of the clock: a resumed job decides alike.
-    """
-    n_trials = sum(result.n_trials for result in history)
-    if not n_trials:
-        return 0.0
-    running = _RUNS_PER_TRIAL * sum(result.run_secs for result in history)
-    waiting = _TIMEOUT_SECS * sum(result.n_timeouts for result in history)
-    return _PREPARATION_SECS + (running + waiting) / n_trials
-
-
-def _last_pick(history: Sequence[RoundResult]) -> int:
-    return max((r.pick_id for r in history if r.pick_id is not None), default=0)
-
-
-def _failed_streak(history: Sequence[RoundResult]) -> int:
-    """Rounds at the end of a history in which nothing ran."""
-    streak = 0
-    for result in reversed(history):
-        if result.n_trials > result.n_failed:
-            break
-        streak += 1
-    return streak
-
-
-def _exhausted(history: Sequence[RoundResult], failed: set[int]) -> bool:
-    """A round that searched and found nothing new to try was the last."""
-    if not history or history[-1].pick_id is None or history[-1].n_trials:
-        return False
-    return history[-1].pick_id not in failed

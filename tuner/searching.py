@@ -1,13 +1,14 @@
 """One round of search: islands that run side by side, merged into distinct candidates."""
 
+import asyncio
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.engines.base import Candidate, Measured, SearchRequest
 from tuner.errors import WorkerLost, WorkError
-from tuner.executors.local import LocalExecutor
-from tuner.executors.pool import Call, CallTimeout
+from tuner.executors.base import CallTimeout, Executor
 
 _ATTEMPTS = 2
 
@@ -52,7 +53,7 @@ class Round:
     seeds: tuple[int, int]
 
 
-def search(workers: LocalExecutor, settings: SearchSettings, wanted: Round) -> list[Candidate]:
+async def search(executor: Executor, settings: SearchSettings, wanted: Round) -> list[Candidate]:
     """Return distinct unmeasured candidates, the best expected first.
 
     Returns:
@@ -62,14 +63,17 @@ def search(workers: LocalExecutor, settings: SearchSettings, wanted: Round) -> l
         WorkError: If every island was lost or timed out.
     """
     requests = [_island(settings, wanted, island) for island in range(settings.n_islands)]
-    calls = [_submit(workers, settings, request) for request in requests]
-    found = []
-    errors = []
-    for request, call in zip(requests, calls, strict=True):
-        try:
-            found.append(_collect(workers, settings, request, call))
-        except (CallTimeout, WorkerLost) as error:
-            errors.append(str(error) or f"took longer than {settings.timeout_secs:g} s")
+    # All are started before the first is waited for.
+    searches = [_search(executor, settings, request) for request in requests]
+    ended = await asyncio.gather(*searches, return_exceptions=True)
+    found, errors = [], []
+    for each in ended:
+        if isinstance(each, (CallTimeout, WorkerLost)):
+            errors.append(str(each) or f"took longer than {settings.timeout_secs:g} s")
+        elif isinstance(each, BaseException):
+            raise each
+        else:
+            found.append(each)
     if not found:
         raise WorkError(f"the search failed: {errors[0]}")
     return _merge(found, wanted.n_candidates)
@@ -94,24 +98,30 @@ def _seed(*numbers: int) -> int:
     return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
 
 
-def _submit(workers: LocalExecutor, settings: SearchSettings, request: SearchRequest) -> Call:
-    return workers.submit("propose", request, timeout_secs=settings.timeout_secs)
-
-
-def _collect(
-    workers: LocalExecutor, settings: SearchSettings, request: SearchRequest, call: Call
+async def _search(
+    executor: Executor, settings: SearchSettings, request: SearchRequest
 ) -> list[Candidate]:
-    """Wait for an island; a lost worker is tried once more."""
+    """Search an island; a lost worker is tried once more."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            candidates: list[Candidate] = call.result()
+            return _checked(
+                await executor.submit("propose", request, timeout_secs=settings.timeout_secs)
+            )
         except WorkerLost:
             if attempt == _ATTEMPTS:
                 raise
-            call = _submit(workers, settings, request)
-        else:
-            return candidates
     raise AssertionError("unreachable")
+
+
+def _checked(answer: Any) -> list[Candidate]:
+    """Refuse what is no list of candidates: a worker may return anything.
+
+    Raises:
+        WorkError: If it is none.
+    """
+    if isinstance(answer, list) and all(isinstance(each, Candidate) for each in answer):
+        return answer
+    raise WorkError(f"the search returned no candidates but {repr(answer)[:200]}")
 
 
 def _merge(found: Sequence[list[Candidate]], n_candidates: int) -> list[Candidate]:

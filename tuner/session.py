@@ -1,44 +1,41 @@
-"""The loop that tunes one network: choose, propose, build, run, verify, record, learn.
+"""One job: which task gets the next round, when it has had enough, and what it came to.
 
-The session holds no state that the database does not: after a kill, a new
-session on the same job finishes the round that was open, proposing what it
-would have proposed, and goes on with the pick it would have made.
+The session holds no state that the database does not: after a kill, a new session on the same
+job finishes the rounds that were open, proposing what they would have proposed, and goes on with
+the pick it would have made. Where several rounds were under way on one task, what the later ones
+propose anew may differ: they leave out what the others were about to measure.
 """
 
-import hashlib
-import logging
 import math
-import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import NamedTuple, get_args
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from records import events, jobs, measures, picks, tasks
+from records import events, jobs, measures, picks
 from records.models import Job, JobState, MeasureRecord, Pick
 from scheduler import allocators
 from scheduler.allocator import GreedyAllocator
 from scheduler.budget import Budget
 from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner import finals
-from tuner.engines.base import Candidate, Measured, RunResult
-from tuner.errors import RequestError, WorkError
-from tuner.executors.local import LocalExecutor
+from tuner.devices import Device
+from tuner.engines.base import TargetInfo
+from tuner.errors import DeviceLost, RequestError, WorkError
 from tuner.goals import objective_of
-from tuner.learning import Learner
-from tuner.measuring import Measurer, Subject
-from tuner.overview import Overview, read_overview
+from tuner.overview import Overview, TaskRow, read_overview
 from tuner.preparation import Prepared
-from tuner.searching import Round, search
+from tuner.rounds import Course, Rounds, SearchFailed
 from tuner.tune_options import Status, TuneOptions, Watcher, round_size
+from tuner.workplace import Workplace
 
 _MOST_FAILED_SEARCHES = 3
-
-_LOG = logging.getLogger(__name__)
+# Where many measure, what a job does is told so often.
+_TELL_SECS = 0.5
 
 
 class _Asked(NamedTuple):
@@ -50,41 +47,26 @@ class _Asked(NamedTuple):
 
 
 class TuningSession:
-    """Tunes the tasks of one prepared network with the workers of this machine.
+    """Tunes the tasks of one prepared network.
 
-    A coordinator calls start, then step until it returns False, then finish, and rest at the
-    end whatever happened. Every finished trial is in the database at any time.
+    A coordinator calls start, then next_pick and run_round for as many devices as it likes until
+    there is no pick and no round under way, then finish, and rest at the end whatever happened.
+    Every finished trial is in the database soon, and before its round ends.
     """
 
     def __init__(
-        self,
-        sessions: sessionmaker[Session],
-        workers: LocalExecutor,
-        prepared: Prepared,
-        options: TuneOptions,
-        data_dir: Path,
-        watcher: Watcher,
+        self, place: Workplace, prepared: Prepared, options: TuneOptions, watcher: Watcher
     ) -> None:
-        self._sessions = sessions
-        self._workers = workers
+        self._place = place
         self._prepared = prepared
         self._options = options
         self._watcher = watcher
-        self._learner = Learner(
-            sessions, workers, prepared.target_id, options.cost_model, options.seed
-        )
-        self._measurer = Measurer(
-            workers,
-            prepared.target.spec,
-            options.evaluator,
-            data_dir,
-            options.build_timeout_secs,
-        )
         self._objective = objective_of(options.goal, prepared)
         self._greedy = options.scheduler or allocators.default_settings(options.allocator)
         self._allocator = allocators.make_allocator(
             options.allocator, self._objective, options.seed, self._greedy
         )
+        self._rounds = Rounds(place, prepared, options)
         self._budget = options.budget
         self._least_gain_secs = options.least_gain_secs
         self._asked = _Asked(None, None, None)
@@ -92,44 +74,88 @@ class TuningSession:
         self._trials_to_stop: int | None = None
         self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
-        self.first_record_at: float | None = None
+        self._n_busy = 0
+        self._clock = self._told = self._spent = 0.0
+        self.priority = options.priority
         self.job_id = self._open_job()
-        self._clock: float | None = None
+        place.board.enter(self.job_id, prepared.tasks)
+        self._open_picks: deque[Pick] = deque()
+        self._n_picks = 0
+
+    @property
+    def target(self) -> TargetInfo:
+        """What is tuned for."""
+        return self._prepared.target
+
+    @property
+    def first_record_at(self) -> float | None:
+        """When the first trial of this run ended, by the clock of the workplace."""
+        return self._rounds.first_record_at
 
     def start(self) -> None:
-        """Mark the job as running; steps may follow.
+        """Mark the job as running; rounds may follow.
 
-        A job of the service that somebody stopped meanwhile stays what it is: steps do nothing.
+        A job of the service that somebody stopped meanwhile stays what it is: it gets no pick.
         """
         takes: tuple[JobState, ...] = get_args(JobState)
         if self._options.submission:
             takes = ("queued", "running")
-        with self._sessions.begin() as session:
+        with self._place.sessions.begin() as session:
             jobs.set_state(session, self.job_id, "running", only_from=takes)
+        with self._place.sessions() as session:
+            # Rounds that were under way when a run before ended come first.
+            self._open_picks.extend(picks.open_picks(session, self.job_id))
+            self._n_picks = picks.count_picks(session, self.job_id)
 
     def rest(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
-        self._measurer.close()
-        with self._sessions.begin() as session:
+        self._place.board.leave(self.job_id)
+        with self._place.sessions.begin() as session:
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
-    def step(self) -> bool:
-        """Run one round; False if there is nothing more to do, or somebody stopped the job.
+    def next_pick(self) -> Pick | None:
+        """Return the open pick of a killed run or a lost device, else make the next.
 
-        Raises:
-            WorkError: If searches keep failing.
+        Returns:
+            None if there is nothing to do now: before a round that is under way ends, or at all,
+            or because somebody stopped the job.
         """
         with self._clocked():
             if not self._may_go_on():
-                return False
+                return None
             pick = self._next_pick()
-            if pick is None:
-                return False
-            self._run_round(pick)
-        return True
+        if pick is not None:
+            self._place.board.take_off(pick)
+        return pick
 
-    def finish(self) -> bool:
-        """Confirm the winners and mark the job as done.
+    async def run_round(self, pick: Pick, device: Device) -> None:
+        """Run the round of a pick on a device.
+
+        Raises:
+            DeviceLost: If the device went away; the pick will be the next again.
+            WorkError: If searches keep failing.
+        """
+        failure: SearchFailed | None = None
+        completed = False
+        with self._clocked():
+            started = self._place.now()
+            try:
+                await self._run(pick, device)
+                completed = True
+            except SearchFailed as error:
+                failure, completed = error, True
+            except DeviceLost:
+                self._open_picks.append(pick)
+                raise
+            finally:
+                self._place.board.land(pick, completed=completed, failed=failure is not None)
+            if failure is None:
+                self._end_round(pick, self._place.now() - started)
+            else:
+                self._give_up_round(pick, failure)
+
+    async def finish(self, device: Device) -> bool:
+        """Confirm the winners on a device and mark the job as done.
 
         A job that somebody stopped stays stopped.
 
@@ -145,9 +171,10 @@ class TuningSession:
                 return True
             if self._asked != decided:
                 return False
-            self._confirm_winners()
+            await self._confirm_winners(device)
+            self._place.board.reload([self.job_id])
         spent = self.overview().spent_trials(self._budget.trials)
-        with self._sessions.begin() as session:
+        with self._place.sessions.begin() as session:
             job = jobs.locked(session, self.job_id)
             if job.state == "running" and _asked_of(job) != decided:
                 return False
@@ -155,20 +182,30 @@ class TuningSession:
                 jobs.record_reached_trials(session, self.job_id, spent)
         return True
 
+    def overview(self) -> Overview:
+        """Return the table as the records have it."""
+        if self._place.board.knows(self.job_id):
+            return self._place.board.overview(self.job_id)
+        with self._place.sessions() as session:
+            return read_overview(session, self._prepared.tasks, session.get(Job, self.job_id))
+
     @contextmanager
     def _clocked(self) -> Iterator[None]:
-        """Charge the job for the time inside, and for no time that others had the device."""
-        self._clock = time.monotonic()
+        """Charge the job for the time in which it does anything, once for all that it does."""
+        if not self._n_busy:
+            self._clock = self._place.now()
+        self._n_busy += 1
         try:
             yield
         finally:
             self._spend_time()
-            self._clock = None
+            self._n_busy -= 1
 
     def _may_go_on(self) -> bool:
         """Look up what others want of the job: its state, and limits that were changed."""
-        with self._sessions() as session:
+        with self._place.sessions() as session:
             job = session.get_one(Job, self.job_id)
+        self.priority = job.priority
         asked, before, mine = _asked_of(job), self._asked, self._budget
         if asked != before:
             self._asked = asked
@@ -182,7 +219,7 @@ class TuningSession:
 
     def _open_job(self) -> int:
         budget = self._options.budget
-        with self._sessions.begin() as session:
+        with self._place.sessions.begin() as session:
             self._check_comparable(session)
             goal = self._options.goal
             job = jobs.open_job(
@@ -206,6 +243,8 @@ class TuningSession:
                 ),
             )
             self._asked = _asked_of(job)
+            self._spent = job.spent_secs
+            self.priority = job.priority
             if self._options.submission:
                 # Its row is what was asked for, which may have grown since we read it.
                 self._budget = Budget(job.budget_trials, job.budget_secs)
@@ -230,41 +269,49 @@ class TuningSession:
                     )
 
     def _next_pick(self) -> Pick | None:
-        """Return the open pick of a killed run, else make the next; None when done."""
+        board = self._place.board
         overview = self.overview()
         spent = overview.spent_trials(self._budget.trials)
         pick = self._open_pick()
         if self._budget.exhausted(spent, self._spent_secs()):
             if pick is not None and pick.n_measured >= pick.n_trials:
                 self._end_round(pick)
+            elif pick is not None:
+                self._open_picks.appendleft(pick)
             return None
         if pick is not None:
             return pick
+        expected = spent + board.trials_in_flight(self.job_id)
+        n_trials = self._budget.round_size(self._n_trials, expected)
+        if not n_trials:
+            return None
         self._outlook = self._look_ahead(overview)
         if self._saves_too_little():
             return None
         self._tell("choosing", overview)
-        return self._pick(overview, self._budget.round_size(self._n_trials, spent))
+        return self._pick(overview, n_trials)
 
     def _open_pick(self) -> Pick | None:
-        """Return the pick whose round was not completed, if there is one.
+        """Return the first pick whose round was not completed, if there is one.
 
         After an upgrade, or on another device, the network may have other tasks: a round of one
         that it has no more is given up.
         """
         task_ids = {task.task_id for task in self._prepared.tasks}
-        while True:
-            with self._sessions() as session:
-                pick = picks.open_pick(session, self.job_id)
-            if pick is None or pick.task_id in task_ids:
+        while self._open_picks:
+            pick = self._open_picks.popleft()
+            if pick.task_id in task_ids:
                 return pick
             self._end_round(pick, failed="its task is not of this network any more")
+        return None
 
     def _look_ahead(self, overview: Overview) -> Outlook | None:
         """Forecast the next minute; None before every task had its first round."""
         table = overview.table
         if table.unseen.any() or not table.measured.any():
             return None
+        if self._least_gain_secs is None and not self._is_time_to_tell():
+            return self._outlook
         secs, n_trials = self._spent_secs(), sum(overview.own)
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
@@ -279,50 +326,49 @@ class TuningSession:
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
-        with self._sessions.begin() as session:
-            sequence = picks.count_picks(session, self.job_id)
-            decision = self._allocator.choose(overview.table, sequence=sequence, n_trials=n_trials)
-            if decision is None:
-                return None
-            newest = session.scalar(select(func.max(MeasureRecord.id))) or 0
-            return picks.add_pick(
-                session,
-                self.job_id,
-                overview.rows[decision.task].task_id,
-                decision.n_trials,
-                {"reason": decision.reason, "newest_record": newest, **decision.terms},
-            )
+        # Whoever comes later may know these trials: they are to be older than the pick.
+        self._place.journal.flush()
+        decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
+        if decision is None:
+            return None
+        with self._place.sessions.begin() as session:
+            terms = {
+                "reason": decision.reason,
+                "newest_record": measures.newest_id(session),
+                **decision.terms,
+            }
+            task_id = overview.rows[decision.task].task_id
+            pick = picks.add_pick(session, self.job_id, task_id, decision.n_trials, terms)
+        self._n_picks += 1
+        return pick
 
-    def _run_round(self, pick: Pick) -> None:
-        started = time.monotonic()
-        with self._sessions() as session:
-            ir = tasks.workload_ir(session, pick.task_id)
-            before = measures.measured(session, pick.task_id, pick.id)
-            known = {record.trace_hash for record in measures.records_of_pick(session, pick.id)}
+    async def _run(self, pick: Pick, device: Device) -> None:
         overview = self.overview()
         row = next(row for row in overview.rows if row.task_id == pick.task_id)
         self._tell("searching", overview, row.task_id)
-        try:
-            proposed = self._propose(pick, ir, before)
-        except WorkError as error:
-            self._give_up_round(pick, error)
-            return
+
+        def n_left() -> int:
+            """Leave to other rounds what they have yet to measure."""
+            board, found = self._place.board, self.overview()
+            others = board.trials_in_flight(self.job_id) - board.trials_left(pick)
+            spent = found.spent_trials(self._budget.trials) + max(others, 0)
+            return self._budget.round_size(max(pick.n_trials, 1), spent)
+
+        def on_turn(n_candidates: int) -> None:
+            is_quiet = device.runner.shares_cores
+            phase = f"measuring {n_candidates} candidates"
+            self._tell(phase, self.overview(), row.task_id, quiet=is_quiet)
+
+        await self._rounds.run(pick, row, device, Course(n_left, on_turn))
         self._n_failed_searches = 0
-        left = self._budget.round_size(pick.n_trials, overview.spent_trials(self._budget.trials))
-        candidates = [c for c in proposed if _short_hash(c.trace) not in known][:left]
-        subject = Subject(pick.task_id, row.workload, ir, row.latency)
-        self._tell(f"measuring {len(candidates)} candidates", overview, row.task_id, quiet=True)
-        for candidate, result in self._measurer.measure(subject, candidates):
-            self._record(pick, candidate, result)
-        self._end_round(pick, time.monotonic() - started)
-        self._spend_time()
 
     def _end_round(
         self, pick: Pick, secs: float | None = None, *, failed: str | None = None
     ) -> None:
         """Complete a round with what it came to: both are stored, or neither."""
         overview = self.overview()
-        with self._sessions.begin() as session:
+        spent = overview.spent_trials(self._budget.trials)
+        with self._place.sessions.begin() as session:
             if failed is None:
                 picks.finish_pick(session, pick.id, secs)
             else:
@@ -331,7 +377,7 @@ class TuningSession:
                 session,
                 pick.id,
                 total_secs=overview.total_secs,
-                spent_trials=overview.spent_trials(self._budget.trials),
+                spent_trials=spent,
                 job_trials=sum(overview.own),
             )
 
@@ -343,63 +389,24 @@ class TuningSession:
         """
         self._n_failed_searches += 1
         self._end_round(pick, failed=str(error))
-        self._spend_time()
         if self._n_failed_searches >= _MOST_FAILED_SEARCHES:
             raise WorkError(f"{self._n_failed_searches} searches in a row failed: {error}")
 
-    def _propose(self, pick: Pick, ir: bytes, before: list[measures.Measured]) -> list[Candidate]:
-        newest = int(pick.terms["newest_record"])
-        wanted = Round(
-            ir=ir,
-            target=self._prepared.target.spec,
-            measured=tuple(
-                Measured(record.trace, record.module_hash or "", record.latency)
-                for record in before
-            ),
-            cost_model=self._learner.model(newest + 1),
-            n_candidates=pick.n_trials,
-            seeds=(self._options.seed, pick.sequence),
-        )
-        return search(self._workers, self._options.search, wanted)
-
-    def _record(self, pick: Pick, candidate: Candidate, result: RunResult) -> None:
-        self.first_record_at = self.first_record_at or time.monotonic()
-        with self._sessions.begin() as session:
-            record = measures.add_record(
-                session,
-                measures.NewRecord(
-                    task_id=pick.task_id,
-                    pick_id=pick.id,
-                    trace=candidate.trace,
-                    trace_hash=_short_hash(candidate.trace),
-                    module_hash=candidate.module_hash,
-                    features=candidate.features,
-                    run_secs=result.run_secs,
-                    error_kind=result.error_kind,
-                    error_text=result.error_text or None,
-                    max_error=result.max_error,
-                    verified=result.run_secs is not None,
-                    worker="local",
-                ),
-            )
-            record_id = None if record is None else record.id
-        outcome: dict[str, object] = {"error": result.error_kind}
-        if record is not None and record.latency is not None:
-            outcome = {"latency_secs": record.latency}
-        _LOG.info(
-            "trial",
-            extra={"job": self.job_id, "pick": pick.sequence, "record": record_id, **outcome},
-        )
-
-    def _confirm_winners(self) -> None:
+    async def _confirm_winners(self, device: Device) -> None:
         overview = self.overview()
         if not math.isfinite(overview.total_secs):
             self._explain_failure(overview)
-        finals.confirm(
-            self._sessions,
-            self._measurer,
+
+        def watch(row: TaskRow) -> None:
+            is_quiet = device.runner.shares_cores
+            self._tell("confirming the winners", overview, row.task_id, quiet=is_quiet)
+
+        await finals.confirm(
+            self._place.sessions,
+            self._rounds.measurer,
+            device,
             overview,
-            lambda row: self._tell("confirming the winners", overview, row.task_id, quiet=True),
+            watch,
             self._prepared.n_bytes,
         )
 
@@ -407,7 +414,7 @@ class TuningSession:
         """A task that was tried and never ran is a failure; one the budget did not reach is not."""
         tried = [row for row in overview.rows if row.n_trials and not math.isfinite(row.latency)]
         if tried and len(tried) == sum(1 for row in overview.rows if row.n_trials):
-            with self._sessions() as session:
+            with self._place.sessions() as session:
                 record = session.scalars(
                     select(MeasureRecord)
                     .where(MeasureRecord.task_id == tried[0].task_id)
@@ -419,17 +426,13 @@ class TuningSession:
                 f"{record.error_kind}: {_last_line(record.error_text)}"
             )
 
-    def overview(self) -> Overview:
-        """Read the table as the records have it."""
-        with self._sessions() as session:
-            job = session.get(Job, self.job_id)
-            return read_overview(session, self._prepared.tasks, job)
-
     def _tell(
         self, phase: str, overview: Overview, current: int | None = None, *, quiet: bool = False
     ) -> None:
         spent = overview.spent_trials(self._budget.trials)
-        self._store_status(phase, overview, current, spent)
+        if self._is_time_to_tell():
+            self._told = self._place.now()
+            self._store_status(phase, overview, current, spent)
         self._watcher(
             Status(
                 phase,
@@ -444,6 +447,9 @@ class TuningSession:
             )
         )
 
+    def _is_time_to_tell(self) -> bool:
+        return not self._place.is_large or self._place.now() - self._told >= _TELL_SECS
+
     def _store_status(
         self, phase: str, overview: Overview, current: int | None, spent_trials: int
     ) -> None:
@@ -452,7 +458,7 @@ class TuningSession:
             values = self._allocator.gains(overview.table, self._n_trials)
             pairs = zip(overview.rows, values.tolist(), strict=True)
             gains = {str(row.task_id): gain for row, gain in pairs}
-        with self._sessions.begin() as session:
+        with self._place.sessions.begin() as session:
             events.set_status(
                 session,
                 self.job_id,
@@ -465,18 +471,14 @@ class TuningSession:
             )
 
     def _spent_secs(self) -> float:
-        with self._sessions() as session:
-            spent = session.get_one(Job, self.job_id).spent_secs
-        return spent if self._clock is None else spent + time.monotonic() - self._clock
+        return self._spent + (self._place.now() - self._clock if self._n_busy else 0.0)
 
     def _spend_time(self) -> None:
         """Store what passed since the clock was last read."""
-        if self._clock is None:
-            return
-        now = time.monotonic()
-        with self._sessions.begin() as session:
-            jobs.add_spent_secs(session, self.job_id, now - self._clock)
-        self._clock = now
+        now = self._place.now()
+        secs, self._clock = now - self._clock, now
+        self._spent += secs
+        self._place.journal.write(lambda session: jobs.add_spent_secs(session, self.job_id, secs))
 
 
 def _asked_of(job: Job) -> _Asked:
@@ -486,7 +488,3 @@ def _asked_of(job: Job) -> _Asked:
 
 def _last_line(text: str | None) -> str:
     return ((text or "").strip().splitlines() or ["no reason given"])[-1]
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

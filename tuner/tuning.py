@@ -1,6 +1,5 @@
 """Tune one network from request to result: what ``tuner tune`` does."""
 
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import RequestError, TunerError
 from tuner.executors.local import LocalExecutor
-from tuner.measuring import scratch_of
 from tuner.overview import Overview
 from tuner.patience import patient_sessions
 from tuner.preparation import ModelRequest, Prepared, prepare
@@ -21,6 +19,7 @@ from tuner.requests import TuneRequest, options_of
 from tuner.session import TuningSession
 from tuner.tune_options import TuneOptions, default_trials
 from tuner.workers import fresh_worker
+from tuner.workplace import Workplace
 
 
 @dataclass(frozen=True)
@@ -71,28 +70,21 @@ def _run(
     console = stderr_console()
     settings = context.settings
     context = replace(context, sessions=patient_sessions(context))
-    with device_lock(settings.data_dir), LocalExecutor(settings) as workers:
-        shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
-        workers.warm_up()
+    with device_lock(settings.data_dir), LocalExecutor(settings) as executor:
+        executor.warm_up()
         prepared = [_prepare(context, models) for models in groups]
         if len({each.network_id for each in prepared}) < len(prepared):
             raise RequestError("the same network is given twice")
         for note in dict.fromkeys(note for each in prepared for note in each.notes):
             console.print(f"note: {note}", style="dim", highlight=False)
         with make_progress(console) as progress:
+            place = Workplace(context.sessions, executor, settings.data_dir)
             sessions = [
-                TuningSession(
-                    context.sessions,
-                    workers,
-                    each,
-                    _with_budget(options, request, each),
-                    settings.data_dir,
-                    progress,
-                )
+                TuningSession(place, each, _with_budget(options, request, each), progress)
                 for each in prepared
             ]
             before = [sum(session.overview().own) for session in sessions]
-            coordinator = Coordinator(context.sessions)
+            coordinator = Coordinator(place)
             coordinator.run(sessions)
     return [
         replace(_result(*row, started=started), error=coordinator.failures.get(row[0].job_id))

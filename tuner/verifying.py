@@ -1,10 +1,8 @@
 """Measure best records again: those of another version, or those of today."""
 
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median
 from typing import cast
@@ -15,19 +13,21 @@ from records import jobs, measures, targets, tasks, versions, withdrawals
 from records.errors import NoSuchRow
 from records.models import BestRecord
 from records.versions import Replay
-from tuner import staleness, target_answers
+from tuner import loops, staleness, target_answers
 from tuner.context import Context
 from tuner.device_lock import device_lock
+from tuner.devices import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult, TargetInfo
 from tuner.errors import RequestError, TargetError
 from tuner.executors.local import LocalExecutor
 from tuner.library.opening import open_local
-from tuner.measuring import Measurer, Subject, scratch_of
+from tuner.measuring import Measurer, Subject
 from tuner.patience import patient_sessions
 from tuner.preparation import prepare
 from tuner.staleness import Here, StaleBest
 from tuner.verify_options import Remeasured, Verified, VerifyRequest
 from tuner.workers import fresh_worker
+from tuner.workplace import Workplace
 
 # Told of records that no search proposed.
 WORKER = "verify"
@@ -65,11 +65,12 @@ def verify_records(context: Context, request: VerifyRequest, watcher: Watcher) -
     n_all = sum(len(each.replays) for each in chosen)
     rows: list[Remeasured] = []
     if chosen:
-        # Closed at once where the watcher stops it: workers would live on.
-        with closing(_verify(context, where, chosen, request.current)) as measured:
-            for row in measured:
-                rows.append(row)
-                watcher(len(rows), n_all, row)
+
+        def told(row: Remeasured) -> None:
+            rows.append(row)
+            watcher(len(rows), n_all, row)
+
+        _verify(context, where, chosen, told, current=request.current)
     return Verified(
         where.target.spec, tuple(rows), len(found) - len(chosen), time.monotonic() - started
     )
@@ -133,8 +134,10 @@ class _Verifier:
     where: Here
     current: bool
     measurer: Measurer
+    device: Device
+    told: Callable[[Remeasured], None]
 
-    def measure(self, stale: StaleBest) -> Iterator[Remeasured]:
+    async def measure(self, stale: StaleBest) -> None:
         """Measure the records of one task, and store each result before it is told."""
         with self.context.sessions.begin() as session:
             task_id = tasks.ensure_task(session, stale.workload_id, self.where.target_id).id
@@ -146,8 +149,11 @@ class _Verifier:
             for replay in stale.replays
         ]
         replays = {replay.trace: replay for replay in stale.replays}
-        for candidate, result in self.measurer.measure(subject, candidates):
-            yield self._store(stale, replays[candidate.trace], task_id, result)
+
+        def told(candidate: Candidate, result: RunResult) -> None:
+            self.told(self._store(stale, replays[candidate.trace], task_id, result))
+
+        await self.measurer.measure(subject, candidates, self.device, told)
 
     def _store(
         self, stale: StaleBest, replay: Replay, task_id: int, result: RunResult
@@ -179,20 +185,30 @@ class _Verifier:
 
 
 def _verify(
-    context: Context, where: Here, chosen: Sequence[StaleBest], current: bool
-) -> Generator[Remeasured, None, None]:
+    context: Context,
+    where: Here,
+    chosen: Sequence[StaleBest],
+    told: Callable[[Remeasured], None],
+    *,
+    current: bool,
+) -> None:
     settings = context.settings
-    with device_lock(settings.data_dir), LocalExecutor(settings) as workers:
-        shutil.rmtree(scratch_of(settings.data_dir), ignore_errors=True)
-        for started in workers.warm_up():
+    with device_lock(settings.data_dir), LocalExecutor(settings) as executor:
+        for started in executor.warm_up():
             # Nothing imports a compiler while the first record is timed.
             started.result()
         evaluator = _evaluator(context, [where.target_id, *(each.target_id for each in chosen)])
-        spec, folder = where.target.spec, settings.data_dir
-        with Measurer(workers, spec, evaluator, folder, _BUILD_TIMEOUT_SECS) as measurer:
-            verifier = _Verifier(context, where, current, measurer)
+
+        async def work() -> None:
+            place = Workplace(context.sessions, executor, settings.data_dir)
+            place.refresh()
+            device = await place.device_for(where.target)
+            measurer = Measurer(place, where.target.spec, evaluator, _BUILD_TIMEOUT_SECS)
+            verifier = _Verifier(context, where, current, measurer, device, told)
             for stale in chosen:
-                yield from verifier.measure(stale)
+                await verifier.measure(stale)
+
+        loops.run(work())
 
 
 def _evaluator(context: Context, target_ids: Sequence[int]) -> EvaluatorSettings:

@@ -13,6 +13,7 @@ from records import database, networks, targets, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.engines import toy
+from tuner import loops
 from tuner.coordinator import Coordinator
 from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.executors.local import LocalExecutor
@@ -20,7 +21,9 @@ from tuner.networks.loaded import LoadedModel
 from tuner.overview import Overview
 from tuner.preparation import Prepared
 from tuner.session import TuningSession
+from tuner.taking import Source
 from tuner.tune_options import Status, TuneOptions
+from tuner.workplace import Workplace
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,35 @@ class Workshop:
     sessions: sessionmaker[Session]
     folder: Path
     workers: LocalExecutor
+    _place: Workplace | None = None
+
+    @property
+    def place(self) -> Workplace:
+        """What the sessions of the next run share."""
+        if self._place is None:
+            self._place = Workplace(self.sessions, self.workers, self.folder)
+        return self._place
+
+    def run(
+        self, *first: TuningSession, source: Source | None = None, **options: Any
+    ) -> Coordinator:
+        """Run sessions of this workshop together, to the end of all."""
+        coordinator = Coordinator(self.place, source, **options)
+        try:
+            coordinator.run(first)
+        finally:
+            self._place = None
+        return coordinator
+
+    def run_alone(self, session: TuningSession) -> Overview:
+        """Run one job to its end, and return its table.
+
+        Raises:
+            TunerError: If it failed.
+        """
+        for error in self.run(session).failures.values():
+            raise error
+        return session.overview()
 
     def prepare(
         self, name: str = "net", batch: int = 1, found: Sequence[ExtractedTask] | None = None
@@ -70,13 +102,23 @@ class Workshop:
         chosen = {"cost_model": "random", **options}
         if trials is not None:
             chosen["budget"] = Budget(trials)
-        return TuningSession(
-            self.sessions, self.workers, prepared, TuneOptions(**chosen), self.folder, watcher
-        )
+        return TuningSession(self.place, prepared, TuneOptions(**chosen), watcher)
 
     def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> Overview:
         """Run a session to its end."""
-        return run_alone(self.sessions, self.session(prepared, trials, **options))
+        return self.run_alone(self.session(prepared, trials, **options))
+
+    def run_round(self, session: TuningSession) -> None:
+        """Run one round of a session that was started."""
+
+        async def work() -> None:
+            device = await self.place.device_for(session.target)
+            pick = session.next_pick()
+            assert pick is not None
+            await session.run_round(pick, device)
+            self.place.journal.flush()
+
+        loops.run(work())
 
     def trials(self) -> list[Trial]:
         """Every record, in the order of its storing."""
@@ -86,19 +128,6 @@ class Workshop:
         """Read a job."""
         with self.sessions() as session:
             return session.get_one(Job, job_id)
-
-
-def run_alone(sessions: sessionmaker[Session], session: TuningSession) -> Overview:
-    """Run one job to its end, and return its table.
-
-    Raises:
-        TunerError: If it failed.
-    """
-    coordinator = Coordinator(sessions)
-    coordinator.run([session])
-    for error in coordinator.failures.values():
-        raise error
-    return session.overview()
 
 
 def trials_of(sessions: sessionmaker[Session]) -> list[Trial]:

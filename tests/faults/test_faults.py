@@ -18,17 +18,19 @@ from records import database, tasks
 from records.models import BestRecord, Job, MeasureRecord
 from scheduler.budget import Budget
 from tests.cli import Cli, finish
-from tests.engines.toy_network import run_alone
-from tuner import cost_models
+from tuner import cost_models, loops
 from tuner.config import Settings
+from tuner.coordinator import Coordinator
+from tuner.devices import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
-from tuner.executors.local import LocalExecutor
+from tuner.executors.local import LocalExecutor, scratch_of
 from tuner.measuring import Measurer, Subject
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.searching import Round, SearchSettings, search
 from tuner.session import TuningSession
 from tuner.tune_options import Status, TuneOptions
+from tuner.workplace import Workplace
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
@@ -87,15 +89,50 @@ def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
 class Batch:
     """A task with candidates, and a measurer for them."""
 
-    measurer: Measurer
+    place: Workplace
+    spec: str
     subject: Subject
     candidates: list[Candidate]
 
     def measure(self) -> list[RunResult]:
         """Measure all, and return the results in the order of the candidates."""
-        found = {c.trace: r for c, r in self.measurer.measure(self.subject, self.candidates)}
+        found: dict[str, RunResult] = {}
+
+        async def work() -> None:
+            def told(candidate: Candidate, result: RunResult) -> None:
+                found[candidate.trace] = result
+
+            measurer, device = self.start()
+            await measurer.measure(self.subject, self.candidates, device, told)
+
+        loops.run(work())
         assert len(found) == len(self.candidates)
         return [found[candidate.trace] for candidate in self.candidates]
+
+    def start(self) -> tuple[Measurer, Device]:
+        """A measurer and the device, for one event loop."""
+        place = Workplace(self.place.sessions, self.place.executor, self.place.data_dir)
+        place.refresh()
+        (device,) = place.devices.values()
+        return Measurer(place, self.spec, QUICK, 6.0), device
+
+    def compare(self, traces: Sequence[str], n_turns: int) -> list[RunResult]:
+        """Time traces in turns."""
+
+        async def work() -> list[RunResult]:
+            measurer, device = self.start()
+            return await measurer.compare(self.subject, traces, n_turns, device)
+
+        return loops.run(work())
+
+    def reference(self, subject: Subject) -> Path:
+        """Compute a reference."""
+
+        async def work() -> str:
+            measurer, device = self.start()
+            return await measurer.reference(subject, device)
+
+        return Path(loops.run(work()))
 
     def only(self, index: int) -> list[int]:
         """What hits one candidate."""
@@ -103,7 +140,7 @@ class Batch:
 
 
 @pytest.fixture(scope="module")
-def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batch]:
+def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """Six candidates of the first layer."""
     rig.inject()
     folder = tmp_path_factory.mktemp("batch")
@@ -115,10 +152,12 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batch]
     engine.dispose()
     spec = prepared.target.spec
     wanted = Round(ir, spec, (), cost_models.create("random", 0).save(), 6, (0, 1))
-    candidates = search(rig.workers, SearchSettings(), wanted)
-    with Measurer(rig.workers, spec, QUICK, folder / "references", 6.0) as measurer:
-        measurer.reference(Subject(task.task_id, task.workload_hash, ir))
-        yield Batch(measurer, Subject(task.task_id, task.workload_hash, ir), candidates)
+    candidates = loops.run(search(rig.workers, SearchSettings(), wanted))
+    subject = Subject(task.task_id, task.workload_hash, ir)
+    place = Workplace(database.sessions(engine), rig.workers, folder)
+    made = Batch(place, spec, subject, candidates)
+    made.reference(subject)
+    return made
 
 
 def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
@@ -189,7 +228,7 @@ def test_final_that_fails_is_reported_for_every_finalist(
     rig.inject(run_interleaved=[{"fault": fault}])
     traces = [candidate.trace for candidate in batch.candidates[:1]]
 
-    results = batch.measurer.compare(batch.subject, traces, 2)
+    results = batch.compare(traces, 2)
 
     assert [result.run_secs for result in results] == [None]
     assert results[0].error_kind is not None
@@ -199,7 +238,7 @@ def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
     """Samples of all turns come back for each."""
     traces = [candidate.trace for candidate in batch.candidates[:2]]
 
-    results = batch.measurer.compare(batch.subject, traces, 4)
+    results = batch.compare(traces, 4)
 
     assert all(len(result.run_secs or ()) >= 12 for result in results)
 
@@ -209,7 +248,7 @@ def test_finalist_that_no_longer_builds_costs_the_others_nothing(rig: Rig, batch
     rig.inject(build=[{"fault": "raise", "only": batch.only(0)}])
     traces = [candidate.trace for candidate in batch.candidates[:2]]
 
-    first, second = batch.measurer.compare(batch.subject, traces, 2)
+    first, second = batch.compare(traces, 2)
 
     assert first.error_kind == "build_error"
     assert second.run_secs
@@ -223,7 +262,7 @@ def test_reference_is_tried_again_when_its_worker_is_killed(
     rig.inject(reference=[{"fault": fault, "once": True}])
     subject = Subject(1, f"again_{fault}", batch.subject.ir)
 
-    assert Path(batch.measurer.reference(subject)).is_file()
+    assert batch.reference(subject).is_file()
 
 
 @pytest.mark.parametrize("fault", ["escape", "segfault"])
@@ -233,18 +272,19 @@ def test_reference_that_fails_is_a_work_error(rig: Rig, batch: Batch, fault: str
     subject = Subject(1, f"never_{fault}", batch.subject.ir)
 
     with pytest.raises(WorkError):
-        batch.measurer.reference(subject)
-    assert not list(Path(batch.measurer._references).glob(f"never_{fault}*"))
+        batch.reference(subject)
+    assert not list(batch.place.data_dir.rglob(f"never_{fault}*"))
 
 
 def test_artifacts_are_removed(rig: Rig, batch: Batch) -> None:
     """What was built for a measurement is gone after it, failed or not."""
     rig.inject(run=[{"fault": "raise", "only": batch.only(1)}])
-    before = {path.name for path in batch.measurer._scratch.rglob("*")}
+    scratch = scratch_of(rig.settings.data_dir)
+    before = {path.name for path in scratch.rglob("*")}
 
     batch.measure()
 
-    after = {path.name for path in batch.measurer._scratch.rglob("*")}
+    after = {path.name for path in scratch.rglob("*")}
     assert after == before
 
 
@@ -369,8 +409,11 @@ def _tune(
     )
     prepared = rig.prepare(sessions)
     prepared = replace(prepared, tasks=prepared.tasks[:n_tasks])
-    session = TuningSession(sessions, rig.workers, prepared, options, folder, _ignore)
-    run_alone(sessions, session)
+    place = Workplace(sessions, rig.workers, folder)
+    coordinator = Coordinator(place)
+    coordinator.run([TuningSession(place, prepared, options, _ignore)])
+    for error in coordinator.failures.values():
+        raise error
 
 
 def _ignore(_status: Status) -> None:

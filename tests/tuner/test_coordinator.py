@@ -1,6 +1,7 @@
 """Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
 
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,13 +13,14 @@ from records.errors import LeaseLost
 from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tuner.coordinator import Coordinator
+from tuner.devices import Device
 from tuner.errors import WorkError
 from tuner.session import TuningSession
+from tuner.taking import Opening
 from tuner.tune_options import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 
 def private(workshop: Workshop, name: str, trials: int, **options: Any) -> TuningSession:
@@ -45,7 +47,7 @@ def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> 
     """Two jobs of one priority alternate; both end with their budgets."""
     pair = [private(workshop, name, 40) for name in ("a", "b")]
 
-    Coordinator(workshop.sessions).run(pair)
+    workshop.run(*pair)
 
     assert [own_trials(workshop, job.job_id) for job in pair] == [40, 40]
     assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
@@ -55,10 +57,10 @@ def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> 
 def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first rounds the job whose priority is 2 higher gets about four fifths."""
     clock = iter(range(10**6))
-    monkeypatch.setattr("tuner.coordinator.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(workshop.place, "now", lambda: float(next(clock)))
     slow, fast = private(workshop, "slow", 200), private(workshop, "fast", 200, priority=2)
 
-    Coordinator(workshop.sessions).run([slow, fast])
+    workshop.run(slow, fast)
 
     first = order_of_jobs(workshop)[:40]
     assert first.count(fast.job_id) == pytest.approx(32, abs=2)
@@ -68,7 +70,7 @@ def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
     """Two networks of the same tasks spend one budget together, not two."""
     pair = [workshop.session(workshop.prepare(name), 60, trials_per_round=4) for name in ("a", "b")]
 
-    Coordinator(workshop.sessions).run(pair)
+    workshop.run(*pair)
 
     assert 60 <= len(workshop.trials()) <= 64
     assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
@@ -85,7 +87,7 @@ def test_job_that_others_stop_ends_with_its_round(workshop: Workshop, state: str
                 jobs.set_state(session, stopped.job_id, state)  # type: ignore[arg-type]
 
     other._watcher = stop
-    Coordinator(workshop.sessions).run([stopped, other])
+    workshop.run(stopped, other)
 
     assert workshop.job(stopped.job_id).state == state
     assert 8 <= own_trials(workshop, stopped.job_id) <= 12
@@ -101,7 +103,7 @@ def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> Non
             jobs.raise_budget(session, job.job_id, trials=40)
 
     job._watcher = extend
-    Coordinator(workshop.sessions).run([job])
+    workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
 
@@ -111,10 +113,12 @@ def test_job_that_is_added_while_others_run_gets_its_share(workshop: Workshop) -
     first = private(workshop, "a", 80)
     waiting = [private(workshop, "b", 40)]
 
-    def source() -> list[TuningSession]:
-        return [waiting.pop()] if waiting and own_trials(workshop, first.job_id) >= 40 else []
+    def source(_: Collection[int]) -> list[Opening]:
+        if waiting and own_trials(workshop, first.job_id) >= 40:
+            return [lambda _place: waiting.pop()]
+        return []
 
-    Coordinator(workshop.sessions, source).run([first])
+    workshop.run(first, source=source)
 
     order = order_of_jobs(workshop)
     joined = order.index(2)
@@ -132,9 +136,8 @@ def test_job_that_fails_does_not_end_the_others(
     def broken() -> bool:
         raise WorkError("the device is gone")
 
-    monkeypatch.setattr(bad, "step", broken)
-    coordinator = Coordinator(workshop.sessions)
-    coordinator.run([bad, good])
+    monkeypatch.setattr(bad, "next_pick", broken)
+    coordinator = workshop.run(bad, good)
 
     assert str(coordinator.failures[bad.job_id]) == "the device is gone"
     assert workshop.job(bad.job_id).state == "failed"
@@ -151,8 +154,8 @@ def test_a_defect_in_one_job_does_not_end_the_others(
     def broken() -> bool:
         raise KeyError("x")
 
-    monkeypatch.setattr(bad, "step", broken)
-    Coordinator(workshop.sessions).run([bad, good])
+    monkeypatch.setattr(bad, "next_pick", broken)
+    workshop.run(bad, good)
 
     assert workshop.job(bad.job_id).state == "failed"
     assert workshop.job(bad.job_id).message == "internal error: KeyError: 'x'"
@@ -169,9 +172,9 @@ def test_a_lost_database_ends_the_run_and_no_job(
     def lost() -> bool:
         raise error
 
-    monkeypatch.setattr(pair[0], "step", lost)
+    monkeypatch.setattr(pair[0], "next_pick", lost)
     with pytest.raises(type(error)):
-        Coordinator(workshop.sessions, interrupted="queued").run(pair)
+        workshop.run(*pair, interrupted="queued")
 
     assert [workshop.job(job.job_id).state for job in pair] == ["queued", "queued"]
 
@@ -186,7 +189,7 @@ def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) ->
             submissions.hide(session, gone.job_id)
 
     gone._watcher = delete
-    Coordinator(workshop.sessions).run([gone, other])
+    workshop.run(gone, other)
 
     assert workshop.job(gone.job_id).state == "cancelled"
     assert workshop.job(other.job_id).state == "done"
@@ -202,7 +205,7 @@ def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
 
     pair[0]._watcher = interrupt
     with pytest.raises(KeyboardInterrupt):
-        Coordinator(workshop.sessions).run(pair)
+        workshop.run(*pair)
 
     assert [workshop.job(job.job_id).state for job in pair] == ["paused", "paused"]
 
@@ -227,7 +230,7 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
             session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
 
     job._watcher = ask_again
-    Coordinator(workshop.sessions).run([job])
+    workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
 
@@ -248,7 +251,7 @@ def test_trials_asked_for_at_the_very_end_are_made(
         return found
 
     monkeypatch.setattr(job, moment, raising)
-    Coordinator(workshop.sessions).run([job])
+    workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 32
 
@@ -259,18 +262,18 @@ def test_orders_that_arrive_in_the_final_are_obeyed(
 ) -> None:
     """A job that is cancelled while its winners are confirmed is not done; a raised one goes on."""
     job = private(workshop, "a", 16)
-    confirm: Callable[[], None] = job._confirm_winners
+    confirm: Callable[[Device], Awaitable[None]] = job._confirm_winners
 
-    def ordered() -> None:
+    async def ordered(device: Device) -> None:
         with workshop.sessions.begin() as session:
             if order == "cancelled":
                 jobs.set_state(session, job.job_id, "cancelled")
             else:
                 jobs.raise_budget(session, job.job_id, trials=32)
-        confirm()
+        await confirm(device)
 
     monkeypatch.setattr(job, "_confirm_winners", ordered)
-    Coordinator(workshop.sessions).run([job])
+    workshop.run(job)
 
     expected = ("cancelled", 16) if order == "cancelled" else ("done", 32)
     assert (workshop.job(job.job_id).state, own_trials(workshop, job.job_id)) == expected
@@ -281,7 +284,7 @@ def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
     pair = [private(workshop, name, 40) for name in ("a", "b")]
 
     started = time.monotonic()
-    Coordinator(workshop.sessions).run(pair)
+    workshop.run(*pair)
 
     charged = sum(workshop.job(job.job_id).spent_secs for job in pair)
     assert charged <= time.monotonic() - started

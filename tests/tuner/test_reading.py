@@ -14,11 +14,7 @@ from tuner.session import TuningSession
 def session(workshop: Workshop) -> TuningSession:
     """A job that was tuned to its end."""
     tuned = workshop.session(workshop.prepare("net"), 40, trials_per_round=4)
-    tuned.start()
-    while tuned.step():
-        pass
-    tuned.finish()
-    tuned.rest("paused")
+    workshop.run(tuned)
     return tuned
 
 

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,12 @@ from tests.engines.toy_network import (
     bests_of,
     open_sessions,
     picks_of,
-    run_alone,
     trials_of,
 )
 from tuner.engines.base import Candidate
 from tuner.errors import RequestError, WorkError
 from tuner.executors.local import LocalExecutor
+from tuner.session import TuningSession
 from tuner.tune_options import Status, make_budget
 
 if TYPE_CHECKING:
@@ -131,15 +131,15 @@ def test_records_are_committed_one_by_one(workshop: Workshop) -> None:
     """Another connection sees the records of a round while the round still runs."""
     session = workshop.session(workshop.prepare(), 16, trials_per_round=8)
     seen = []
-    record: Callable[..., None] = session._record
+    record: Callable[..., None] = session._rounds._record
 
     def spy(*args: object) -> None:
         record(*args)
         url = f"sqlite:///{workshop.folder / 'tuner.db'}"
         seen.append(len(trials_of(open_sessions(url))))
 
-    session._record = spy  # type: ignore[method-assign,assignment]
-    run_alone(workshop.sessions, session)
+    session._rounds._record = spy  # type: ignore[method-assign,assignment]
+    workshop.run_alone(session)
 
     assert seen == list(range(1, 17))
 
@@ -272,10 +272,14 @@ def test_nothing_measurable_is_a_failure_that_says_why(workshop: Workshop) -> No
     prepared = workshop.prepare("broken", found=[broken])
     session = workshop.session(prepared, 1)
     traces = _failing_traces("broken")
-    session._propose = lambda *_: [_candidate(traces[0])]  # type: ignore[method-assign]
+
+    async def propose(*_: object) -> list[Candidate]:
+        return [_candidate(traces[0])]
+
+    session._rounds._propose = propose  # type: ignore[method-assign,assignment]
 
     with pytest.raises(WorkError, match=r"run_error.*the toy broke"):
-        run_alone(workshop.sessions, session)
+        workshop.run_alone(session)
     assert len(workshop.trials()) == 1
 
 
@@ -330,7 +334,7 @@ def test_interrupted_anywhere_goes_on_as_if_it_had_not_been(
         session = disturbed.session(disturbed.prepare(), 64, **options)
         _break_after(session, rng.randrange(1, 24))
         with pytest.raises(_Broken):
-            run_alone(disturbed.sessions, session)
+            disturbed.run_alone(session)
         assert disturbed.job().state == "paused"
         if len(disturbed.trials()) >= 60:
             disturbed.tune(disturbed.prepare(), 64, **options)
@@ -349,7 +353,7 @@ def test_open_round_of_a_task_that_is_gone_is_given_up(workshop: Workshop) -> No
         terms = {"newest_record": 0}
         picks.add_pick(opened, session.job_id, other.tasks[0].task_id, 8, terms)
 
-    run_alone(workshop.sessions, session)
+    workshop.run_alone(session)
 
     assert len(workshop.trials()) == 16
     assert workshop.job().state == "done"
@@ -370,9 +374,9 @@ def test_round_ends_with_what_it_came_to_or_not_at_all(
 
     monkeypatch.setattr(picks, "set_outcome", dying)
     with pytest.raises(_Broken):
-        run_alone(workshop.sessions, workshop.session(prepared, 8, trials_per_round=8))
+        workshop.run_alone(workshop.session(prepared, 8, trials_per_round=8))
     with workshop.sessions() as session:
-        assert picks.open_pick(session, 1) is not None
+        assert picks.open_picks(session, 1)
     monkeypatch.setattr(picks, "set_outcome", set_outcome)
     workshop.tune(prepared, 8, trials_per_round=8)
 
@@ -384,16 +388,16 @@ def test_round_whose_search_failed_is_told(
 ) -> None:
     """Who watches the job sees that it ended, with nothing measured."""
     session = workshop.session(workshop.prepare(), 8, trials_per_round=8)
-    propose: Callable[..., list[Candidate]] = session._propose
+    propose: Callable[..., Awaitable[list[Candidate]]] = session._rounds._propose
     failures = [WorkError("out of luck")]
 
-    def failing(*args: object) -> list[Candidate]:
+    async def failing(*args: object) -> list[Candidate]:
         if failures:
             raise failures.pop()
-        return propose(*args)
+        return await propose(*args)
 
-    monkeypatch.setattr(session, "_propose", failing)
-    run_alone(workshop.sessions, session)
+    monkeypatch.setattr(session._rounds, "_propose", failing)
+    workshop.run_alone(session)
 
     assert [data["n_measured"] for data in _rounds_told(workshop)] == [0, 8]
 
@@ -557,7 +561,7 @@ class _Broken(BaseException):
     """Stands for whatever ends a process."""
 
 
-def _break_after(session: object, n_steps: int) -> None:
+def _break_after(session: TuningSession, n_steps: int) -> None:
     """Let the n-th step of a session, of those that touch the database, raise."""
     left = [n_steps]
 
@@ -570,8 +574,13 @@ def _break_after(session: object, n_steps: int) -> None:
 
         return run
 
-    for name in ("_record", "_propose", "_pick", "_tell"):
-        setattr(session, name, breaking(getattr(session, name)))
+    for holder, name in (
+        (session._rounds, "_record"),
+        (session._rounds, "_propose"),
+        (session, "_pick"),
+        (session, "_tell"),
+    ):
+        setattr(holder, name, breaking(getattr(holder, name)))
 
 
 def _rounds_told(shop: Workshop) -> list[dict[str, Any]]:
@@ -596,7 +605,7 @@ def _failing_traces(task: str) -> list[str]:
     return [trace for trace in traces if toy._share(trace) > 0.9]
 
 
-def _candidate(trace: str) -> object:
+def _candidate(trace: str) -> Candidate:
     import numpy as np
 
     from tuner.cost_models import features

@@ -217,7 +217,7 @@ def test_what_was_compiled_before_an_upgrade_is_not_found(
         context,
         open_local(context.settings),
         toy.describe_target("llvm"),
-        workshop.workers.runners[0].pool,
+        workshop.workers.builders,
     )
     after = replace(before, target=replace(before.target, **changes))
     (workshop.folder / "nothing").mkdir()

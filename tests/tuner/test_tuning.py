@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from records.models import Pick
 from tests.engines import toy
 from tuner.context import open_context
 from tuner.errors import WorkError
@@ -17,15 +18,15 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result of the failed job holds its error, the other one its latency."""
-    step = TuningSession.step
+    next_pick = TuningSession.next_pick
 
-    def break_second(session: TuningSession) -> bool:
+    def break_second(session: TuningSession) -> Pick | None:
         if session.job_id == 2:
             raise WorkError("the device is gone")
-        return step(session)
+        return next_pick(session)
 
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
-    monkeypatch.setattr(TuningSession, "step", break_second)
+    monkeypatch.setattr(TuningSession, "next_pick", break_second)
     first, second = (ModelRequest(f"zoo:mlp?batch={batch}") for batch in (1, 2))
     with open_context(None, tmp_path) as context:
         good, bad = run_separately(context, TuneRequest(first, (second,), trials=20))

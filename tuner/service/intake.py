@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from sqlalchemy.exc import DataError
 from sqlalchemy.orm import Session
@@ -13,14 +14,15 @@ from scheduler.budget import Budget
 from tuner.context import Context
 from tuner.coordinator import LOST
 from tuner.errors import TunerError
-from tuner.executors.local import LocalExecutor
 from tuner.preparation import Prepared
 from tuner.requests import options_of
 from tuner.service import logs
 from tuner.service.loading import Limits, load_all
 from tuner.session import TuningSession
 from tuner.submitting import request_of
+from tuner.taking import Opening
 from tuner.tune_options import Status, default_trials
+from tuner.workplace import Workplace
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 UNSTORABLE = (DataError, UnicodeError)
 NO_MESSAGE = "it failed for a reason that cannot be stored; the worker's log has it"
 
+Result = TypeVar("Result")
 # Told which job is worked on, and how.
 Told = Callable[[int, str], None]
 
@@ -38,19 +41,19 @@ class Intake:
     A job whose model is bad fails with what is wrong with it; nothing else happens.
     """
 
-    def __init__(
-        self, context: Context, workers: LocalExecutor, limits: Limits, tell: Told
-    ) -> None:
+    def __init__(self, context: Context, limits: Limits, tell: Told) -> None:
         self._context = context
-        self._workers = workers
         self._limits = limits
         self._tell = tell
 
-    def take(self, running: Collection[int]) -> Sequence[TuningSession]:
-        """Prepare the next job that waits; an empty sequence if none does.
+    def take(self, running: Collection[int]) -> Sequence[Opening]:
+        """Load the model of the next job that waits; what is returned opens its session.
 
         Args:
             running: Jobs that were taken before and are still under way.
+
+        Returns:
+            One opening; none if no job waits, or if there is nothing to measure.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
@@ -58,25 +61,31 @@ class Intake:
         job = self._claim(running)
         if job is None:
             return ()
-        with logs.bound(job=job.id):
-            _LOG.info("loading the model")
-            self._tell(job.id, "loading the model")
+        _LOG.info("loading the model", extra={"job": job.id})
+        self._tell(job.id, "loading the model")
+        loaded = self._guard(job.id, lambda: self._prepare(job))
+        if loaded is None:
+            return ()
+        fresh, prepared = loaded
+        return (lambda place: self._guard(job.id, lambda: self._open(place, fresh, prepared)),)
+
+    def _guard(self, job_id: int, work: Callable[[], Result | None]) -> Result | None:
+        """Do a part of the work on a job; what goes wrong fails the job, and gives None."""
+        with logs.bound(job=job_id):
             try:
-                session = self._prepare(job)
+                return work()
             except LOST:
                 raise
             except TunerError as error:
                 _LOG.warning("failed: %s", error)
-                self._fail(job.id, str(error))
+                self._fail(job_id, str(error))
             except Exception as error:
                 _LOG.exception("failed")
-                self._end(job.id, "failed", f"internal error: {type(error).__name__}")
+                self._end(job_id, "failed", f"internal error: {type(error).__name__}")
             except BaseException:
-                self._end(job.id, "queued")
+                self._end(job_id, "queued")
                 raise
-            else:
-                return () if session is None else (session,)
-        return ()
+        return None
 
     def _claim(self, running: Collection[int]) -> Job | None:
         """Mark the next job as running, unless somebody stopped it meanwhile."""
@@ -89,12 +98,12 @@ class Intake:
                     return session.get_one(Job, job_id, populate_existing=True)
         return None
 
-    def _prepare(self, job: Job) -> TuningSession | None:
-        """Return the session of a job; None if there is nothing to measure."""
+    def _prepare(self, job: Job) -> tuple[Job, Prepared] | None:
+        """Return a job as it is when its model is loaded; None if there is nothing to measure."""
         request = request_of(job.request or {}, self._context.settings.data_dir)
         prepared = load_all(self._context, request.models, self._limits)
         fresh = self._assign(job.id, prepared)
-        return None if fresh is None else self._open(fresh, prepared)
+        return None if fresh is None else (fresh, prepared)
 
     def _assign(self, job_id: int, prepared: Prepared) -> Job | None:
         """Store what a job turned out to be about; returns it as it is now.
@@ -108,7 +117,7 @@ class Intake:
             jobs.set_state(session, job_id, "done", only_from=("running",))
             return None
 
-    def _open(self, job: Job, prepared: Prepared) -> TuningSession:
+    def _open(self, place: Workplace, job: Job, prepared: Prepared) -> TuningSession:
         # Read again: it may have been asked for with other options while its model was loaded.
         request = request_of(job.request or {}, self._context.settings.data_dir)
         asked = (job.budget_trials, job.budget_secs)
@@ -119,14 +128,7 @@ class Intake:
         def watch(status: Status) -> None:
             self._tell(job.id, status.phase)
 
-        return TuningSession(
-            self._context.sessions,
-            self._workers,
-            prepared,
-            options,
-            self._context.settings.data_dir,
-            watch,
-        )
+        return TuningSession(place, prepared, options, watch)
 
     def _fail(self, job_id: int, message: str) -> None:
         try:

@@ -5,9 +5,8 @@ It holds nothing that the database does not: whatever ends it, it or another one
 
 import logging
 import random
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -21,18 +20,17 @@ from tuner.device_lock import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
 from tuner.executors.local import LocalExecutor
 from tuner.executors.pool import CallTimeout
-from tuner.measuring import scratch_of
 from tuner.patience import wait_for_lock
 from tuner.service.building import BuildDesk
 from tuner.service.intake import Intake
 from tuner.service.loading import Limits
 from tuner.service.presence import Presence
 from tuner.service.upkeep import Upkeep
-from tuner.session import TuningSession
+from tuner.taking import Opening
+from tuner.workplace import Workplace
 
 _POLL_SECS = 1.0
 _IDLE_TRANSACTION_SECS = 5.0
-_IDLE_SECS = 0.5
 _MOST_BACK_OFF_SECS = 15.0
 _START_SECS = 120.0
 
@@ -96,31 +94,30 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     presence.become("active", "starting workers")
     fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))
-    with LocalExecutor(context.settings, presence.meter) as workers:
-        shutil.rmtree(scratch_of(context.settings.data_dir), ignore_errors=True)
-        workers.warm_up()
-        presence.become("active", "waiting for jobs", _device_of(context, workers))
-        intake = Intake(fenced, workers, limits, presence.tell)
+    with LocalExecutor(context.settings, presence.meter) as executor:
+        executor.warm_up()
+        presence.become("active", "waiting for jobs", _device_of(context, executor))
+        intake = Intake(fenced, limits, presence.tell)
         desk = BuildDesk(fenced, limits, presence.tell)
         upkeep = Upkeep(fenced)
 
-        def source() -> Sequence[TuningSession]:
+        def source(running: Collection[int]) -> Sequence[Opening]:
             presence.check()
             upkeep.tend()
             desk.serve_next()
-            return intake.take(coordinator.job_ids)
+            taken = intake.take(running)
+            if not (running or taken):
+                presence.tell(None, "waiting for jobs")
+            return taken
 
-        coordinator = Coordinator(fenced.sessions, source, interrupted="queued")
-        while True:
-            coordinator.run()
-            presence.tell(None, "waiting for jobs")
-            _rest(_IDLE_SECS)
+        place = Workplace(fenced.sessions, executor, context.settings.data_dir)
+        Coordinator(place, source, interrupted="queued", stays=True).run()
 
 
-def _device_of(context: Context, workers: LocalExecutor) -> dict[str, object]:
+def _device_of(context: Context, executor: LocalExecutor) -> dict[str, object]:
     """Return the fingerprint of this machine's CPU; empty if the engine cannot say."""
     try:
-        found = workers.builders.call(
+        found = executor.builders.call(
             context.settings.engine, "describe_target", "llvm", timeout_secs=_START_SECS
         )
     except (WorkError, CallTimeout) as error:

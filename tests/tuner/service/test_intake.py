@@ -23,9 +23,9 @@ REQUEST = TuneRequest(ModelRequest("zoo:mlp"), trials=0)
 
 
 @pytest.fixture
-def taking(context: Context, workers: LocalExecutor) -> Intake:
+def taking(context: Context) -> Intake:
     """An intake of an empty database."""
-    return Intake(context, workers, Limits(2**30), lambda _job, _activity: None)
+    return Intake(context, Limits(2**30), lambda _job, _activity: None)
 
 
 def submit(context: Context, request: TuneRequest = REQUEST) -> int:
@@ -52,8 +52,10 @@ def test_trials_asked_for_while_the_model_is_loaded_are_made(
 
     submit(context)
     monkeypatch.setattr(intake, "load_all", load)
-    (session,) = taking.take(())
+    (opening,) = taking.take(())
+    session = opening(shop.place)
 
+    assert session is not None
     assert job_of(context, session.job_id).state == "running"
     assert job_of(context, session.job_id).budget_trials == 24
 

@@ -1,0 +1,154 @@
+"""One round of a job: propose, build, run, verify, record."""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from records import measures, tasks
+from records.measures import NewRecord, Stored
+from records.models import Pick
+from tuner.devices import Device
+from tuner.engines.base import Candidate, Measured, RunResult
+from tuner.errors import WorkError
+from tuner.measuring import Measurer, Subject
+from tuner.overview import TaskRow
+from tuner.preparation import Prepared
+from tuner.searching import Round, search
+from tuner.tune_options import TuneOptions
+from tuner.workplace import Workplace
+
+_LOG = logging.getLogger(__name__)
+
+
+class SearchFailed(WorkError):  # noqa: N818  the name says what happened
+    """Nothing could be proposed, which is no word on the task: it is tried again later."""
+
+
+class _Known(NamedTuple):
+    """What is known of a task when a round on it starts."""
+
+    ir: bytes
+    before: list[measures.Measured]
+    recorded: set[str]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a round asks of its job while it runs.
+
+    Attributes:
+        n_left: How many trials the budget still allows it.
+        on_turn: Told how many candidates there are when the device is free to measure them.
+    """
+
+    n_left: Callable[[], int]
+    on_turn: Callable[[int], None]
+
+
+class Rounds:
+    """Runs the rounds of one job, as many at once as it is asked to."""
+
+    def __init__(self, place: Workplace, prepared: Prepared, options: TuneOptions) -> None:
+        self._place = place
+        self._prepared = prepared
+        self._options = options
+        self._learner = place.learner(prepared.target_id, options.cost_model, options.seed)
+        self.measurer = Measurer(
+            place, prepared.target.spec, options.evaluator, options.build_timeout_secs
+        )
+        self.first_record_at: float | None = None
+
+    async def run(self, pick: Pick, row: TaskRow, device: Device, course: Course) -> None:
+        """Spend the trials of a pick on a device; when it returns they are stored.
+
+        Raises:
+            SearchFailed: If nothing could be proposed.
+            DeviceLost: If the device went away; what it measured is stored.
+        """
+        known = self._look_up(pick)
+        others = self._place.in_flight[pick.task_id]
+        try:
+            proposed = await self._propose(pick, known)
+        except WorkError as error:
+            raise SearchFailed(str(error)) from error
+        fresh = [each for each in proposed if _short_hash(each.trace) not in known.recorded]
+        candidates = fresh[: max(course.n_left(), 0)]
+        others[pick.id] = candidates
+        try:
+            await self.measurer.measure(
+                Subject(pick.task_id, row.workload, known.ir, row.latency),
+                candidates,
+                device,
+                lambda candidate, result: self._record(pick, candidate, result, device),
+                lambda: course.on_turn(len(candidates)),
+            )
+        finally:
+            others.pop(pick.id, None)
+        self._place.journal.flush()
+
+    def _look_up(self, pick: Pick) -> _Known:
+        with self._place.sessions() as session:
+            return _Known(
+                tasks.workload_ir(session, pick.task_id),
+                measures.measured(session, pick.task_id, pick.id),
+                {record.trace_hash for record in measures.records_of_pick(session, pick.id)},
+            )
+
+    async def _propose(self, pick: Pick, known: _Known) -> list[Candidate]:
+        newest = int(pick.terms["newest_record"])
+        measured = [
+            Measured(record.trace, record.module_hash or "", record.latency)
+            for record in known.before
+        ]
+        # What other rounds are about to measure is as good as measured.
+        flying = self._place.in_flight[pick.task_id].values()
+        measured += [Measured(c.trace, c.module_hash, None) for each in flying for c in each]
+        async with self._place.quiet.working():
+            wanted = Round(
+                ir=known.ir,
+                target=self._prepared.target.spec,
+                measured=tuple(measured),
+                cost_model=await self._learner.model(newest + 1),
+                n_candidates=pick.n_trials,
+                seeds=(self._options.seed, pick.sequence),
+            )
+            return await search(self._place.executor, self._options.search, wanted)
+
+    def _record(self, pick: Pick, candidate: Candidate, result: RunResult, device: Device) -> None:
+        if self.first_record_at is None:
+            self.first_record_at = self._place.now()
+        new = NewRecord(
+            task_id=pick.task_id,
+            pick_id=pick.id,
+            trace=candidate.trace,
+            trace_hash=_short_hash(candidate.trace),
+            module_hash=candidate.module_hash,
+            features=candidate.features,
+            run_secs=result.run_secs,
+            error_kind=result.error_kind,
+            error_text=result.error_text or None,
+            max_error=result.max_error,
+            verified=result.run_secs is not None,
+            worker=device.name,
+        )
+        self._place.journal.record(new, lambda stored: self._stored(pick, new, stored))
+        if device.runner.shares_cores:
+            # Once the next candidate is timed, nobody may use a core.
+            self._place.journal.flush()
+
+    def _stored(self, pick: Pick, new: NewRecord, stored: Stored | None) -> None:
+        self._place.board.stored(pick, new, stored)
+        outcome: dict[str, object] = {"error": new.error_kind}
+        if stored is not None and stored.latency is not None:
+            outcome = {"latency_secs": stored.latency}
+        record = None if stored is None else stored.record_id
+        _LOG.info(
+            "trial",
+            extra={"job": pick.job_id, "pick": pick.sequence, "record": record, **outcome},
+        )
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,88 @@
+"""What the sessions of one coordinator share: workers, devices, and what is known and written."""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from tuner.board import Board
+from tuner.devices import Device
+from tuner.engines.base import Candidate, TargetInfo
+from tuner.errors import TargetError
+from tuner.executors.base import Executor
+from tuner.journal import Journal
+from tuner.learning import Learner
+from tuner.quiet import Quiet
+
+
+class Workplace:
+    """Opened for one run of a coordinator, in its event loop.
+
+    Attributes:
+        sessions: Opens database sessions that write.
+        executor: Builders and runners.
+        data_dir: Where references are kept.
+        quiet: Keeps builders from disturbing a CPU that is timed.
+        board: The tasks.
+        journal: Writes trials.
+        in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
+        suspects: How often a device went away while it ran a candidate, by task and trace.
+        devices: By name; those that went away are not among them.
+    """
+
+    def __init__(self, sessions: sessionmaker[Session], executor: Executor, data_dir: Path) -> None:
+        self.sessions = sessions
+        self.executor = executor
+        self.data_dir = data_dir
+        self.quiet = Quiet()
+        self.board = Board(sessions, self.now)
+        self.journal = Journal(sessions)
+        self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
+        self.suspects: Counter[tuple[int, str]] = Counter()
+        self.devices: dict[str, Device] = {}
+        self.reference_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._learners: dict[tuple[int, str, int], Learner] = {}
+
+    def now(self) -> float:
+        """Seconds by the clock of the loop, which may be a simulated one; never going back."""
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
+
+    def refresh(self) -> None:
+        """Look which devices are there."""
+        runners = {runner.name: runner for runner in self.executor.runners}
+        kept = {
+            name: device
+            for name, device in self.devices.items()
+            if runners.get(name) is device.runner
+        }
+        self.devices = {name: kept.get(name) or Device(runners[name]) for name in runners}
+
+    async def device_for(self, target: TargetInfo) -> Device:
+        """Return a device that measures for a target.
+
+        Raises:
+            TargetError: If there is none.
+        """
+        self.refresh()
+        for device in self.devices.values():
+            await device.ask(target)
+            if device.serves(target):
+                return device
+        raise TargetError(f"no device here runs target {target.spec}")
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many measure that not every step of each is told."""
+        return len(self.devices) > 1
+
+    def learner(self, target_id: int, kind: str, seed: int) -> Learner:
+        """Return the keeper of a cost model; sessions on one target share it."""
+        key = (target_id, kind, seed)
+        if key not in self._learners:
+            self._learners[key] = Learner(self.sessions, self.executor, *key)
+        return self._learners[key]
