@@ -23,6 +23,7 @@ _PLAIN = (
     "error_text",
     "verified",
     "confirmed_secs",
+    "conditions",
     "worker",
 )
 

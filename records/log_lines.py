@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 FORMAT = "subgraph-tuner records"
-VERSION = 1
+VERSION = 2
 
 _TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
 _NUMBER, _NUMBER_OR_NONE = (int, float), (int, float, type(None))
@@ -30,12 +30,15 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "verified": (bool,),
         "max_error": (int, float, str, type(None)),
         "confirmed_secs": (list, type(None)),
+        "conditions": (dict, type(None)),
         "worker": _TEXT,
         "created": _TEXT,
         "features": _TEXT_OR_NONE,
         "best": (dict, type(None)),
     },
 }
+# Fields that logs of older versions lack, and what they would have said.
+_ADDED: dict[str, dict[str, Any]] = {"record": {"conditions": None}}
 
 
 def header() -> str:
@@ -104,6 +107,7 @@ def parse(line: str) -> tuple[str, dict[str, Any]]:
     wanted = _FIELDS.get(kind) if isinstance(kind, str) else None
     if wanted is None:
         raise ValueError(f"unknown kind {kind!r}")
+    fields = _ADDED.get(kind, {}) | fields
     if fields.keys() != wanted.keys():
         odd = ", ".join(sorted(fields.keys() ^ wanted.keys()))
         raise ValueError(f"missing or unknown fields of a {kind}: {odd}")

@@ -2,14 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from records import storing
+from records import events, storing
 from records.models import ImportedRound, MeasureRecord, Pick, now
 from records.storing import Stored
 from records.texts import storable
@@ -32,6 +32,8 @@ class NewRecord:
         verified: The output was compared with a reference, and agrees.
         max_error: Largest difference from the reference; NaN counts as infinity.
         features: What a cost model sees of it.
+        conditions: Of the device while it was timed: clocks, temperature, and under
+            ``throttled`` why it ran slower than it can; infinity and NaN become null.
     """
 
     task_id: int
@@ -46,6 +48,7 @@ class NewRecord:
     verified: bool = False
     max_error: float | None = None
     features: bytes | None = None
+    conditions: Mapping[str, Any] | None = None
 
 
 class Measured(NamedTuple):
@@ -201,6 +204,8 @@ def _columns(new: NewRecord) -> dict[str, Any]:
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
         values["latency"] = statistics.median(values["run_secs"])
+    if new.conditions is not None:
+        values["conditions"] = events.finite(dict(new.conditions))
     if new.error_text is not None:
         values["error_text"] = storable(new.error_text)
     if new.max_error is not None and math.isnan(new.max_error):

@@ -215,7 +215,16 @@ class Pick(Base):
     """
 
     __tablename__ = "pick"
-    __table_args__ = (UniqueConstraint("job_id", "sequence"),)
+    __table_args__ = (
+        UniqueConstraint("job_id", "sequence"),
+        Index(
+            "ix_pick_open",
+            "job_id",
+            "sequence",
+            sqlite_where=text("done = 0"),
+            postgresql_where=text("NOT done"),
+        ),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
@@ -319,6 +328,7 @@ class MeasureRecord(Base):
     verified: Mapped[bool]
     max_error: Mapped[float | None]
     confirmed_secs: Mapped[list[float] | None]  # of the final interleaved re-measurement
+    conditions: Mapped[dict[str, Any] | None]  # of the device while it was timed
     worker: Mapped[str]
     created: Mapped[datetime] = mapped_column(default=now)
 

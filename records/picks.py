@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from records import events
@@ -137,5 +137,9 @@ def open_pick(session: Session, job_id: int) -> Pick | None:
 
 def open_picks(session: Session, job_id: int) -> list[Pick]:
     """Return the picks of a job whose rounds were not completed, in their order."""
-    unfinished = select(Pick).where(Pick.job_id == job_id, ~Pick.done)
-    return list(session.scalars(unfinished.order_by(Pick.sequence)))
+    return list(session.scalars(open_statement(job_id)))
+
+
+def open_statement(job_id: int) -> Select[Pick]:
+    """Return the query of ``open_picks``: an index has the open ones alone."""
+    return select(Pick).where(Pick.job_id == job_id, ~Pick.done).order_by(Pick.sequence)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import null, or_, select
+from sqlalchemy import Row, null, or_, select
 from sqlalchemy.orm import Session
 
+from records.errors import NoSuchRow
 from records.models import ImportedRound, Pick
 
 
@@ -51,22 +52,30 @@ def history(session: Session, task_ids: Sequence[int]) -> dict[int, list[RoundRe
         .order_by(Pick.id)
     )
     for query in (free, paid):
-        for (
-            task_id,
-            pick_id,
-            secs,
-            n_trials,
-            n_failed,
-            best,
-            run_secs,
-            n_timeouts,
-        ) in session.execute(query):
-            best_secs = math.inf if best is None else best
-            _append(
-                rounds[task_id],
-                RoundResult(pick_id, n_trials, n_failed, best_secs, secs, run_secs, n_timeouts),
-            )
+        for row in session.execute(query):
+            _append(rounds[row[0]], _result(row))
     return rounds
+
+
+def of_pick(session: Session, pick_id: int) -> RoundResult:
+    """Return what one round came to by itself.
+
+    Its ``best_secs`` is that of its own trials, whatever was better before.
+
+    Raises:
+        NoSuchRow: If there is no such pick.
+    """
+    wanted = select(Pick.task_id, Pick.id, Pick.secs, *_sums(Pick)).where(Pick.id == pick_id)
+    row = session.execute(wanted).one_or_none()
+    if row is None:
+        raise NoSuchRow(f"no pick {pick_id}")
+    return _result(row)
+
+
+def _result(row: Row[Any]) -> RoundResult:
+    _, pick_id, secs, n_trials, n_failed, best, run_secs, n_timeouts = row
+    best_secs = math.inf if best is None else best
+    return RoundResult(pick_id, n_trials, n_failed, best_secs, secs, run_secs, n_timeouts)
 
 
 def _sums(model: type[Pick | ImportedRound]) -> tuple[Any, ...]:

@@ -1,12 +1,14 @@
-"""The tables of the service: who may do what, who did what, and which processes are at work."""
+"""The tables of the service: who may do what, who did what, and which devices are at work."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from records.models import Base, now
+
+DeviceState = Literal["measuring", "idle", "apart", "lost"]
 
 
 class ApiToken(Base):
@@ -79,6 +81,41 @@ class Worker(Base):
     started: Mapped[datetime] = mapped_column(default=now)
     heartbeat: Mapped[datetime] = mapped_column(default=now)
     stopped: Mapped[datetime | None]
+
+
+class DeviceStatus(Base):
+    """What a device does, as the process that has it last said; see :mod:`records.devices`."""
+
+    __tablename__ = "device_status"
+    __table_args__ = (
+        CheckConstraint("state IN ('measuring', 'idle', 'apart', 'lost')", "state_known"),
+    )
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    worker: Mapped[str]
+    host: Mapped[str]
+    fingerprint: Mapped[dict[str, Any]]
+    state: Mapped[DeviceState] = mapped_column(Text)
+    reason: Mapped[str]
+    busy_share: Mapped[float]
+    busy_secs: Mapped[float]
+    job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"))
+    heartbeat: Mapped[datetime] = mapped_column(default=now)
+
+
+class Calibration(Base):
+    """How long a device took for a kernel, named by its workload hash; median, seconds."""
+
+    __tablename__ = "calibration"
+    __table_args__ = (Index(None, "target_id", "kernel", "device", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    device: Mapped[str]
+    host: Mapped[str]
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
+    kernel: Mapped[str]
+    secs: Mapped[float]
+    created: Mapped[datetime] = mapped_column(default=now)
 
 
 class Build(Base):

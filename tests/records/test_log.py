@@ -4,6 +4,7 @@ import io
 import json
 import math
 import random
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -50,7 +51,11 @@ def fill(session: Session, seed: int) -> None:
             new = make.failed(task_id, trace_hash, kind, max_error=error, **shared)
         else:
             secs = [rng.lognormvariate(-9, 3) for _ in range(rng.randrange(1, 5))]
-            extra = {"verified": rng.random() < 0.8, "pick_id": rng.choice([None, pick_id])}
+            extra: dict[str, Any] = {
+                "verified": rng.random() < 0.8,
+                "pick_id": rng.choice([None, pick_id]),
+            }
+            extra["conditions"] = rng.choice([None, {"sm_mhz": n, "throttled": ["power"]}])
             new = make.timed(task_id, trace_hash, *secs, **shared, **extra)
         measures.add_record(session, new)
     for task_id in task_ids[::2]:
@@ -94,6 +99,18 @@ def test_importing_again_changes_nothing(session: Session) -> None:
     assert exported(session) == text
 
 
+def test_a_log_of_version_1_is_read(session: Session, empty: Session) -> None:
+    """It says nothing of the conditions under which its records were timed."""
+    measures.add_record(session, make.timed(make.task(session), "t", 1.0))
+    text = exported(session)
+    old = text.replace('"version":2', '"version":1').replace('"conditions":null,', "")
+    assert '"conditions"' not in old
+
+    assert imported(empty, old).n_added == 1
+
+    assert exported(empty) == text
+
+
 def test_only_one_target_is_exported(session: Session) -> None:
     """Records, workloads and fingerprints of others stay behind."""
     fill(session, 2)
@@ -110,7 +127,7 @@ def test_definitions_come_before_their_records(session: Session) -> None:
 
     lines = [json.loads(line) for line in exported(session).splitlines()]
 
-    assert lines[0] == {"format": "subgraph-tuner records", "version": 1}
+    assert lines[0] == {"format": "subgraph-tuner records", "version": 2}
     assert [line["kind"] for line in lines[1:]] == ["target", "workload", "record"]
 
 
@@ -160,8 +177,8 @@ def test_a_torn_last_line_is_reported(session: Session, empty: Session, n_cut: i
 @pytest.mark.parametrize(
     ("change", "line", "reason"),
     [
-        (('"version":1', '"version":2'), 1, "version 2 is newer.*upgrade"),
-        (('"version":1', '"version":true'), 1, "positive integer"),
+        (('"version":2', '"version":3'), 1, "version 3 is newer.*upgrade"),
+        (('"version":2', '"version":true'), 1, "positive integer"),
         (("subgraph-tuner records", "other"), 1, "not a log"),
         (('"kind":"target"', '"kind":"tarot"'), 2, "unknown kind 'tarot'"),
         (("Test CPU", "Better CPU"), 2, "fingerprint"),

@@ -93,6 +93,17 @@ def test_output_of_compilers_is_storable(session: Session) -> None:
     assert (record.error_text, record.max_error) == ("a\ufffdb?", math.inf)
 
 
+def test_conditions_are_kept(session: Session) -> None:
+    """What a device could not tell, JSON cannot say either."""
+    conditions = {"sm_mhz": 1980, "celsius": math.nan, "throttled": ["power"]}
+    new = make.timed(make.task(session), "t", 1.0, conditions=conditions)
+
+    record = measures.add_record(session, new)
+
+    assert record is not None
+    assert record.conditions == {"sm_mhz": 1980, "celsius": None, "throttled": ["power"]}
+
+
 def test_measured_is_what_a_resumed_round_had_seen(session: Session) -> None:
     """Records of earlier picks and of none count as before; those of the pick do not."""
     task_id, job_id = make.task(session), make.job(session)

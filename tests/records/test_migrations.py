@@ -4,7 +4,18 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Engine, inspect, text
 
-from records import database, jobs, migrations, picks, rounds, service_models, submissions
+from records import (
+    calibrations,
+    database,
+    devices,
+    jobs,
+    measures,
+    migrations,
+    picks,
+    rounds,
+    service_models,
+    submissions,
+)
 from records.models import Base, JobFailure
 from records.rounds import RoundResult
 from tests.records import make
@@ -104,3 +115,25 @@ def test_going_back_keeps_what_was_measured_twice_over(engine: Engine) -> None:
 
     assert [tuple(row) for row in rows] == [(1, 0), (2, -2)]
     assert n_picks == 2
+
+
+def test_records_stay_without_their_conditions(engine: Engine) -> None:
+    """0003 knows no conditions and no devices; what was measured goes there and back."""
+    with database.sessions(engine).begin() as session:
+        task_id, job_id = make.task(session), make.job(session)
+        pick_id = picks.add_pick(session, job_id, task_id, 1, {}).id
+        new = make.timed(task_id, "t", 1.0, pick_id=pick_id, conditions={"throttled": []})
+        measures.add_record(session, new)
+        gpu = calibrations.NewCalibration("gpu0", "h", make.target(session), "k", 1.0)
+        calibrations.add(session, gpu)
+        here = {"name": "gpu0", "worker": "h:1", "host": "h", "fingerprint": {}}
+        devices.report(session, [devices.Report(**here, state="idle")])  # type: ignore[arg-type]
+    migrations.downgrade(engine, "0003")
+    migrations.migrate(engine, "again")
+
+    with database.sessions(engine)() as session:
+        (record,) = measures.records_of_pick(session, pick_id)
+        assert (record.latency, record.conditions) == (1.0, None)
+        assert [pick.id for pick in picks.open_picks(session, job_id)] == [pick_id]
+        assert devices.list_devices(session) == []
+        assert calibrations.latest(session, make.target(session)) == {}

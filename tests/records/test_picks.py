@@ -3,9 +3,10 @@
 import math
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from records import picks
+from records import database, picks
 from records.errors import NoSuchRow
 from tests.records import make
 
@@ -41,6 +42,17 @@ def test_open_picks_are_all_unfinished_ones(session: Session) -> None:
     picks.finish_pick(session, made[1].id)
 
     assert picks.open_picks(session, job_id) == [made[0], made[2]]
+
+
+def test_finding_open_picks_reads_no_other(sqlite_url: str) -> None:
+    """A job may have a million of them that are done."""
+    engine = database.open_database(sqlite_url)
+    with engine.connect() as connection:
+        query = picks.open_statement(1).compile(engine, compile_kwargs={"literal_binds": True})
+        plan = connection.execute(text(f"EXPLAIN QUERY PLAN {query}")).all()
+    engine.dispose()
+
+    assert [row.detail for row in plan] == ["SEARCH pick USING INDEX ix_pick_open (job_id=?)"]
 
 
 def test_terms_without_a_json_form_become_null(session: Session) -> None:

@@ -1,0 +1,69 @@
+"""Calibrations: one kernel timed on every device, to find those that disagree and those that drift.
+
+Only latencies of one kernel can be compared. The kernel of a target is the one that was timed
+last: after it changes, what devices said before no longer counts.
+"""
+
+import statistics
+from typing import NamedTuple
+
+from sqlalchemy import ScalarSelect, func, select
+from sqlalchemy.orm import Session
+
+from records.service_models import Calibration
+
+_N_BASELINE = 5
+
+
+class NewCalibration(NamedTuple):
+    """How long a device takes for a kernel, named by its workload hash; median, seconds."""
+
+    device: str
+    host: str
+    target_id: int
+    kernel: str
+    secs: float
+
+
+def add(session: Session, new: NewCalibration) -> Calibration:
+    """Store a calibration."""
+    row = Calibration(**new._asdict())
+    session.add(row)
+    session.flush()
+    return row
+
+
+def latest(session: Session, target_id: int) -> dict[str, float]:
+    """Return how long each device of a target took last, seconds, by its name."""
+    newest = (
+        select(func.max(Calibration.id))
+        .where(Calibration.target_id == target_id, Calibration.kernel == _kernel(target_id))
+        .group_by(Calibration.device)
+    )
+    wanted = select(Calibration.device, Calibration.secs).where(Calibration.id.in_(newest))
+    rows = session.execute(wanted.order_by(Calibration.device))
+    return {device: secs for device, secs in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def baseline(session: Session, target_id: int, device: str) -> float | None:
+    """Return how long a device took at first, seconds: the median of its first five calibrations.
+
+    Not of its last: one that slows down little by little would take its baseline along. None if it
+    was never calibrated.
+    """
+    first = session.scalars(
+        select(Calibration.secs)
+        .where(
+            Calibration.target_id == target_id,
+            Calibration.kernel == _kernel(target_id),
+            Calibration.device == device,
+        )
+        .order_by(Calibration.id)
+        .limit(_N_BASELINE)
+    ).all()
+    return statistics.median(first) if first else None
+
+
+def _kernel(target_id: int) -> ScalarSelect[str]:
+    of_target = select(Calibration.kernel).where(Calibration.target_id == target_id)
+    return of_target.order_by(Calibration.id.desc()).limit(1).scalar_subquery()

@@ -1,0 +1,71 @@
+"""Devices: what each of them does now, how busy it is, and why it measures nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from records.models import now
+from records.service_models import DeviceState, DeviceStatus
+from records.statements import insert, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What is said of a device.
+
+    Attributes:
+        name: The runner's name, one for each device of a fleet.
+        worker: The process that says so, see :mod:`records.workers`.
+        host: Where the device is.
+        fingerprint: What it says of itself; devices of one fingerprint share jobs.
+        state: ``measuring``, ``idle``, ``apart`` from the others as it disagrees with them or
+            slows down, or ``lost``.
+        reason: Why it is apart or lost.
+        busy_share: Part of its time, lately, in which it measured, from 0 to 1.
+        busy_secs: Seconds in which it measured, all in all.
+        job_id: The job it measures for.
+    """
+
+    name: str
+    worker: str
+    host: str
+    fingerprint: Mapping[str, Any]
+    state: DeviceState
+    reason: str = ""
+    busy_share: float = 0.0
+    busy_secs: float = 0.0
+    job_id: int | None = None
+
+
+def report(session: Session, said: Sequence[Report]) -> None:
+    """Store what is said of devices, under their names, all in one statement."""
+    if not said:
+        return
+    at = now()
+    ordered = sorted(said, key=lambda device: device.name)
+    rows = [
+        vars(device) | {"fingerprint": dict(device.fingerprint), "heartbeat": at}
+        for device in ordered
+    ]
+    row = insert(session, table(DeviceStatus))
+    replaced = {name: row.excluded[name] for name in rows[0] if name != "name"}
+    session.execute(
+        row.on_conflict_do_update(index_elements=[DeviceStatus.name], set_=replaced), rows
+    )
+
+
+def forget(session: Session, silent: timedelta) -> None:
+    """Remove the devices that nothing was said of for so long."""
+    session.execute(delete(DeviceStatus).where(DeviceStatus.heartbeat < now() - silent))
+
+
+def list_devices(session: Session, *, lately: timedelta | None = None) -> list[DeviceStatus]:
+    """Return the devices by name; only those that something was said of lately, if wanted."""
+    wanted = select(DeviceStatus).order_by(DeviceStatus.name)
+    if lately is not None:
+        wanted = wanted.where(DeviceStatus.heartbeat > now() - lately)
+    return list(session.scalars(wanted.execution_options(populate_existing=True)))

@@ -1,0 +1,46 @@
+"""Devices that disagree, and those that drift, are found by what one kernel takes on them."""
+
+from sqlalchemy.orm import Session
+
+from records import calibrations
+from tests.records import make
+
+
+def _add(session: Session, device: str, *secs: float, **changes: object) -> None:
+    fields: dict[str, object] = {"target_id": make.target(session), "kernel": "k1", "host": "h"}
+    for one in secs:
+        new = calibrations.NewCalibration(**{"device": device, "secs": one, **fields, **changes})  # type: ignore[arg-type]
+        calibrations.add(session, new)
+
+
+def test_latest_is_what_each_device_took_last(session: Session) -> None:
+    """Of one target alone."""
+    _add(session, "a", 1.0, 1.1)
+    _add(session, "b", 2.0)
+    _add(session, "c", 3.0, target_id=make.target(session, 64))
+
+    assert calibrations.latest(session, make.target(session)) == {"a": 1.1, "b": 2.0}
+    assert calibrations.latest(session, 99) == {}
+
+
+def test_a_baseline_is_what_a_device_took_at_first(session: Session) -> None:
+    """A device that slows down little by little does not take it along."""
+    _add(session, "a", 1.0, 1.5, 1.2, 1.1, 1.3, 9.0, 9.0, 9.0)
+    _add(session, "b", 4.0, 2.0)
+    target_id = make.target(session)
+
+    assert calibrations.baseline(session, target_id, "a") == 1.2
+    assert calibrations.baseline(session, target_id, "b") == 3.0
+    assert calibrations.baseline(session, target_id, "c") is None
+
+
+def test_another_kernel_begins_anew(session: Session) -> None:
+    """What a device took for the kernel of before is compared with nothing."""
+    _add(session, "a", 1.0)
+    _add(session, "b", 1.0)
+    _add(session, "b", 5.0, kernel="k2")
+    target_id = make.target(session)
+
+    assert calibrations.latest(session, target_id) == {"b": 5.0}
+    assert calibrations.baseline(session, target_id, "a") is None
+    assert calibrations.baseline(session, target_id, "b") == 5.0

@@ -1,0 +1,54 @@
+"""What devices do is what was last said of them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from records import devices
+from records.models import now
+from records.service_models import DeviceStatus
+from tests.records import make
+
+
+def _report(name: str, **changes: Any) -> devices.Report:
+    fields = {"worker": "host:1", "host": "host", "fingerprint": {"name": "GPU"}, "state": "idle"}
+    return devices.Report(name=name, **{**fields, **changes})
+
+
+def test_a_device_does_what_was_last_said(session: Session) -> None:
+    """Many at once; one that was not spoken of stays as it was."""
+    job_id = make.job(session)
+    devices.report(session, [_report("b"), _report("a", state="measuring", job_id=job_id)])
+    devices.list_devices(session)
+    devices.report(session, [_report("b", state="apart", reason="6 % slower", busy_share=0.5)])
+    devices.report(session, [])
+
+    first, second = devices.list_devices(session)
+
+    assert (first.name, first.state, first.job_id) == ("a", "measuring", job_id)
+    assert (second.state, second.reason, second.busy_share) == ("apart", "6 % slower", 0.5)
+    assert second.fingerprint == {"name": "GPU"}
+
+
+def test_silent_devices_are_forgotten(session: Session) -> None:
+    """Those of lately stay."""
+    devices.report(session, [_report("old"), _report("new")])
+    long_ago = now() - timedelta(minutes=5)
+    of_old = update(DeviceStatus).where(DeviceStatus.name == "old")
+    session.execute(of_old.values(heartbeat=long_ago))
+
+    lately = devices.list_devices(session, lately=timedelta(minutes=1))
+    devices.forget(session, timedelta(minutes=1))
+
+    assert [device.name for device in lately] == ["new"]
+    assert [device.name for device in devices.list_devices(session)] == ["new"]
+
+
+def test_there_is_no_other_state(session: Session) -> None:
+    """The database knows them all."""
+    with pytest.raises(IntegrityError, match="state_known"):
+        devices.report(session, [_report("a", state="tired")])
