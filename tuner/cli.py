@@ -20,6 +20,7 @@ from tuner.commands import (
     records,
     replay,
     serve,
+    simulate,
     table,
     tasks,
     token,
@@ -28,7 +29,7 @@ from tuner.commands import (
 )
 
 # Commands that are about this machine alone, whatever TUNER_SERVER names.
-_HERE = ("serve", "worker", "token", "cache")
+_HERE = ("serve", "worker", "token", "cache", "simulate")
 
 app = typer.Typer(
     name="tuner",
@@ -43,6 +44,7 @@ app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("doctor")(doctor.doctor)
 app.command("replay")(replay.replay)
+app.command("simulate")(simulate.simulate)
 app.command("serve")(serve.serve)
 app.command("worker")(worker.worker)
 app.add_typer(token.app, name="token")
