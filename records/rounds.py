@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, null, or_, select
+from sqlalchemy import null, or_, select
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
@@ -53,7 +53,7 @@ def history(session: Session, task_ids: Sequence[int]) -> dict[int, list[RoundRe
     )
     for query in (free, paid):
         for row in session.execute(query):
-            _append(rounds[row[0]], _result(row))
+            _append(rounds[row[0]], _result(tuple(row)))
     return rounds
 
 
@@ -69,10 +69,10 @@ def of_pick(session: Session, pick_id: int) -> RoundResult:
     row = session.execute(wanted).one_or_none()
     if row is None:
         raise NoSuchRow(f"no pick {pick_id}")
-    return _result(row)
+    return _result(tuple(row))
 
 
-def _result(row: Row[Any]) -> RoundResult:
+def _result(row: Sequence[Any]) -> RoundResult:
     _, pick_id, secs, n_trials, n_failed, best, run_secs, n_timeouts = row
     best_secs = math.inf if best is None else best
     return RoundResult(pick_id, n_trials, n_failed, best_secs, secs, run_secs, n_timeouts)
