@@ -4,18 +4,18 @@ import heapq
 import random
 from collections import Counter
 from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tuner.engines.base import BuildRequest, BuildResult, SearchRequest
+from tuner.executors.base import Call
 from tuner.simulation import kernels
 from tuner.simulation.calls import SimulatedCall, World, fate
 from tuner.simulation.runner import SimulatedRunner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
-    from tuner.executors.base import Call
     from tuner.runners.base import Runner
 
 _HOUR = 3600.0
