@@ -15,6 +15,7 @@ from tuner.executors.pool import Pool
 from tuner.workers import fresh_worker
 
 CPU = "cpu"
+CPU_KIND = "llvm"
 _DESCRIBE_TIMEOUT_SECS = 300.0
 _N_DIGITS = 16
 
@@ -75,7 +76,7 @@ class Device:
 
 def seats() -> list[Seat]:
     """List the CPU of this machine and its GPUs."""
-    return [Seat(CPU, "llvm", "llvm"), *_gpus()]
+    return [Seat(CPU, CPU_KIND, "llvm"), *_gpus()]
 
 
 def list_devices(settings: Settings, chosen: Sequence[Seat]) -> list[Device]:

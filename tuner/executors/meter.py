@@ -4,10 +4,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from tuner.executors.pool import PoolCall
+
+class _Lasting(Protocol):
+    """A call that tells when it ends."""
+
+    @property
+    def future(self) -> Future[Any]: ...
+
+
+_LastingCall = TypeVar("_LastingCall", bound=_Lasting)
 
 
 class Meter:
@@ -46,7 +54,7 @@ class Meter:
                 self._spans.append((self._since, at))
                 self._forget(at)
 
-    def watch(self, call: "PoolCall") -> "PoolCall":
+    def watch(self, call: _LastingCall) -> _LastingCall:
         """Count a call from now until it ends, and return it."""
         self.begin()
         call.future.add_done_callback(lambda _: self.end())

@@ -1,6 +1,6 @@
 """Files on their way between machines: what a call names is sent along, and renamed over there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,19 @@ def unpack(content: Parcel | bytes, place: Path) -> None:
         path.write_bytes(data)
 
 
-def names_in(value: Any) -> Iterator[str]:
-    """Yield every text in the arguments of a call that may name something on this machine."""
-    if isinstance(value, str):
+def requests_in(value: object) -> Iterator[RunRequest]:
+    """Yield every request in the arguments of a call."""
+    if isinstance(value, RunRequest):
         yield value
-    elif isinstance(value, RunRequest):
-        yield from (value.artifact, value.reference)
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from names_in(each)
+            yield from requests_in(each)
+
+
+def texts_in(args: Sequence[Any]) -> Iterator[str]:
+    """Yield every text in the arguments of a call that may name an artifact."""
+    yield from (value for value in args if isinstance(value, str))
+    yield from (request.artifact for request in requests_in(args))
 
 
 def rename(value: Any, places: Mapping[str, str]) -> Any:

@@ -89,14 +89,14 @@ class Agent:
         return _answer(lambda: self._pool.call(*function, *args, timeout_secs=timeout_secs))
 
     def build(self, request: BuildRequest, timeout_secs: float) -> tuple[Answer, Parcel]:
-        """Build a candidate; the artifact comes apart from the answer."""
+        """Build a candidate, and say whether there is an artifact, which comes apart."""
         with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as out:
             answer = self._engine("build", (replace(request, out=out),), timeout_secs)
             result = answer.value
             if not isinstance(result, BuildResult) or not result.artifact:
-                return answer, {}
+                return replace(answer, value=(result, False)), {}
             try:
-                return answer, pack(Path(result.artifact))
+                return Answer((result, True)), pack(Path(result.artifact))
             except OSError as error:
                 return Answer(error=error), {}
 
@@ -107,17 +107,18 @@ class Agent:
         timeout_secs: float,
         parcels: Parcels,
         *contents: Parcel | bytes,
-    ) -> tuple[Answer, tuple[bytes, ...]]:
-        """Time on the device; the contents of the files that were written come along."""
+    ) -> Answer:
+        """Time on the device; with the value come the contents of the files that it wrote."""
         with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
             try:
                 places = _lay_out(Path(folder), parcels, contents)
                 answer = self._engine(function, rename(args, places), timeout_secs)
                 if answer.error is not None:
-                    return answer, ()
-                return answer, tuple(Path(places[name]).read_bytes() for name in parcels.written)
+                    return answer
+                written = tuple(Path(places[name]).read_bytes() for name in parcels.written)
+                return Answer((answer.value, written))
             except OSError as error:
-                return Answer(error=error), ()
+                return Answer(error=error)
 
     def _engine(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Answer:
         return self.call((self._settings.engine, function), args, timeout_secs)
