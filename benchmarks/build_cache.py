@@ -96,7 +96,7 @@ def _build(
 ) -> tuple[float, Built, Prepared]:
     """Split a network, schedule what has no schedule, and time the build alone."""
     with fresh_worker(context.settings) as worker:
-        prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
+        prepared = prepare(request, context, worker, must_run=True)
         traces.update(_draw(prepared, worker, traces))
         started = time.perf_counter()
         built = build_library(context, [prepared], worker, out, best=_records(traces))

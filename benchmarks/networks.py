@@ -44,7 +44,7 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
     tuned = run_tuning(context, TuneRequest(request, trials=trials, seconds=seconds))
     out = context.settings.data_dir / "out" / name.replace(":", "-")
     with fresh_worker(context.settings) as worker:
-        prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
+        prepared = prepare(request, context, worker, must_run=True)
         built = build_library(context, [prepared], worker, out)
     found = bench_library(context.settings, out, prepared.model, n_turns=10, seed=0)
     estimate = found.estimated_secs

@@ -59,7 +59,7 @@ def _compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
         ours_secs = time.monotonic() - started
         with fresh_worker(context.settings) as worker:
-            prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
+            prepared = prepare(request, context, worker, must_run=True)
         peer = _run_peer(prepared, arguments, folder)
         traces = {w: best.trace for w, best in best_of_tasks(context, prepared.tasks).items()}
         ours, theirs = _time_in_turns(context, prepared, traces, peer["traces"], folder)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import measures
-from records.measures import NewRecord, Stored
+from records.measures import NewRecord
 from records.models import Job, Pick
 from records.rounds import RoundResult
+from records.storing import Stored
 from records.sums import TIMEOUTS
 from records.tasks import WeightedTask
 from tuner.overview import Overview, Twin, make_overview, read_states, read_twins

@@ -24,14 +24,22 @@ class Context:
 
 
 @contextmanager
-def open_context(database_url: str | None, data_dir: Path | None) -> Iterator[Context]:
-    """Open what a command works with, and close it after.
+def open_context(
+    database_url: str | None,
+    data_dir: Path | None,
+    *,
+    rpc: str | None = None,
+    ray_address: str | None = None,
+) -> Iterator[Context]:
+    """Open what a command works with, and close it after; None leaves a setting as it is.
 
     Raises:
         RequestError: If the data directory cannot be written.
         RecordsError: If the database cannot be used.
     """
-    settings = read_settings({"database": database_url, "data_dir": data_dir})
+    settings = read_settings(
+        {"database": database_url, "data_dir": data_dir, "rpc": rpc, "ray_address": ray_address}
+    )
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -226,7 +226,17 @@ class Coordinator:
                 if not self._give(device):
                     break
                 n_given += 1
+        self._tell_who_waits()
         return False
+
+    def _tell_who_waits(self) -> None:
+        """Tell the jobs that no device measures for, so that somebody sees why nothing happens."""
+        devices = list(self._place.devices.values())
+        for seat in self._seats.values():
+            if seat.n_rounds or self._asking:
+                continue
+            if all(each.apart or not each.serves(seat.session.target) for each in devices):
+                seat.session.wait_for_device()
 
     def _give(self, device: Device) -> bool:
         """Give a device something to do, if there is anything."""

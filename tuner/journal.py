@@ -13,7 +13,8 @@ from itertools import groupby
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import measures
-from records.measures import NewRecord, Stored
+from records.measures import NewRecord
+from records.storing import Stored
 
 _REST_PER_COMMIT = 4.0
 

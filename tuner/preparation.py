@@ -11,8 +11,10 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import networks, targets, tasks
 from tuner import target_answers
 from tuner.config import Settings
+from tuner.context import Context
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
+from tuner.executors.opening import Describe
 from tuner.executors.pool import CallTimeout, Pool
 from tuner.library.opening import open_local
 from tuner.networks import known
@@ -65,12 +67,12 @@ class Prepared:
 
 def prepare(
     request: ModelRequest,
-    settings: Settings,
-    sessions: sessionmaker[Session],
+    context: Context,
     worker: Pool,
     *,
     must_run: bool,
     limits: LoadLimits = OUR_OWN,
+    describe: Describe | None = None,
 ) -> Prepared:
     """Load a model, split it into tasks and store them.
 
@@ -78,23 +80,27 @@ def prepare(
 
     Args:
         request: The model and its target.
-        settings: Of this process.
-        sessions: Opens database sessions.
+        context: Settings and database.
         worker: A process that may load a whole network.
         must_run: Whether this machine has to be able to run the target.
         limits: How far the loading may go.
+        describe: Says what the target is where it runs; None: ``worker`` does, for this machine.
 
     Raises:
         RequestError: If the model or the target cannot be used.
         WorkError: If the worker is lost on the way.
     """
+    settings, sessions = context.settings, context.sessions
     cache = open_local(settings)
 
     def ask() -> TargetInfo:
         asked = _call(limits, worker, settings.engine, "describe_target", request.target)
         return cast("TargetInfo", asked)
 
-    target = target_answers.describe(cache, settings.engine, request.target, ask)
+    if describe is not None:
+        target = describe(request.target)
+    else:
+        target = target_answers.describe(cache, settings.engine, request.target, ask)
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     wanted = known.Wanted(request.reference, request.inputs, request.random_weights)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from records import measures, tasks
-from records.measures import NewRecord, Stored
+from records.measures import NewRecord
 from records.models import Pick
+from records.storing import Stored
 from tuner.devices import Device
 from tuner.engines.base import Candidate, Measured, RunResult
 from tuner.errors import WorkError
@@ -131,6 +132,7 @@ class Rounds:
             error_text=result.error_text or None,
             max_error=result.max_error,
             verified=result.run_secs is not None,
+            conditions=None if result.conditions is None else dict(result.conditions),
             worker=device.name,
         )
         self._place.journal.record(new, lambda stored: self._stored(pick, new, stored))

@@ -33,6 +33,8 @@ from tuner.rounds import Course, Rounds, SearchFailed
 from tuner.tune_options import Status, TuneOptions, Watcher, round_size
 from tuner.workplace import Workplace
 
+WAITING = "waiting for a device"
+
 _MOST_FAILED_SEARCHES = 3
 # Where many measure, what a job does is told so often.
 _TELL_SECS = 0.5
@@ -76,6 +78,7 @@ class TuningSession:
         self._n_failed_searches = 0
         self._n_busy = 0
         self._clock = self._told = self._spent = 0.0
+        self._phase = ""
         self.priority = options.priority
         self.job_id = self._open_job()
         place.board.enter(self.job_id, prepared.tasks)
@@ -153,6 +156,11 @@ class TuningSession:
                 self._end_round(pick, self._place.now() - started)
             else:
                 self._give_up_round(pick, failure)
+
+    def wait_for_device(self) -> None:
+        """Tell those who watch that no device measures for this job now."""
+        if self._phase != WAITING:
+            self._tell(WAITING, self.overview())
 
     async def finish(self, device: Device) -> bool:
         """Confirm the winners on a device and mark the job as done.
@@ -430,6 +438,7 @@ class TuningSession:
         self, phase: str, overview: Overview, current: int | None = None, *, quiet: bool = False
     ) -> None:
         spent = overview.spent_trials(self._budget.trials)
+        self._phase = phase
         if self._is_time_to_tell():
             self._told = self._place.now()
             self._store_status(phase, overview, current, spent)

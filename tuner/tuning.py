@@ -10,7 +10,7 @@ from tuner.context import Context
 from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import RequestError, TunerError
-from tuner.executors.local import LocalExecutor
+from tuner.executors.opening import Describe, describe_by, is_elsewhere, open_executor
 from tuner.overview import Overview
 from tuner.patience import patient_sessions
 from tuner.preparation import ModelRequest, Prepared, prepare
@@ -70,9 +70,10 @@ def _run(
     console = stderr_console()
     settings = context.settings
     context = replace(context, sessions=patient_sessions(context))
-    with device_lock(settings.data_dir), LocalExecutor(settings) as executor:
+    with device_lock(settings.data_dir), open_executor(settings) as executor:
         executor.warm_up()
-        prepared = [_prepare(context, models) for models in groups]
+        describe = describe_by(executor) if is_elsewhere(settings) else None
+        prepared = [_prepare(context, models, describe) for models in groups]
         if len({each.network_id for each in prepared}) < len(prepared):
             raise RequestError("the same network is given twice")
         for note in dict.fromkeys(note for each in prepared for note in each.notes):
@@ -107,13 +108,21 @@ def _result(
     )
 
 
-def _prepare(context: Context, models: Sequence[ModelRequest]) -> Prepared:
+def _prepare(
+    context: Context, models: Sequence[ModelRequest], describe: Describe | None
+) -> Prepared:
     members = []
     for model in models:
         # One process a network, so that no worker holds the weights of two.
         with fresh_worker(context.settings) as worker:
             members.append(
-                prepare(model, context.settings, context.sessions, worker, must_run=True)
+                prepare(
+                    model,
+                    context,
+                    worker,
+                    must_run=True,
+                    describe=describe,
+                )
             )
     return combine(context.sessions, members)
 

@@ -19,7 +19,7 @@ from tuner.device_lock import device_lock
 from tuner.devices import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult, TargetInfo
 from tuner.errors import RequestError, TargetError
-from tuner.executors.local import LocalExecutor
+from tuner.executors.opening import describing, open_executor
 from tuner.library.opening import open_local
 from tuner.measuring import Measurer, Subject
 from tuner.patience import patient_sessions
@@ -83,9 +83,15 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, i
         RequestError: If there is no such model, job or target, or it is of another machine.
     """
     engine = context.settings.engine
-    with fresh_worker(context.settings) as worker:
+    with describing(context.settings) as describe, fresh_worker(context.settings) as worker:
         networks = [
-            prepare(model, context.settings, context.sessions, worker, must_run=True)
+            prepare(
+                model,
+                context,
+                worker,
+                must_run=True,
+                describe=describe,
+            )
             for model in request.models
         ]
         if networks:
@@ -98,8 +104,11 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, i
             )
             return cast("TargetInfo", asked)
 
-        cache = open_local(context.settings)
-        target = target_answers.describe(cache, engine, request.target, ask)
+        if describe is not None:
+            target = describe(request.target)
+        else:
+            cache = open_local(context.settings)
+            target = target_answers.describe(cache, engine, request.target, ask)
     if target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     weights = None if request.job is None else _weights_of_job(context, request.job)
@@ -193,7 +202,7 @@ def _verify(
     current: bool,
 ) -> None:
     settings = context.settings
-    with device_lock(settings.data_dir), LocalExecutor(settings) as executor:
+    with device_lock(settings.data_dir), open_executor(settings) as executor:
         for started in executor.warm_up():
             # Nothing imports a compiler while the first record is timed.
             started.result()

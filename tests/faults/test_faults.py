@@ -20,6 +20,7 @@ from scheduler.budget import Budget
 from tests.cli import Cli, finish
 from tuner import cost_models, loops
 from tuner.config import Settings
+from tuner.context import Context
 from tuner.coordinator import Coordinator
 from tuner.devices import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
@@ -56,7 +57,8 @@ class Rig:
     def prepare(self, sessions: sessionmaker[Session]) -> Prepared:
         """Store the tasks of the multilayer perceptron."""
         request = ModelRequest("zoo:mlp")
-        return prepare(request, self.settings, sessions, self.workers.builders, must_run=True)
+        context = Context(self.settings, sessions.kw["bind"], sessions, sessions)
+        return prepare(request, context, self.workers.builders, must_run=True)
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,12 @@ def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("state", ["paused", "cancelled"])
-def test_job_that_others_stop_ends_with_its_round(workshop: Workshop, state: str) -> None:
+def test_job_that_others_stop_ends_with_its_round(
+    workshop: Workshop, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other job goes on, and the one that was stopped overdraws by no more than its round."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(workshop.place, "now", lambda: float(next(clock)))
     stopped, other = private(workshop, "a", 80), private(workshop, "b", 40)
 
     def stop(_: Status) -> None:

@@ -49,6 +49,8 @@ def build(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    rpc: options.RpcOption = None,
+    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Compile a network with the best record of each subgraph, and say what was used.
@@ -86,7 +88,8 @@ def build(
         how = BuildOptions(strict, explain)
         if not json_output:
             how = replace(how, tell=_teller(explain=explain))
-        library = _build_here(requests, out, database, data_dir, how)
+        where = {"rpc": rpc, "ray_address": ray_address}
+        library = _build_here(requests, out, (database, data_dir, where), how)
     else:
         from tuner.commands.remote import building
 
@@ -94,7 +97,7 @@ def build(
             raise RequestError(
                 "a service builds for one set of input shapes and does not --explain"
             )
-        with connection.connect(database, data_dir) as client:
+        with connection.connect(database, data_dir, rpc, ray_address) as client:
             library = building.run(client, requests[0], out, strict=strict)
     if json_output:
         options.print_json(library.as_json())
@@ -105,25 +108,33 @@ def build(
 def _build_here(
     requests: "list[ModelRequest]",
     out: Path,
-    database: str | None,
-    data_dir: Path | None,
+    place: "tuple[str | None, Path | None, dict[str, str | None]]",
     how: "BuildOptions",
 ) -> "Library":
     from tuner.building import build_library
     from tuner.commands.outcomes import built_here
     from tuner.context import open_context
+    from tuner.executors.opening import describing
     from tuner.interrupts import interruptible
     from tuner.preparation import prepare
     from tuner.staleness import stale_bests
     from tuner.workers import fresh_worker
 
+    database, data_dir, where = place
     with (
         interruptible(only_waiting=True),
-        open_context(database, data_dir) as context,
+        open_context(database, data_dir, **where) as context,
+        describing(context.settings) as describe,
         fresh_worker(context.settings) as worker,
     ):
         prepared = [
-            prepare(request, context.settings, context.sessions, worker, must_run=False)
+            prepare(
+                request,
+                context,
+                worker,
+                must_run=False,
+                describe=describe,
+            )
             for request in requests
         ]
         built = build_library(context, prepared, worker, out, how)

@@ -36,11 +36,16 @@ def chosen() -> Connection | None:
 
 
 @contextmanager
-def connect(database: str | None = None, data_dir: Path | None = None) -> "Iterator[TunerClient]":
+def connect(
+    database: str | None = None,
+    data_dir: Path | None = None,
+    rpc: str | None = None,
+    ray_address: str | None = None,
+) -> "Iterator[TunerClient]":
     """Open the service that was named.
 
     Raises:
-        RequestError: If a place on this machine is given beside it.
+        RequestError: If something that the service decides is given beside it.
     """
     from tuner.client import TunerClient
 
@@ -52,6 +57,12 @@ def connect(database: str | None = None, data_dir: Path | None = None) -> "Itera
             raise RequestError(
                 f"{option} is of this machine, and the records are those of {service.url}; "
                 f"leave out {option}, or --server and TUNER_SERVER"
+            )
+    for option, value in (("--rpc", rpc), ("--ray-address", ray_address)):
+        if value is not None:
+            raise RequestError(
+                f"{option} says where to measure, which {service.url} decides; give it to its "
+                "tuner worker"
             )
     with TunerClient(service.url, service.token) as client:
         yield client

@@ -63,6 +63,25 @@ DataDirOption = Annotated[
         show_default=False,
     ),
 ]
+RpcOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rpc",
+        metavar="HOST:PORT/KEY",
+        help="Measure on the devices that a TVM RPC tracker lends under a key; several separated "
+        "by commas. Also TUNER_RPC.",
+        show_default=False,
+    ),
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Search, build and measure on a Ray cluster. Also TUNER_RAY_ADDRESS.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")
 ]

@@ -57,6 +57,8 @@ def verify(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    rpc: options.RpcOption = None,
+    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Measure the best records of another version or device again, on this one.
@@ -90,7 +92,8 @@ def verify(
         per_task=per_task,
         current=current,
     )
-    found = _run(request, database, data_dir)
+    where = {"rpc": rpc, "ray_address": ray_address}
+    found = _run(request, database, data_dir, where)
     if json_output:
         options.print_json(_as_json(found))
     else:
@@ -99,12 +102,20 @@ def verify(
         raise typer.Exit(1)
 
 
-def _run(request: "VerifyRequest", database: str | None, data_dir: Path | None) -> "Verified":
+def _run(
+    request: "VerifyRequest",
+    database: str | None,
+    data_dir: Path | None,
+    where: dict[str, str | None],
+) -> "Verified":
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.verifying import verify_records
 
-    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir, **where) as context,
+    ):
         return verify_records(context, request, _teller())
 
 

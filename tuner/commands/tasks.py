@@ -17,6 +17,8 @@ def tasks(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    rpc: options.RpcOption = None,
+    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """List the weighted tasks of a network: workload hash, name, weight, operations.
@@ -30,11 +32,12 @@ def tasks(
 
     request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
     if connection.chosen() is None:
-        split = _split_here(request, database, data_dir)
+        where = {"rpc": rpc, "ray_address": ray_address}
+        split = _split_here(request, database, data_dir, where)
     else:
         from tuner.commands.remote import splitting
 
-        with connection.connect(database, data_dir) as client:
+        with connection.connect(database, data_dir, rpc, ray_address) as client:
             split = splitting.run(client, request)
     if json_output:
         options.print_json(split.as_json())
@@ -42,17 +45,30 @@ def tasks(
     split.show()
 
 
-def _split_here(request: "ModelRequest", database: str | None, data_dir: Path | None) -> "Split":
+def _split_here(
+    request: "ModelRequest",
+    database: str | None,
+    data_dir: Path | None,
+    where: dict[str, str | None],
+) -> "Split":
     from tuner.commands.outcomes import split_here
     from tuner.context import open_context
+    from tuner.executors.opening import describing
     from tuner.interrupts import interruptible
     from tuner.preparation import prepare
     from tuner.workers import fresh_worker
 
     with (
         interruptible(only_waiting=True),
-        open_context(database, data_dir) as context,
+        open_context(database, data_dir, **where) as context,
+        describing(context.settings) as describe,
         fresh_worker(context.settings) as worker,
     ):
-        prepared = prepare(request, context.settings, context.sessions, worker, must_run=False)
+        prepared = prepare(
+            request,
+            context,
+            worker,
+            must_run=False,
+            describe=describe,
+        )
     return split_here(prepared)

@@ -124,6 +124,8 @@ def tune(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    rpc: options.RpcOption = None,
+    ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Tune a network: split it into tasks and spend trials where they shorten it most.
@@ -142,6 +144,10 @@ def tune(
         tuner tune model.onnx --objective requirements --require-ms 5
 
         tuner tune a.onnx b.onnx --objective geometric_mean
+
+        tuner tune model.onnx --target cuda
+
+        tuner tune model.onnx --rpc tracker.local:9190/rasp4b --target raspberry-pi/4b-aarch64
     """
     from tuner.goals import Goal
     from tuner.requests import TuneRequest
@@ -176,11 +182,12 @@ def tune(
         seed=seed,
     )
     if connection.chosen() is None:
-        results = _run_here(request, database, data_dir, separate=separate)
+        where = {"rpc": rpc, "ray_address": ray_address}
+        results = _run_here(request, database, data_dir, where, separate=separate)
     else:
         from tuner.commands.remote import tuning
 
-        with connection.connect(database, data_dir) as client:
+        with connection.connect(database, data_dir, rpc, ray_address) as client:
             results = tuning.run(client, request, separate=separate)
     _report(results, separate=separate, json_output=json_output)
     if any(result.error for result in results):
@@ -188,14 +195,22 @@ def tune(
 
 
 def _run_here(
-    request: "TuneRequest", database: str | None, data_dir: Path | None, *, separate: bool
+    request: "TuneRequest",
+    database: str | None,
+    data_dir: Path | None,
+    where: dict[str, str | None],
+    *,
+    separate: bool,
 ) -> "list[Tuned]":
     from tuner.commands.outcomes import tuned_here
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.tuning import run_separately, run_tuning
 
-    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir, **where) as context,
+    ):
         results = run_separately(context, request) if separate else [run_tuning(context, request)]
     return [tuned_here(result) for result in results]
 

@@ -29,6 +29,8 @@ def worker(
     load_timeout: LoadTimeoutOption = 600.0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    rpc: options.RpcOption = None,
+    ray_address: options.RayAddressOption = None,
 ) -> None:
     """Tune and build what the service is asked for, on this machine.
 
@@ -36,8 +38,15 @@ def worker(
     over within seconds if it dies. Logs go to stderr as JSON lines. Ctrl-C or SIGTERM puts the
     jobs back into the queue.
 
-    Example:
+    It measures on this machine's CPU and GPUs, or else on the devices of a Ray cluster or behind
+    a TVM RPC tracker: docs/fleet.md.
+
+    Examples:
         tuner worker --database postgresql://localhost/tuner
+
+        tuner worker --ray-address 10.0.0.5:6379
+
+        tuner worker --rpc tracker.local:9190/rasp4b
     """
     from tuner.context import open_context
     from tuner.interrupts import interruptible
@@ -47,5 +56,8 @@ def worker(
 
     logs.set_up()
     max_bytes = default_max_bytes() if load_memory_mb is None else load_memory_mb << 20
-    with interruptible(only_waiting=True), open_context(database, data_dir) as context:
+    with (
+        interruptible(only_waiting=True),
+        open_context(database, data_dir, rpc=rpc, ray_address=ray_address) as context,
+    ):
         run_worker(context, Limits(max_bytes, load_timeout))

@@ -2,7 +2,8 @@
 
 from collections.abc import Generator, Sequence
 from concurrent.futures import TimeoutError as CallTimeout
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from tuner.engines.base import BuildRequest
 from tuner.runners.base import Runner
@@ -30,16 +31,18 @@ class Executor(Protocol):
 
     Its methods return at once and are called by one thread. The time-out of a call counts from
     when a worker takes it; a worker that exceeds it is killed and replaced.
-
-    Attributes:
-        n_builders: Calls that builders make side by side.
     """
 
-    n_builders: int
+    @property
+    def n_builders(self) -> int:
+        """Calls that builders make side by side, now."""
 
     @property
     def runners(self) -> Sequence[Runner]:
         """The devices that can measure now; they may come and go."""
+
+    def warm_up(self) -> Sequence[Call]:
+        """Start processes and their imports, for whoever does not want to wait for them later."""
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> Call:
         """Call a function of the engine in a builder."""
@@ -60,3 +63,12 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Kill all workers; calls in flight are lost."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -54,12 +54,13 @@ class LocalExecutor:
         return self._runners if self._fleet is None else [*self._runners, *self._fleet.runners]
 
     def warm_up(self) -> list[Call]:
-        """Start the processes and their imports; returns at once."""
+        """See :class:`tuner.executors.base.Executor`; a GPU's process starts when it is needed."""
         engine = self._settings.engine
         started: list[Call] = [
             self.builders.submit(engine, "describe_target", "llvm") for _ in range(self.n_builders)
         ]
-        return [*started, *(runner.describe("llvm") for runner in self.runners)]
+        own = [runner for runner in self._runners if runner.shares_cores]
+        return [*started, *(runner.describe("llvm") for runner in own)]
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
         """See :class:`tuner.executors.base.Executor`."""

@@ -129,7 +129,7 @@ def _data_dir(options: JitOptions) -> Path | None:
 
 def _keep(context: Context, request: ModelRequest) -> Kept:
     with spare.worker(context.settings) as worker:
-        prepared = prepare(request, context.settings, context.sessions, worker, must_run=True)
+        prepared = prepare(request, context, worker, must_run=True)
         if prepared.target.kind != "llvm":
             raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is none")
         return keep_library(context, [prepared], worker)

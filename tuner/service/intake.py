@@ -14,6 +14,7 @@ from scheduler.budget import Budget
 from tuner.context import Context
 from tuner.coordinator import LOST
 from tuner.errors import TunerError
+from tuner.executors.opening import Describe
 from tuner.preparation import Prepared
 from tuner.requests import options_of
 from tuner.service import logs
@@ -39,12 +40,25 @@ class Intake:
     """Prepares the jobs of the service, one at a time, in the order they came in.
 
     A job whose model is bad fails with what is wrong with it; nothing else happens.
+
+    Args:
+        context: Settings and database.
+        limits: What loading a model may take.
+        tell: Told which job is worked on.
+        describe: Says what targets are on devices elsewhere; None: they are this machine's.
     """
 
-    def __init__(self, context: Context, limits: Limits, tell: Told) -> None:
+    def __init__(
+        self,
+        context: Context,
+        limits: Limits,
+        tell: Told,
+        describe: Describe | None = None,
+    ) -> None:
         self._context = context
         self._limits = limits
         self._tell = tell
+        self._describe = describe
 
     def take(self, running: Collection[int]) -> Sequence[Opening]:
         """Load the model of the next job that waits; what is returned opens its session.
@@ -101,7 +115,7 @@ class Intake:
     def _prepare(self, job: Job) -> tuple[Job, Prepared] | None:
         """Return a job as it is when its model is loaded; None if there is nothing to measure."""
         request = request_of(job.request or {}, self._context.settings.data_dir)
-        prepared = load_all(self._context, request.models, self._limits)
+        prepared = load_all(self._context, request.models, self._limits, self._describe)
         fresh = self._assign(job.id, prepared)
         return None if fresh is None else (fresh, prepared)
 

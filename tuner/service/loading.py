@@ -9,6 +9,7 @@ import psutil
 from tuner.combining import combine
 from tuner.context import Context
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
+from tuner.executors.opening import Describe
 from tuner.executors.pool import Pool
 from tuner.networks.loaded import LoadLimits
 from tuner.preparation import ModelRequest, Prepared, prepare
@@ -33,8 +34,15 @@ def default_max_bytes() -> int:
     return int(psutil.virtual_memory().total) // 2
 
 
-def load_all(context: Context, models: Sequence[ModelRequest], limits: Limits) -> Prepared:
+def load_all(
+    context: Context,
+    models: Sequence[ModelRequest],
+    limits: Limits,
+    describe: Describe | None = None,
+) -> Prepared:
     """Load the models of a job and split them into tasks, each in a process of its own.
+
+    ``describe`` says what targets are on devices elsewhere.
 
     Raises:
         RequestError: If a model cannot be used; the message says which.
@@ -42,14 +50,19 @@ def load_all(context: Context, models: Sequence[ModelRequest], limits: Limits) -
     """
     members = []
     for model in models:
-        with loading(context, model, limits) as (_, prepared):
+        with loading(context, model, limits, describe=describe) as (_, prepared):
             members.append(prepared)
     return combine(context.sessions, members)
 
 
 @contextmanager
 def loading(
-    context: Context, model: ModelRequest, limits: Limits, *, must_run: bool = True
+    context: Context,
+    model: ModelRequest,
+    limits: Limits,
+    *,
+    must_run: bool = True,
+    describe: Describe | None = None,
 ) -> Iterator[tuple[Pool, Prepared]]:
     """Load a model, and keep its process for what comes next.
 
@@ -61,11 +74,11 @@ def loading(
         with explained(model, limits):
             prepared = prepare(
                 model,
-                context.settings,
-                context.sessions,
+                context,
                 worker,
                 must_run=must_run,
                 limits=LoadLimits(limits.secs, alone=True),
+                describe=describe,
             )
         yield worker, prepared
 

@@ -18,8 +18,8 @@ from tuner.context import Context
 from tuner.coordinator import LOST, Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
-from tuner.executors.local import LocalExecutor
-from tuner.executors.pool import CallTimeout
+from tuner.executors.base import CallTimeout, Executor
+from tuner.executors.opening import describe_by, is_elsewhere, open_executor
 from tuner.patience import wait_for_lock
 from tuner.service.building import BuildDesk
 from tuner.service.intake import Intake
@@ -94,10 +94,11 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     presence.become("active", "starting workers")
     fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))
-    with LocalExecutor(context.settings, presence.meter) as executor:
+    with open_executor(context.settings, presence.meter) as executor:
         executor.warm_up()
-        presence.become("active", "waiting for jobs", _device_of(context, executor))
-        intake = Intake(fenced, limits, presence.tell)
+        presence.become("active", "waiting for jobs", _device_of(executor))
+        describe = describe_by(executor) if is_elsewhere(context.settings) else None
+        intake = Intake(fenced, limits, presence.tell, describe)
         desk = BuildDesk(fenced, limits, presence.tell)
         upkeep = Upkeep(fenced)
 
@@ -114,12 +115,14 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
         Coordinator(place, source, interrupted="queued", stays=True).run()
 
 
-def _device_of(context: Context, executor: LocalExecutor) -> dict[str, object]:
-    """Return the fingerprint of this machine's CPU; empty if the engine cannot say."""
+def _device_of(executor: Executor) -> dict[str, object]:
+    """Return the fingerprint of a builder's CPU.
+
+    Raises:
+        WorkError: If the engine does not start.
+    """
     try:
-        found = executor.builders.call(
-            context.settings.engine, "describe_target", "llvm", timeout_secs=_START_SECS
-        )
+        found = executor.submit("describe_target", "llvm", timeout_secs=_START_SECS).result()
     except (WorkError, CallTimeout) as error:
         raise WorkError(f"the engine does not start: {error}") from error
     return dict(found.device)
