@@ -15,6 +15,7 @@ from tuner.commands import (
     build,
     cache,
     connection,
+    devices,
     doctor,
     jobs,
     records,
@@ -29,7 +30,7 @@ from tuner.commands import (
 )
 
 # Commands that are about this machine alone, whatever TUNER_SERVER names.
-_HERE = ("serve", "worker", "token", "cache", "simulate")
+_HERE = ("serve", "worker", "token", "cache", "simulate", "devices")
 
 app = typer.Typer(
     name="tuner",
@@ -43,6 +44,7 @@ app.command("build")(build.build)
 app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("doctor")(doctor.doctor)
+app.command("devices")(devices.devices)
 app.command("replay")(replay.replay)
 app.command("simulate")(simulate.simulate)
 app.command("serve")(serve.serve)
