@@ -1,8 +1,8 @@
 """Tune one network from request to result: what ``tuner tune`` does."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from scheduler.budget import Budget
 from tuner.combining import combine
@@ -10,6 +10,7 @@ from tuner.context import Context
 from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import RequestError, TunerError
+from tuner.executors.base import Executor
 from tuner.executors.opening import Describe, describe_by, is_elsewhere, open_executor
 from tuner.overview import Overview
 from tuner.patience import patient_sessions
@@ -26,7 +27,8 @@ from tuner.workplace import Workplace
 class TuneResult:
     """What a tuning run came to; ``first_trial_secs`` is None if it measured nothing.
 
-    ``error`` says why the job failed, if it did.
+    ``error`` says why the job failed, if it did. ``busy`` is the share of the tuning in which each
+    device worked, by its name; the CPU of this machine works for builders too.
     """
 
     job_id: int
@@ -37,6 +39,7 @@ class TuneResult:
     secs: float
     first_trial_secs: float | None
     error: TunerError | None = None
+    busy: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
@@ -86,11 +89,29 @@ def _run(
             ]
             before = [sum(session.overview().own) for session in sessions]
             coordinator = Coordinator(place)
+            busy_before, begun = _busy_secs(executor), time.monotonic()
             coordinator.run(sessions)
+            busy = _busy_shares(executor, busy_before, time.monotonic() - begun)
     return [
-        replace(_result(*row, started=started), error=coordinator.failures.get(row[0].job_id))
+        replace(
+            _result(*row, started=started),
+            error=coordinator.failures.get(row[0].job_id),
+            busy=busy,
+        )
         for row in zip(sessions, prepared, before, strict=True)
     ]
+
+
+def _busy_secs(executor: Executor) -> dict[str, float]:
+    return {runner.name: runner.meter.busy_secs for runner in executor.runners}
+
+
+def _busy_shares(executor: Executor, before: Mapping[str, float], secs: float) -> dict[str, float]:
+    """Return what share of the seconds just past each device worked, by its name."""
+    return {
+        name: min((busy_secs - before.get(name, 0.0)) / secs, 1.0)
+        for name, busy_secs in _busy_secs(executor).items()
+    }
 
 
 def _result(

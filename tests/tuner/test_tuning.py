@@ -11,7 +11,7 @@ from tuner.errors import WorkError
 from tuner.preparation import ModelRequest
 from tuner.requests import TuneRequest
 from tuner.session import TuningSession
-from tuner.tuning import run_separately
+from tuner.tuning import run_separately, run_tuning
 
 
 def test_separate_job_that_fails_is_reported_beside_the_others(
@@ -34,3 +34,12 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     assert good.error is None
     assert good.n_measured == 20
     assert str(bad.error) == "the device is gone"
+
+
+def test_busy_share_of_each_device_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that measured was busy for a part of the time, and never for more than all."""
+    monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
+    with open_context(None, tmp_path) as context:
+        result = run_tuning(context, TuneRequest(ModelRequest("zoo:mlp"), trials=8))
+
+    assert 0.0 < result.busy["local"] <= 1.0

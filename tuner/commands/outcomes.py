@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tuned:
-    """A tuning run that ended; ``error`` says why it failed, if it did."""
+    """A tuning run that ended; ``error`` says why it failed, if it did.
+
+    ``busy`` is as in :class:`tuner.tuning.TuneResult`; a service does not say it.
+    """
 
     job: int
     network: str
@@ -36,6 +39,7 @@ class Tuned:
     secs: float
     first_trial_secs: float | None
     error: str | None = None
+    busy: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def trials(self) -> int:
@@ -54,6 +58,7 @@ class Tuned:
             "secs": self.secs,
             "first_trial_secs": self.first_trial_secs,
             "error": self.error,
+            "busy": dict(self.busy),
             "tasks": tasks_as_json(self.tasks),
         }
 
@@ -86,6 +91,7 @@ def tuned_here(result: "TuneResult") -> Tuned:
         secs=result.secs,
         first_trial_secs=result.first_trial_secs,
         error=None if result.error is None else str(result.error),
+        busy=result.busy,
     )
 
 
