@@ -7,18 +7,24 @@ round that trains a model waits for it: the others go on with the one before.
 """
 
 import asyncio
+import logging
 
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import cost_models as stored_models
 from tuner import cost_models
-from tuner.executors.base import Executor
+from tuner.cost_models import blobs
+from tuner.errors import WorkerLost, WorkError
+from tuner.executors.base import CallTimeout, Executor
 
 _FIRST = 16
 _GROWTH = 1.08
 # The latest so many are learned from.
 _MOST_ROWS = 20_000
 _TIMEOUT_SECS = 600.0
+_ATTEMPTS = 2
+
+_LOG = logging.getLogger(__name__)
 
 
 def trained_on(n_records: int) -> int:
@@ -92,9 +98,38 @@ class Learner:
             )
         known = rows[: len(rows) - n_newer]
         examples = [(row.task_id, row.features, row.latency) for row in known]
-        self._blob = await self._executor.train(
-            self._kind, self._seed, examples, timeout_secs=_TIMEOUT_SECS
-        )
+        blob = await self._trained(examples)
         self._n_rows = n_rows
+        if blob is None:
+            return
+        self._blob = blob
         with self._sessions.begin() as session:
             stored_models.save_cost_model(session, self._target_id, self._name, n_rows, self._blob)
+
+    async def _trained(self, examples: list[tuple[int, bytes, float | None]]) -> bytes | None:
+        """Return a new model; None if there is none: a search does with the one before."""
+        for _ in range(_ATTEMPTS):
+            try:
+                blob = await self._executor.train(
+                    self._kind, self._seed, examples, timeout_secs=_TIMEOUT_SECS
+                )
+            except WorkerLost as error:
+                reason = str(error)
+                continue
+            except (CallTimeout, WorkError, OSError) as error:
+                reason = str(error) or f"it took longer than {_TIMEOUT_SECS:g} s"
+            else:
+                if _is_model(blob, self._kind):
+                    return bytes(blob)
+                reason = f"it gave {blob!r:.200}"
+            break
+        _LOG.warning("no cost model could be trained: %s", reason)
+        return None
+
+
+def _is_model(blob: object, kind: str) -> bool:
+    """Whether a worker answered what it was asked for; it may answer anything."""
+    try:
+        return isinstance(blob, bytes) and blobs.unseal(blob)[0] == kind
+    except ValueError:
+        return False

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from records.texts import storable
 from tuner.engines.base import Candidate, Measured, SearchRequest
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import CallTimeout, Executor
@@ -60,7 +61,7 @@ async def search(executor: Executor, settings: SearchSettings, wanted: Round) ->
         At most ``n_candidates``; empty if the space is exhausted.
 
     Raises:
-        WorkError: If every island was lost or timed out.
+        WorkError: If every island was lost, timed out or answered garbage.
     """
     requests = [_island(settings, wanted, island) for island in range(settings.n_islands)]
     # All are started before the first is waited for.
@@ -68,7 +69,7 @@ async def search(executor: Executor, settings: SearchSettings, wanted: Round) ->
     ended = await asyncio.gather(*searches, return_exceptions=True)
     found, errors = [], []
     for each in ended:
-        if isinstance(each, (CallTimeout, WorkerLost)):
+        if isinstance(each, (CallTimeout, WorkError, OSError)):
             errors.append(str(each) or f"took longer than {settings.timeout_secs:g} s")
         elif isinstance(each, BaseException):
             raise each
@@ -119,9 +120,22 @@ def _checked(answer: Any) -> list[Candidate]:
     Raises:
         WorkError: If it is none.
     """
-    if isinstance(answer, list) and all(isinstance(each, Candidate) for each in answer):
+    if isinstance(answer, list) and all(map(_is_candidate, answer)):
         return answer
-    raise WorkError(f"the search returned no candidates but {repr(answer)[:200]}")
+    raise WorkError(f"the search returned no candidates but {answer!r:.200}")
+
+
+def _is_candidate(each: Any) -> bool:
+    """Whether something is a candidate that every database can store."""
+    return (
+        isinstance(each, Candidate)
+        and isinstance(each.features, bytes)
+        and all(_is_storable(text) for text in (each.trace, each.module_hash))
+    )
+
+
+def _is_storable(text: Any) -> bool:
+    return isinstance(text, str) and text != "" and storable(text) == text
 
 
 def _merge(found: Sequence[list[Candidate]], n_candidates: int) -> list[Candidate]:

@@ -7,6 +7,7 @@ decides what to do about it) and die with the process that started them.
 
 import asyncio
 import os
+import pickle
 import signal
 import time
 from collections.abc import Generator, Iterable, Mapping
@@ -22,7 +23,7 @@ from typing import Any, Self
 from pebble import ProcessExpired, ProcessPool
 
 from tuner import interrupts
-from tuner.errors import WorkerLost
+from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import CallTimeout
 from tuner.executors.process import WorkerContext, invoke, set_up
 
@@ -193,7 +194,7 @@ class PoolCall:
 
     def _outcome(self) -> Any:
         try:
-            return self.future.result()
+            return _unpickled(self.future.result())
         except BrokenProcessPool as error:
             raise WorkerLost("an idle worker was killed", crashed=False) from error
         except CancelledError as error:
@@ -217,6 +218,18 @@ def first_of(calls: Iterable[PoolCall]) -> PoolCall:
                 min(patience, _MOST_PATIENCE_SECS),
                 return_when=futures.FIRST_COMPLETED,
             )
+
+
+def _unpickled(answer: bytes) -> Any:
+    """Read what a worker answered; it may be anything.
+
+    Raises:
+        WorkError: If it cannot be read here.
+    """
+    try:
+        return pickle.loads(answer)
+    except Exception as error:
+        raise WorkError(f"the answer cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _obituary(exit_code: int | None) -> str:

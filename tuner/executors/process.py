@@ -4,6 +4,7 @@ import ctypes
 import errno
 import importlib
 import os
+import pickle
 import resource
 import signal
 import traceback
@@ -98,10 +99,14 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def invoke(module: str, function: str, args: tuple[Any, ...]) -> Any:
-    """Call a function; what it raises must mean something where its module is not imported."""
+def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
+    """Call a function; what it raises must mean something where its module is not imported.
+
+    Returns:
+        The pickled answer: one that cannot be read would take the whole pool with it.
+    """
     try:
-        return getattr(importlib.import_module(module), function)(*args)
+        return pickle.dumps(getattr(importlib.import_module(module), function)(*args))
     except TunerError:
         raise
     except Exception as error:

@@ -92,6 +92,18 @@ def unpicklable() -> Any:
     return lambda: None
 
 
+def unreadable() -> Any:
+    """Return what travels, and cannot be read where it arrives."""
+    return _Unreadable()
+
+
+class _Unreadable:
+    """Something whose reading raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (int, ("no number",))
+
+
 def large(n_bytes: int) -> bytes:
     """Return many bytes."""
     return b"x" * n_bytes
