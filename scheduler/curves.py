@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class Curves:
             raise SchedulerError(f"tasks have {lengths} latencies and {n_rounds} rounds")
         return cls(
             np.array([secs for points in best_secs for secs in points], dtype=np.float64),
-            np.array([n for rounds in n_trials for n in np.cumsum(rounds)], dtype=np.int64),
+            np.array([n for rounds in n_trials for n in accumulate(rounds)], dtype=np.int64),
             np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
         )
 

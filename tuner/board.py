@@ -105,9 +105,12 @@ class Board:
         self._measured[pick.id] = self._states[pick.task_id].round_of(pick.id).n_trials
 
     def land(self, pick: Pick, *, completed: bool, failed: bool = False) -> None:
-        """Note that the round of a pick is not under way any more."""
-        self._accounts[pick.job_id].flying.pop(pick.id, None)
+        """Note that the round of a pick is not under way any more; its job may have ended."""
         self._measured.pop(pick.id, None)
+        account = self._accounts.get(pick.job_id)
+        if account is None:
+            return
+        account.flying.pop(pick.id, None)
         state = self._states[pick.task_id]
         if completed:
             state.put(state.round_of(pick.id))
@@ -127,15 +130,20 @@ class Board:
         return len(self._accounts[job_id].flying)
 
     def stored(self, pick: Pick, new: NewRecord, record: Stored | None) -> None:
-        """Note a trial that was stored; None: the task had that trace already."""
-        self._measured[pick.id] += 1
-        if record is None:
+        """Note a trial that was stored; None: the task had that trace already.
+
+        Its job may have ended meanwhile, and is read anew where somebody else is on its tasks.
+        """
+        if pick.id in self._measured:
+            self._measured[pick.id] += 1
+        state = self._states.get(pick.task_id)
+        if record is None or state is None:
             return
-        state = self._states[pick.task_id]
         state.put(_with(state.round_of(pick.id), new, record))
         if record.best and record.latency is not None:
             state.latency = record.latency
-        self._accounts[pick.job_id].own[pick.task_id] += 1
+        if pick.job_id in self._accounts:
+            self._accounts[pick.job_id].own[pick.task_id] += 1
 
     def _flying(self) -> Counter[int]:
         """Count the rounds of all jobs that have measured nothing yet, by task."""

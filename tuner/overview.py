@@ -1,10 +1,9 @@
 """The task scheduler table of a job: what each task got, what it gave, and what it weighs."""
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,33 +44,69 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class Overview:
-    """A job as its records have it.
+    """A job as its records have it; rows and tables are drawn up when they are asked for.
 
     Attributes:
-        rows: One per task, in the network's order.
-        table: The same for the scheduler.
+        tasks: In the network's order.
+        latencies: Best latency of each task, seconds; inf before anything ran.
+        derived: What follows from the rounds of each task.
         own: Trials this job paid for, per task.
-        others: Trials on the same tasks that it did not pay for.
+        in_flight: Rounds under way that have measured nothing yet, per task.
         reached: Most trials with which another job on the same tasks, for the same goal, ended.
         shared: Trials that such jobs have made so far.
     """
 
-    rows: tuple[TaskRow, ...]
-    table: TaskTable
+    tasks: Sequence[WeightedTask]
+    latencies: tuple[float, ...]
+    derived: tuple[Derived, ...]
     own: tuple[int, ...]
-    others: tuple[int, ...]
+    in_flight: tuple[int, ...]
     reached: int = 0
     shared: int = 0
+
+    @cached_property
+    def rows(self) -> tuple[TaskRow, ...]:
+        """One per task."""
+        weights = np.array([task.weight for task in self.tasks])
+        shares = estimate.shares(weights, np.array(self.latencies)).tolist()
+        return tuple(
+            TaskRow(
+                task_id=task.task_id,
+                workload=task.workload_hash,
+                name=task.name,
+                weight=task.weight,
+                flop=task.flop,
+                latency=latency,
+                n_trials=each.n_trials,
+                n_failed=each.n_failed,
+                share=share,
+                exhausted=not each.alive,
+            )
+            for task, latency, each, share in zip(
+                self.tasks, self.latencies, self.derived, shares, strict=True
+            )
+        )
+
+    @cached_property
+    def table(self) -> TaskTable:
+        """The same for the scheduler."""
+        return _table(self.tasks, self.derived, self.in_flight)
+
+    @cached_property
+    def others(self) -> tuple[int, ...]:
+        """Trials on the same tasks that this job did not pay for."""
+        return tuple(each.n_trials - n for each, n in zip(self.derived, self.own, strict=True))
 
     @property
     def total_secs(self) -> float:
         """Estimated latency of the network, seconds; inf while a task has no record."""
-        return sum(row.weight * row.latency for row in self.rows)
+        pairs = zip(self.tasks, self.latencies, strict=True)
+        return sum(task.weight * latency for task, latency in pairs)
 
     @property
     def n_trials(self) -> int:
         """Trials spent on these tasks, by whomever."""
-        return sum(row.n_trials for row in self.rows)
+        return sum(each.n_trials for each in self.derived)
 
     def spent_trials(self, budget: int | None) -> int:
         """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`.
@@ -83,7 +118,7 @@ class Overview:
         if budget is None:
             return sum(self.own)
         own, others = np.array(self.own), np.array(self.others)
-        settled = ~self.table.alive & (others > 0)
+        settled = np.array([not each.alive for each in self.derived]) & (others > 0)
         credited = budgets.credited_trials(own, others, budget, settled=settled)
         return max(credited, sum(self.own) + self.shared, budget if self.reached >= budget else 0)
 
@@ -166,40 +201,23 @@ def make_overview(
         in_flight: Rounds under way that have measured nothing yet, by task.
     """
     known = [states[task.task_id] for task in tasks]
-    latencies = np.array([state.latency for state in known])
-    derived = [state.derived() for state in known]
-    shares = estimate.shares(np.array([task.weight for task in tasks]), latencies)
-    rows = tuple(
-        TaskRow(
-            task_id=task.task_id,
-            workload=task.workload_hash,
-            name=task.name,
-            weight=task.weight,
-            flop=task.flop,
-            latency=state.latency,
-            n_trials=each.n_trials,
-            n_failed=each.n_failed,
-            share=share,
-            exhausted=not each.alive,
-        )
-        for task, state, each, share in zip(tasks, known, derived, shares.tolist(), strict=True)
+    flying = in_flight or {}
+    return Overview(
+        tasks=tasks,
+        latencies=tuple(state.latency for state in known),
+        derived=tuple(state.derived() for state in known),
+        own=tuple(own.get(task.task_id, 0) for task in tasks),
+        in_flight=tuple(flying.get(task.task_id, 0) for task in tasks),
+        reached=max((twin.reached for twin in twins), default=0),
+        shared=sum(twin.n_trials for twin in twins),
     )
-    mine = tuple(own.get(task.task_id, 0) for task in tasks)
-    others = tuple(row.n_trials - n for row, n in zip(rows, mine, strict=True))
-    table = _table(tasks, derived, known, in_flight or {})
-    reached = max((twin.reached for twin in twins), default=0)
-    return Overview(rows, table, mine, others, reached, sum(twin.n_trials for twin in twins))
 
 
 def _table(
-    tasks: Sequence[WeightedTask],
-    derived: Sequence[Derived],
-    states: Sequence[TaskState],
-    in_flight: Mapping[int, int],
+    tasks: Sequence[WeightedTask], derived: Sequence[Derived], in_flight: Sequence[int]
 ) -> TaskTable:
-    # Those of no pick come first, and count for no other task.
-    all_picks = sorted(r.pick_id for state in states for r in state.rounds if r.pick_id is not None)
-    flying = [in_flight.get(task.task_id, 0) for task in tasks]
+    all_picks = np.sort([pick_id for each in derived for pick_id in each.picks])
+    last_picks = [each.last_pick for each in derived]
     return TaskTable(
         weights=np.array([task.weight for task in tasks]),
         flop=np.array([task.flop for task in tasks]),
@@ -208,13 +226,11 @@ def _table(
         n_rounds=np.array([each.n_rounds for each in derived]),
         n_trials=np.array([each.n_trials for each in derived]),
         n_failed_rounds=np.array([each.n_failed_rounds for each in derived]),
-        rounds_since_pick=np.array(
-            [len(all_picks) - bisect_right(all_picks, each.last_pick) for each in derived]
-        ),
+        rounds_since_pick=len(all_picks) - np.searchsorted(all_picks, last_picks, side="right"),
         alive=np.array([each.alive for each in derived]),
         similarity_groups=_similarity_groups(tuple(task.name for task in tasks)),
         secs_per_trial=np.array([each.secs_per_trial for each in derived]),
-        n_in_flight=np.array(flying) if any(flying) else None,
+        n_in_flight=np.array(in_flight) if any(in_flight) else None,
         curves=Curves.of([each.curve for each in derived], [each.trials for each in derived]),
     )
 

@@ -32,6 +32,7 @@ class Derived(NamedTuple):
     n_failed: int
     n_failed_rounds: int
     last_pick: int
+    picks: tuple[int, ...]
     alive: bool
     secs_per_trial: float
 
@@ -99,6 +100,8 @@ def states_of(
 def _derive(rounds: Sequence[RoundResult], failed: set[int]) -> Derived:
     history = _running(rounds)
     curve = tuple(result.best_secs for result in history)
+    # Those of no pick come first, and count for no other task.
+    picks = tuple(r.pick_id for r in history if r.pick_id is not None)
     return Derived(
         curve=curve,
         trials=tuple(result.n_trials for result in history),
@@ -108,7 +111,8 @@ def _derive(rounds: Sequence[RoundResult], failed: set[int]) -> Derived:
         n_trials=sum(result.n_trials for result in history),
         n_failed=sum(result.n_failed for result in history),
         n_failed_rounds=_failed_streak(history),
-        last_pick=max((r.pick_id for r in history if r.pick_id is not None), default=0),
+        last_pick=max(picks, default=0),
+        picks=picks,
         alive=not _exhausted(history, failed),
         secs_per_trial=_secs_per_trial(history),
     )
