@@ -8,10 +8,11 @@ from typing import NamedTuple
 from sqlalchemy import Select, and_, case, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord, Task, Workload
-from records.statements import insert, table
+from records.statements import built_once, insert, table
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,7 @@ def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
     """
     if not offers:
         return set()
-    row = insert(session, table(BestRecord))
-    first = (
-        select(MeasureRecord.latency)
-        .where(MeasureRecord.id == BestRecord.record_id)
-        .scalar_subquery()
-    )
-    as_measured = and_(BestRecord.confirmed, ~row.excluded.confirmed)
-    # One statement, so that of two writers at once the faster stays.
-    offered = row.on_conflict_do_update(
-        index_elements=[BestRecord.task_id],
-        set_=_replaced(row),
-        where=row.excluded.latency < case((as_measured, first), else_=BestRecord.latency),
-    ).returning(table(BestRecord).c.record_id)
-    return set(session.scalars(offered, [best._asdict() for best in sorted(offers)]))
+    return set(session.scalars(_offered(session), [best._asdict() for best in sorted(offers)]))
 
 
 def best_record(session: Session, workload_hash: str, target_id: int, engine: str) -> MeasureRecord:
@@ -183,3 +171,21 @@ def _confirmed(record: MeasureRecord) -> float:
 
 def _replaced(row: postgresql.Insert) -> dict[str, object]:
     return {name: row.excluded[name] for name in ("record_id", "latency", "confirmed")}
+
+
+def _offer(row: postgresql.Insert) -> ReturningInsert[int]:
+    """Replace what is slower: one statement, so that of two writers at once the faster stays."""
+    first = (
+        select(MeasureRecord.latency)
+        .where(MeasureRecord.id == BestRecord.record_id)
+        .scalar_subquery()
+    )
+    as_measured = and_(BestRecord.confirmed, ~row.excluded.confirmed)
+    return row.on_conflict_do_update(
+        index_elements=[BestRecord.task_id],
+        set_=_replaced(row),
+        where=row.excluded.latency < case((as_measured, first), else_=BestRecord.latency),
+    ).returning(table(BestRecord).c.record_id)
+
+
+_offered = built_once(BestRecord, _offer)

@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from records.models import now
 from records.service_models import DeviceState, DeviceStatus
-from records.statements import insert, table
+from records.statements import built_once, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +52,7 @@ def report(session: Session, said: Sequence[Report]) -> None:
         vars(device) | {"fingerprint": dict(device.fingerprint), "heartbeat": at}
         for device in ordered
     ]
-    row = insert(session, table(DeviceStatus))
-    replaced = {name: row.excluded[name] for name in rows[0] if name != "name"}
-    session.execute(
-        row.on_conflict_do_update(index_elements=[DeviceStatus.name], set_=replaced), rows
-    )
+    session.execute(_said(session), rows)
 
 
 def forget(session: Session, silent: timedelta) -> None:
@@ -69,3 +66,11 @@ def list_devices(session: Session, *, lately: timedelta | None = None) -> list[D
     if lately is not None:
         wanted = wanted.where(DeviceStatus.heartbeat > now() - lately)
     return list(session.scalars(wanted.execution_options(populate_existing=True)))
+
+
+def _replace(row: postgresql.Insert) -> postgresql.Insert:
+    replaced = {column.name: row.excluded[column.name] for column in table(DeviceStatus).c}
+    return row.on_conflict_do_update(index_elements=[DeviceStatus.name], set_=replaced)
+
+
+_said = built_once(DeviceStatus, _replace)

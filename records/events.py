@@ -76,7 +76,7 @@ def add_events(session: Session, new: Sequence[NewEvent]) -> list[int]:
         }
         for event, number in zip(new, numbers, strict=True)
     ]
-    session.execute(insert(session, table(Event)), rows)
+    session.execute(_APPEND, rows)
     return numbers
 
 
@@ -140,6 +140,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+_APPEND = table(Event).insert()
 _JOB = table(Job)
 _GROW = (
     update(_JOB)

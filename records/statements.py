@@ -1,5 +1,7 @@
 """Inserts that stay correct when another process inserts the same row at the same time."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Table, select
@@ -9,6 +11,7 @@ from sqlalchemy.orm import Session
 from records.models import Base
 
 Row = TypeVar("Row", bound=Base)
+Built = TypeVar("Built")
 _INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -17,13 +20,33 @@ def table(model: type[Base]) -> Table:
     return cast("Table", model.__table__)
 
 
-def insert(session: Session, model: type[Base] | Table) -> postgresql.Insert:
+def insert(session: Session, model: type[Base]) -> postgresql.Insert:
     """Return the INSERT of this database that knows ON CONFLICT.
 
     SQLite's has the same methods; the annotation names one so that mypy can follow.
     """
     statement: postgresql.Insert = _INSERTS[session.get_bind().dialect.name](model)  # type: ignore[assignment]
     return statement
+
+
+def built_once(
+    model: type[Base], build: Callable[[postgresql.Insert], Built]
+) -> Callable[[Session], Built]:
+    """Return a function that has the INSERT of a session's database, see :func:`insert`.
+
+    To build one takes longer than the database takes to run it, so it is built once for each kind.
+
+    Args:
+        model: The table; the ORM, which looks at row after row, has no part in it.
+        build: Adds what is done on a conflict, and what is returned.
+    """
+
+    @cache
+    def built(dialect: str) -> Built:
+        statement: postgresql.Insert = _INSERTS[dialect](table(model))  # type: ignore[assignment]
+        return build(statement)
+
+    return lambda session: built(session.get_bind().dialect.name)
 
 
 def insert_new(session: Session, model: type[Base], values: dict[str, Any]) -> int | None:

@@ -5,11 +5,13 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 
 from records import bests, events, sums
 from records.models import MeasureFeature, MeasureRecord, Task
-from records.statements import insert, table
+from records.statements import built_once, table
 
 # Columns of a record, and its features, by name; once it is stored, its id too.
 Row = dict[str, Any]
@@ -43,14 +45,9 @@ def _insert(session: Session, rows: Sequence[Row]) -> list[Row | None]:
     if len(rows) > 1:
         # Writers of the same two traces in different orders would wait for each other.
         session.execute(_LOCKED_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
-    records = table(MeasureRecord)
     columns = [{name: row[name] for name in row if name != "features"} for row in rows]
-    inserted = (
-        insert(session, records)
-        .on_conflict_do_nothing()
-        .returning(records.c.task_id, records.c.trace_hash, records.c.id)
-    )
-    ids = {tuple(row[:2]): row[2] for row in session.execute(inserted, columns)} if rows else {}
+    new = session.execute(_add(session), columns) if rows else ()
+    ids = {tuple(row[:2]): row[2] for row in new}
     # The first of equal ones takes the id: the others are known.
     found = [ids.pop((row["task_id"], row["trace_hash"]), None) for row in rows]
     return [
@@ -66,7 +63,7 @@ def _add_features(session: Session, trials: Sequence[Row]) -> None:
         if trial["features"] is not None
     ]
     if seen:
-        session.execute(insert(session, table(MeasureFeature)), seen)
+        session.execute(_ADD_FEATURES, seen)
 
 
 def _count(session: Session, trials: Sequence[Row]) -> dict[int, sums.Payer]:
@@ -122,6 +119,13 @@ def _tell(
     events.add_events(session, told)
 
 
+def _unless_known(row: postgresql.Insert) -> ReturningInsert[int, str, int]:
+    names = table(MeasureRecord).c
+    return row.on_conflict_do_nothing().returning(names.task_id, names.trace_hash, names.id)
+
+
+_add = built_once(MeasureRecord, _unless_known)
+_ADD_FEATURES = table(MeasureFeature).insert()
 _LOCKED_TASKS = (
     select(Task.id)
     .where(Task.id.in_(bindparam("task_ids", expanding=True)))

@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Update, bindparam, case, or_, select, update
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from records.models import ImportedRound, JobFailure, Pick
-from records.statements import insert, table
+from records.statements import built_once, table
 
 TIMEOUTS = ("build_timeout", "run_timeout")
 
@@ -70,10 +71,7 @@ def add_to_imported(session: Session, sums: Mapping[int, Sums]) -> None:
     if not sums:
         return
     rows = [{"task_id": task_id, **vars(sums[task_id])} for task_id in sorted(sums)]
-    row = insert(session, table(ImportedRound))
-    grown = _grown(ImportedRound, {name: row.excluded[name] for name in _NAMES})
-    key = [ImportedRound.task_id]
-    session.execute(row.on_conflict_do_update(index_elements=key, set_=grown), rows)
+    session.execute(_import(session), rows)
 
 
 def add_failures(session: Session, failures: Mapping[tuple[int, str], Failures]) -> None:
@@ -84,13 +82,7 @@ def add_failures(session: Session, failures: Mapping[tuple[int, str], Failures])
         {"job_id": job_id, "error_kind": kind, **failures[job_id, kind]._asdict()}
         for job_id, kind in sorted(failures)
     ]
-    row = insert(session, table(JobFailure))
-    grown = {
-        "n_trials": JobFailure.n_trials + row.excluded.n_trials,
-        "record_id": row.excluded.record_id,
-    }
-    key = [JobFailure.job_id, JobFailure.error_kind]
-    session.execute(row.on_conflict_do_update(index_elements=key, set_=grown), rows)
+    session.execute(_fail(session), rows)
 
 
 def _grown(
@@ -108,6 +100,22 @@ def _grow_pick() -> Update:
     return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(_grown(Pick, more))
 
 
+def _grow_imported(row: postgresql.Insert) -> postgresql.Insert:
+    grown = _grown(ImportedRound, {name: row.excluded[name] for name in _NAMES})
+    return row.on_conflict_do_update(index_elements=[ImportedRound.task_id], set_=grown)
+
+
+def _grow_failure(row: postgresql.Insert) -> postgresql.Insert:
+    grown = {
+        "n_trials": JobFailure.n_trials + row.excluded.n_trials,
+        "record_id": row.excluded.record_id,
+    }
+    key = [JobFailure.job_id, JobFailure.error_kind]
+    return row.on_conflict_do_update(index_elements=key, set_=grown)
+
+
+_import = built_once(ImportedRound, _grow_imported)
+_fail = built_once(JobFailure, _grow_failure)
 _GROW_PICK = _grow_pick()
 _PAYERS = select(Pick.id, Pick.job_id, Pick.sequence).where(
     Pick.id.in_(bindparam("pick_ids", expanding=True))
