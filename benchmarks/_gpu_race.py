@@ -1,0 +1,100 @@
+"""Runtimes in turns on one device, each in a process of its own, and what their samples say."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+
+import numpy as np
+
+from benchmarks._gpu_sharing import Timer
+from tuner.errors import TunerError
+from tuner.executors.pool import CallTimeout
+
+# Runs a network so many times, keeps its outputs in a file if one is named, and returns seconds.
+Runs = Callable[[int, str], tuple[float, ...]]
+# What calls of workers raise.
+FAILURES = (TunerError, CallTimeout, OSError)
+# As long as a turn of `tuner bench`, and as much again before it that does not count: clocks of a
+# GPU that rested rise.
+_TURN_SECS = 0.1
+_FEWEST_RUNS, _MOST_RUNS = 3, 200
+# Threads of a runtime on a CPU go on spinning after a run.
+_REST_SECS = 0.3
+
+
+@dataclass
+class Race:
+    """Runtimes that take turns.
+
+    Attributes:
+        runners: By name.
+        samples: Seconds of each; of none that was left out.
+        left_out: Why a runtime has no samples.
+        n_turns: Turns that each took.
+    """
+
+    runners: Mapping[str, Runs]
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    n_turns: int = 0
+
+    def run(self, n_turns: int, timer: Timer) -> None:
+        """Let all take turns, every other time in reverse; one that fails is left out.
+
+        The first half of the runs of a turn is not counted. When time gets short, turns are left
+        out, but never the first.
+        """
+        n_runs = {name: _runs_a_turn(self._try(name, _FEWEST_RUNS)) for name in self.runners}
+        longest = 0.0
+        while self.n_turns < n_turns and (self.n_turns == 0 or timer.left > longest):
+            begun = timer.spent
+            order = list(self.runners)
+            for name in order if self.n_turns % 2 == 0 else reversed(order):
+                taken = self._try(name, 2 * n_runs[name])
+                self.samples.setdefault(name, []).extend(taken[n_runs[name] :])
+            longest = max(longest, timer.spent - begun)
+            self.n_turns += 1
+        self.samples = {n: s for n, s in self.samples.items() if n not in self.left_out}
+
+    def _try(self, name: str, n_runs: int) -> tuple[float, ...]:
+        """Return samples of a runtime, none if it fails or did before."""
+        if name in self.left_out:
+            return ()
+        time.sleep(_REST_SECS)
+        try:
+            return self.runners[name](n_runs, "")
+        except FAILURES as error:
+            self.left_out[name] = explain(error)
+            return ()
+
+
+def _runs_a_turn(samples: Sequence[float]) -> int:
+    if not samples:
+        return 0
+    return min(max(round(_TURN_SECS / median(samples)), _FEWEST_RUNS), _MOST_RUNS)
+
+
+def explain(error: BaseException) -> str:
+    """Return why something failed, in one line."""
+    if isinstance(error, CallTimeout):
+        return "it took longer than its share of the time"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def summarise(samples: Sequence[float]) -> dict[str, float]:
+    """Return median and quartiles, seconds, and how many samples there were."""
+    low, middle, high = quantiles(samples, n=4, method="inclusive")
+    return {"median_secs": middle, "low_secs": low, "high_secs": high, "n": len(samples)}
+
+
+def relative_error(ours: Path, expected: Path) -> float:
+    """Return the largest difference of the first outputs over the largest of the expected one.
+
+    Not finite if an output is not.
+    """
+    with np.load(ours) as mine, np.load(expected) as other:
+        value = mine[mine.files[0]].astype(np.float64)
+        wanted = other[other.files[0]].astype(np.float64)
+    return float(np.abs(value - wanted).max() / (np.abs(wanted).max() or 1.0))
