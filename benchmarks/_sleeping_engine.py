@@ -38,10 +38,7 @@ N_CLASSES = 5
 # A trace that is none of these: it never ends, writes what is wrong, or crashes.
 HANG, WRONG, CRASH = "hang", "wrong", "crash"
 _UNIT_SECS = 1e-4
-_HANG_SECS = 3600.0
 _KERNEL = """
-from tvm.script import tirx as T
-
 @T.prim_func
 def kernel(a: T.handle, b: T.handle):
     n = T.int32()
@@ -78,9 +75,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
 
 
 def sleep_secs(trace: str) -> float:
-    """Return how long the kernel of a trace sleeps; an empty one as the first program."""
-    if trace == HANG:
-        return _HANG_SECS
+    """Return how long the kernel of a trace sleeps; one that is no program as the first."""
     number = int(trace.rpartition("-")[2]) if trace.startswith("program-") else 0
     return BASE_SECS * (1 + number % N_CLASSES / 4)
 
@@ -100,7 +95,8 @@ def build(request: BuildRequest) -> BuildResult:
 
 def _library(trace: str) -> bytes:
     """Compile the kernel; it does the same for every ordinary trace."""
-    return _compiled("abort" if trace == CRASH else "usleep", 2.0 if trace == WRONG else 1.0)
+    call = {HANG: "pause", CRASH: "abort"}.get(trace, "usleep")
+    return _compiled(call, 2.0 if trace == WRONG else 1.0)
 
 
 @lru_cache(maxsize=4)
@@ -120,6 +116,11 @@ def _compiled(call: str, value: float) -> bytes:
         module.write_to_file(str(path / "kernel.o"), "o")
         link_shared([path / "kernel.o"], path / "kernel.so")
         return (path / "kernel.so").read_bytes()
+
+
+def calibration_kernel(_target: str) -> bytes:
+    """Return what sleeps as long as the first program of any task."""
+    return _task(2).ir
 
 
 def reference(artifact: str, target: str, out: str) -> None:

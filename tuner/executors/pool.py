@@ -111,6 +111,11 @@ class Pool:
         self._context.kill_all()
         self._pool.join()
         self._context.kill_all()
+        for future in list(self._timeouts):
+            if not future.done():
+                future.set_exception(
+                    WorkerLost("a worker died with the call it took", crashed=False)
+                )
 
     def _start(self) -> Any:
         self._context = WorkerContext()
@@ -128,11 +133,6 @@ class Pool:
 
     def _restart(self) -> None:
         self.close()
-        for future in list(self._timeouts):
-            if not future.done():
-                future.set_exception(
-                    WorkerLost("a worker died with the call it took", crashed=False)
-                )
         self._pool = self._start()
 
     def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float | None) -> Any:

@@ -78,7 +78,9 @@ def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnsw
     except Exception as error:  # whatever TVM makes of a socket
         return RemoteAnswer(problem="refused", text=_reason(error))
     answer = _call(RemotePlace(session), function, args)
-    if answer.problem == "broken" and _has_expired(answer, started, server):
+    # The server in C++ hangs up without a word.
+    is_late = time.monotonic() - started >= _NEARLY * server.session_secs
+    if answer.problem == "broken" and is_late:
         return RemoteAnswer(problem="expired", text=answer.text)
     return answer
 
@@ -86,6 +88,8 @@ def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnsw
 def _call(place: RemotePlace, function: str, args: tuple[Any, ...]) -> RemoteAnswer:
     try:
         value = _FUNCTIONS[function](*args, place)
+    except tvm.error.RPCSessionTimeoutError as error:  # which is an OSError, too
+        return RemoteAnswer(problem="expired", text=_reason(error))
     except (OSError, TunerError):
         raise  # an unreadable artifact or a wrong target is not the session's fault
     except Exception as error:
@@ -131,13 +135,6 @@ def _lives(session: Any) -> bool:
     except Exception:  # whatever TVM makes of a socket that was closed
         return False
     return True
-
-
-def _has_expired(answer: RemoteAnswer, started: float, server: RemoteServer) -> bool:
-    """Whether the server ended the session; the one in C++ just hangs up."""
-    if "RPCSessionTimeoutError" in answer.text:
-        return True
-    return time.monotonic() - started >= _NEARLY * server.session_secs
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,24 @@
+"""A real tracker with two real servers on loopback, kept up for the tests of a module."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks._rpc_servers import RpcServers
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
+    """A tracker and two servers."""
+    with RpcServers(tmp_path_factory.mktemp("servers")) as started:
+        started.start_server("first")
+        started.start_server("second")
+        started.wait_for(2)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tracker_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
+    """A tracker that no server has found."""
+    with RpcServers(tmp_path_factory.mktemp("tracker"), key="none") as started:
+        yield started

@@ -1,0 +1,222 @@
+"""Runners of real RPC servers on loopback, whose kernels sleep."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import _sleeping_engine as sleeping
+from benchmarks._rpc_servers import RpcServers
+from tuner.config import Settings
+from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult
+from tuner.errors import DeviceLost, WorkerLost
+from tuner.executors.base import CallTimeout
+from tuner.executors.local import LocalExecutor
+from tuner.runners.rpc import RpcRunner
+from tuner.runners.rpc_fleet import RpcFleet
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+EVALUATOR = EvaluatorSettings(min_repeat_ms=0, cache_flush=False)
+RequestOf = Callable[[str], RunRequest]
+
+
+@pytest.fixture(scope="module")
+def runner(servers: RpcServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcRunner]:
+    """One of the devices, its process warm."""
+    settings = Settings("", tmp_path_factory.mktemp("runner"), sleeping.NAME, 1)
+    started = RpcRunner(settings, servers.address, 1)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> RequestOf:
+    """Builds a program and asks to run it."""
+
+    def build(trace: str) -> RunRequest:
+        built = sleeping.build(BuildRequest(b"", sleeping.SPEC, trace, str(tmp_path / trace)))
+        return RunRequest(built.artifact, sleeping.SPEC, "", EVALUATOR)
+
+    return build
+
+
+def is_sleep_of(result: RunResult, trace: str) -> bool:
+    """Whether samples are those of a program."""
+    wanted = sleeping.sleep_secs(trace)
+    return result.run_secs is not None and all(
+        wanted <= secs < wanted + 0.25 * sleeping.BASE_SECS for secs in result.run_secs
+    )
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Look again and again, for a minute at most."""
+    deadline = time.monotonic() + 60.0
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_key_is_all_that_names_a_device(runner: RpcRunner) -> None:
+    """Whichever server answers."""
+    info = runner.describe("llvm").result()
+
+    assert runner.name == "rpc:nap/1"
+    assert info.device == {"spec": "llvm", "name": "rpc:nap"}
+
+
+def test_samples_are_those_of_the_kernel(
+    runner: RpcRunner, request_of: RequestOf, servers: RpcServers
+) -> None:
+    """And say on which server they were taken."""
+    results = [
+        runner.measure("run", request_of(trace), timeout_secs=30.0).result()
+        for trace in ("program-0", "program-4")
+    ]
+
+    assert is_sleep_of(results[0], "program-0")
+    assert is_sleep_of(results[1], "program-4")
+    assert servers.n_servers() == 2
+    for result in results:
+        assert result.conditions["server"].startswith("127.0.0.1:")
+    assert runner.meter.busy_secs > 5 * sleeping.BASE_SECS
+
+
+def test_a_wrong_kernel_is_found(runner: RpcRunner, request_of: RequestOf, tmp_path: Path) -> None:
+    """By the reference that the device computed itself."""
+    kept = str(tmp_path / "reference.npz")
+    artifact = request_of("program-0").artifact
+    runner.measure("reference", artifact, sleeping.SPEC, kept, timeout_secs=30.0).result()
+
+    right, wrong = (
+        runner.measure("run", replace(request_of(trace), reference=kept), timeout_secs=30.0)
+        for trace in ("program-1", sleeping.WRONG)
+    )
+
+    assert right.result().max_error == 0.0
+    assert wrong.result().error_kind == "wrong_result"
+
+
+def test_kernels_take_turns_in_one_session(runner: RpcRunner, request_of: RequestOf) -> None:
+    """All of them on the same server."""
+    traces = ["program-0", "program-2"]
+    requests = [request_of(trace) for trace in traces]
+
+    results = runner.measure("run_interleaved", requests, 2, timeout_secs=30.0).result()
+
+    assert all(map(is_sleep_of, results, traces))
+    assert [len(result.run_secs) for result in results] == [6, 6]
+    assert results[0].conditions == results[1].conditions
+
+
+def test_calls_can_be_awaited(runner: RpcRunner, request_of: RequestOf) -> None:
+    """In an event loop, which goes on meanwhile."""
+
+    async def measure() -> tuple[RunResult, int]:
+        call = runner.measure("run", request_of("program-0"), timeout_secs=30.0)
+        n_ticks = 0
+        while not call.future.done():
+            n_ticks += 1
+            await asyncio.sleep(0.01)
+        return await call, n_ticks
+
+    result, n_ticks = asyncio.run(measure())
+
+    assert is_sleep_of(result, "program-0")
+    assert n_ticks > 5
+
+
+def test_a_hung_kernel_is_killed_where_it_runs(
+    runner: RpcRunner, request_of: RequestOf, servers: RpcServers
+) -> None:
+    """By the server, so that the device is free again and our process is still warm."""
+    before = runner._pool.call("os", "getpid")
+    for _ in range(2):
+        with pytest.raises(CallTimeout, match="ended the session after 2 s"):
+            runner.measure("run", request_of(sleeping.HANG), timeout_secs=1.5).result()
+
+    assert servers.n_servers() == 2
+    result = runner.measure("run", request_of("program-0"), timeout_secs=30.0).result()
+    assert is_sleep_of(result, "program-0")
+    assert runner._pool.call("os", "getpid") == before
+
+
+def test_a_session_lasts_no_longer_than_the_address_says(
+    servers: RpcServers, request_of: RequestOf, tmp_path: Path
+) -> None:
+    """However long the call may."""
+    settings = Settings("", tmp_path, sleeping.NAME, 1)
+    runner = RpcRunner(settings, replace(servers.address, session_timeout=1), 1)
+
+    with pytest.raises(CallTimeout, match="after 1 s"):
+        runner.measure("run", request_of(sleeping.HANG), timeout_secs=500.0).result()
+    runner.close()
+
+
+def test_waiting_for_a_server_is_not_timed(
+    servers: RpcServers, runner: RpcRunner, request_of: RequestOf, tmp_path: Path
+) -> None:
+    """Three share two servers: the third waits for longer than its call may take."""
+    settings = Settings("", tmp_path, sleeping.NAME, 1)
+    hogs = [RpcRunner(settings, servers.address, number) for number in (2, 3)]
+    hung = [hog.measure("run", request_of(sleeping.HANG), timeout_secs=5.0) for hog in hogs]
+    wait_until(lambda: all(hog.meter.busy_secs > 0.5 for hog in hogs))
+
+    result = runner.measure("run", request_of("program-0"), timeout_secs=2.0).result()
+
+    assert is_sleep_of(result, "program-0")
+    for hog, call in zip(hogs, hung, strict=True):
+        with pytest.raises(CallTimeout):
+            call.result()
+        hog.close()
+
+
+def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: RequestOf) -> None:
+    """The device is not lost with it."""
+    process_id = runner._pool.call("os", "getpid")
+    busy_secs = runner.meter.busy_secs
+    call = runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
+    wait_until(lambda: runner.meter.busy_secs > busy_secs + 0.5)
+    os.kill(process_id, signal.SIGKILL)
+
+    with pytest.raises(WorkerLost) as lost:
+        call.result()
+    assert not isinstance(lost.value, DeviceLost)
+    assert runner.is_there
+    result = runner.measure("run", request_of("program-0"), timeout_secs=30.0).result()
+    assert is_sleep_of(result, "program-0")
+
+
+def test_closing_ends_a_call_in_flight(
+    servers: RpcServers, request_of: RequestOf, tmp_path: Path
+) -> None:
+    """Nobody waits for ever."""
+    runner = RpcRunner(Settings("", tmp_path, sleeping.NAME, 1), servers.address, 1)
+    call = runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
+    wait_until(lambda: runner.meter.busy_secs > 0.5)
+
+    runner.close()
+
+    with pytest.raises(WorkerLost):
+        call.result()
+
+
+def test_a_fleet_has_a_runner_for_every_server(servers: RpcServers, tmp_path: Path) -> None:
+    """An executor finds them beside its builders."""
+    settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=servers.setting)
+
+    with LocalExecutor(settings, fleet=RpcFleet(settings)) as executor:
+        names = [runner.name for runner in executor.runners]
+        built = executor.build(BuildRequest(b"", sleeping.SPEC, "program-1"), timeout_secs=60.0)
+        request = RunRequest(built.result().artifact, sleeping.SPEC, "", EVALUATOR)
+        calls = [runner.measure("run", request, timeout_secs=30.0) for runner in executor.runners]
+        results = [call.result() for call in calls]
+
+    assert names == ["rpc:nap/1", "rpc:nap/2"]
+    assert all(is_sleep_of(result, "program-1") for result in results)
+    assert results[0].conditions != results[1].conditions
