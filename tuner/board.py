@@ -5,13 +5,14 @@ processes add meanwhile (imports, another coordinator on the same tasks) is foun
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import measures
+from records import jobs, measures
+from records.errors import NoSuchRow
 from records.measures import NewRecord
 from records.models import Job, Pick
 from records.rounds import RoundResult
@@ -23,9 +24,10 @@ from tuner.overview import Overview, Twin, make_overview, read_states, read_twin
 if TYPE_CHECKING:
     from tuner.task_states import TaskState
 
-# Others are looked for so often, and everything is read anew so often.
+# Others are looked for so often, and everything is read anew so often, where that is not too much.
 _LOOK_SECS = 0.5
 _RELOAD_SECS = 60.0
+_REST_PER_RELOAD = 100.0
 
 
 @dataclass
@@ -46,16 +48,27 @@ class Board:
         self._clock = clock
         self._states: dict[int, TaskState] = {}
         self._accounts: dict[int, _Account] = {}
+        self._users: Counter[int] = Counter()
         self._measured: Counter[int] = Counter()
+        self._starting: Counter[int] = Counter()
+        self._standings: dict[int, jobs.Standing] = {}
+        self._asked = 0.0
         self._newest = 0
-        self._looked = self._loaded = 0.0
+        self._looked = self._reload_at = 0.0
+        self._to_reload: list[int] = []
 
     def enter(self, job_id: int, tasks: Sequence[WeightedTask]) -> None:
         """Read what there is to know of a job; jobs that share its tasks are read anew."""
         if not self._accounts:
-            self._looked = self._loaded = self._clock()
+            self._looked = self._clock()
+            self._reload_at = self._looked + _RELOAD_SECS
+            with self._sessions() as session:
+                self._newest = measures.newest_id(session)
+        task_ids = {task.task_id for task in tasks}
+        sharing = self._users_of({i for i in task_ids if self._users[i]})
+        self._users.update(task_ids)
         self._accounts[job_id] = _Account(tasks, Counter(), (), {})
-        self.reload()
+        self.reload([*sharing, job_id])
 
     def knows(self, job_id: int) -> bool:
         """Whether a job is under way."""
@@ -63,22 +76,43 @@ class Board:
 
     def leave(self, job_id: int) -> None:
         """Forget a job that is not under way any more."""
-        self._accounts.pop(job_id, None)
+        account = self._accounts.pop(job_id, None)
+        if account is None:
+            return
+        self._standings.pop(job_id, None)
         # What it ended with counts for those on the same tasks.
         self.reload(
             other
-            for other, account in self._accounts.items()
-            if any(twin.job_id == job_id for twin in account.twins)
+            for other, each in self._accounts.items()
+            if any(twin.job_id == job_id for twin in each.twins)
         )
-        kept = {task.task_id for each in self._accounts.values() for task in each.tasks}
-        self._states = {i: state for i, state in self._states.items() if i in kept}
+        for task in account.tasks:
+            self._users[task.task_id] -= 1
+            if not self._users[task.task_id]:
+                del self._users[task.task_id], self._states[task.task_id]
+
+    def standing(self, job_id: int, max_age_secs: float = 0.0) -> jobs.Standing:
+        """Return what others want of a job, as it was so many seconds ago at most.
+
+        Raises:
+            NoSuchRow: If there is no such job.
+        """
+        now = self._clock()
+        if job_id not in self._standings or not 0.0 <= now - self._asked <= max_age_secs:
+            wanted = list(self._accounts) if max_age_secs else [job_id]
+            with self._sessions() as session:
+                self._standings = jobs.standing(session, wanted)
+            self._asked = now
+        if job_id not in self._standings:
+            raise NoSuchRow(f"no job {job_id}")
+        return self._standings[job_id]
 
     def reload(self, job_ids: Iterable[int] | None = None) -> None:
         """Read everything anew that concerns some jobs; all by default."""
         chosen = list(self._accounts if job_ids is None else job_ids)
+        if not chosen:
+            return
         with self._sessions() as session:
-            if job_ids is None:
-                self._newest = measures.newest_id(session)
             for job_id in chosen:
                 self._read(session, job_id, self._accounts[job_id])
 
@@ -93,20 +127,27 @@ class Board:
         self._look()
         account = self._accounts[job_id]
         twins = [self._as_of_now(twin) for twin in account.twins]
-        return make_overview(account.tasks, self._states, account.own, twins, self._flying())
+        return make_overview(account.tasks, self._states, account.own, twins, self._starting)
 
     def _as_of_now(self, twin: Twin) -> Twin:
         account = self._accounts.get(twin.job_id)
         return twin if account is None else twin._replace(n_trials=account.own.total())
 
+    def latency(self, task_id: int) -> float:
+        """Return the best latency of a task, seconds; inf if there is none."""
+        return self._states[task_id].latency
+
     def take_off(self, pick: Pick) -> None:
         """Note that the round of a pick is under way."""
         self._accounts[pick.job_id].flying[pick.id] = pick
         self._measured[pick.id] = self._states[pick.task_id].round_of(pick.id).n_trials
+        if not self._measured[pick.id]:
+            self._starting[pick.task_id] += 1
 
     def land(self, pick: Pick, *, completed: bool, failed: bool = False) -> None:
         """Note that the round of a pick is not under way any more; its job may have ended."""
-        self._measured.pop(pick.id, None)
+        if not self._measured.pop(pick.id, 1):
+            self._has_started(pick)
         account = self._accounts.get(pick.job_id)
         if account is None:
             return
@@ -124,6 +165,10 @@ class Board:
     def trials_left(self, pick: Pick) -> int:
         """Return the trials that a round under way has not made yet."""
         return max(pick.n_trials - self._measured[pick.id], 0)
+
+    def trials_of(self, pick: Pick) -> int:
+        """Return the trials that the round of a pick has made."""
+        return self._states[pick.task_id].round_of(pick.id).n_trials
 
     def rounds_in_flight(self, job_id: int) -> int:
         """Return how many rounds of a job are under way."""
@@ -145,23 +190,28 @@ class Board:
         if pick.job_id in self._accounts:
             self._accounts[pick.job_id].own[pick.task_id] += 1
 
-    def _flying(self) -> Counter[int]:
-        """Count the rounds of all jobs that have measured nothing yet, by task."""
-        return Counter(
-            pick.task_id
-            for account in self._accounts.values()
-            for pick in account.flying.values()
-            if not self._states[pick.task_id].round_of(pick.id).n_trials
-        )
+    def _has_started(self, pick: Pick) -> None:
+        """A round under way counts as one of its task once it has a trial."""
+        self._starting[pick.task_id] -= 1
+        if not self._starting[pick.task_id]:
+            del self._starting[pick.task_id]
+
+    def _users_of(self, task_ids: Collection[int]) -> list[int]:
+        if not task_ids:
+            return []
+        return [
+            job_id
+            for job_id, account in self._accounts.items()
+            if any(task.task_id in task_ids for task in account.tasks)
+        ]
 
     def _look(self) -> None:
         """Find what other processes did, if it is time to."""
         now = self._clock()
         # A run has a clock of its own, which may start anywhere.
-        self._looked, self._loaded = min(self._looked, now), min(self._loaded, now)
-        if now - self._loaded >= _RELOAD_SECS:
-            self._looked = self._loaded = now
-            self.reload()
+        self._looked = min(self._looked, now)
+        self._reload_at = min(self._reload_at, now + _RELOAD_SECS)
+        self._reload_some(now)
         if now - self._looked < _LOOK_SECS:
             return
         self._looked = now
@@ -169,14 +219,19 @@ class Board:
             newest = measures.newest_id(session)
             changed = measures.foreign_since(session, self._newest, list(self._accounts))
         self._newest = newest
-        if touched := {each.task_id for each in changed} & set(self._states):
-            self.reload(
-                [
-                    job_id
-                    for job_id, account in self._accounts.items()
-                    if any(task.task_id in touched for task in account.tasks)
-                ]
-            )
+        self.reload(self._users_of({each.task_id for each in changed} & set(self._states)))
+
+    def _reload_some(self, now: float) -> None:
+        """Read one job anew; all of them in turn, as fast as takes a hundredth of the time."""
+        if now < self._reload_at:
+            return
+        if not self._to_reload:
+            self._to_reload = list(self._accounts)
+        job_id = self._to_reload.pop()
+        if job_id in self._accounts:
+            self.reload([job_id])
+        secs = self._clock() - now
+        self._reload_at = now + max(_RELOAD_SECS / len(self._accounts), _REST_PER_RELOAD * secs)
 
 
 def _with(before: RoundResult, new: NewRecord, record: Stored) -> RoundResult:

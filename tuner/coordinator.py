@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import exc
+from sqlalchemy.orm import Session
 
 from records import jobs
 from records.errors import LeaseLost
@@ -37,8 +38,6 @@ LOST = (
 _POLL_SECS = 0.5
 # Rounds that are given away before what others brought is looked at.
 _MOST_AT_ONCE = 8
-# A device that was lost but is still there is tried again then.
-_RETRY_SECS = 5.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,6 +108,7 @@ class Coordinator:
         self._errands: dict[asyncio.Task[bool | None], _Errand] = {}
         self._asking: dict[asyncio.Task[None], Device] = {}
         self._typical_secs = 0.0
+        self._owing: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
 
     def run(self, first: Sequence[TuningSession] = ()) -> None:
@@ -162,6 +162,8 @@ class Coordinator:
         except DeviceLost as error:
             self._set_aside(errand.device, error)
             seat.ending = False
+        except asyncio.CancelledError:  # its job failed elsewhere
+            return
         except LOST:
             raise
         except TunerError as error:
@@ -172,6 +174,7 @@ class Coordinator:
             self._fail(seat, WorkError(f"internal error: {type(error).__name__}: {error}"))
         else:
             seat.ending = False
+            errand.device.n_losses = 0
             if finished and errand.pick is None:
                 self._end(seat)
         seat.idle = False
@@ -187,16 +190,18 @@ class Coordinator:
         if errand.pick is not None:
             self._typical_secs = 0.8 * self._typical_secs + 0.2 * secs
         seat.virtual_secs = fairness.charge(seat.share, secs)
-        job_id, virtual_secs = seat.session.job_id, seat.virtual_secs
-        self._place.journal.write(
-            lambda session: jobs.set_virtual_secs(session, job_id, virtual_secs)
-        )
+        if not self._owing:
+            self._place.journal.write(self._save_virtual_secs)
+        self._owing[seat.session.job_id] = seat.virtual_secs
+
+    def _save_virtual_secs(self, session: Session) -> None:
+        owing, self._owing = self._owing, {}
+        jobs.set_all_virtual_secs(session, owing)
 
     def _set_aside(self, device: Device, error: DeviceLost) -> None:
         """Give a device that was lost nothing for a while, should it still be there."""
         _LOG.warning("device %s is lost: %s", device.name, error)
-        device.apart = str(error)
-        asyncio.get_running_loop().call_later(_RETRY_SECS, device.come_back)
+        device.set_aside(str(error))
 
     def _take_in(self) -> None:
         """Admit the jobs that the source brought, and ask it for more."""
@@ -310,6 +315,9 @@ class Coordinator:
         session.rest("failed", str(error))
         self.failures[session.job_id] = error
         self._end(seat)
+        for task, errand in self._errands.items():
+            if errand.seat is seat:
+                task.cancel()
 
     def _end(self, seat: _Seat) -> None:
         if self._seats.pop(seat.session.job_id, None) is not None:
@@ -322,6 +330,7 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
+            self._roster.tell_now({})
             self._place.journal.flush()
         except LOST as error:
             _LOG.warning("what was measured last is lost: %s", type(error).__name__)

@@ -25,9 +25,14 @@ def needing_room() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise _full(error.errno) from error
+        if is_full(error):
+            raise _full(error.errno or errno.ENOSPC) from error
         raise
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the system says that there is no room."""
+    return error.errno in _FULL
 
 
 def check_blame(result: RunResult, folder: Path) -> RunResult:

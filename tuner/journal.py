@@ -29,7 +29,7 @@ _Write = Callable[[Session], object]
 
 
 class Journal:
-    """Keeps the order in which it was told; used by one thread."""
+    """Keeps the order in which it was told, but for trials, which come first; of one thread."""
 
     def __init__(self, sessions: sessionmaker[Session]) -> None:
         self._sessions = sessions
@@ -102,4 +102,5 @@ class Journal:
 
     def _raise_if_lost(self) -> None:
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            raise error

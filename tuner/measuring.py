@@ -2,19 +2,17 @@
 
 import asyncio
 import hashlib
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from tuner import answers
 from tuner.devices import Device
-from tuner.disk_room import check_blame, needing_room
+from tuner.disk_room import check_blame, is_full, needing_room
 from tuner.engines.base import (
     BuildRequest,
-    BuildResult,
     Candidate,
-    ErrorKind,
     EvaluatorSettings,
     RunRequest,
     RunResult,
@@ -25,6 +23,8 @@ from tuner.workplace import Workplace
 
 _REFERENCE_TIMEOUT_SECS = 300.0
 _ATTEMPTS = 2
+_POISON = f"{_ATTEMPTS} devices went away while they ran it: it is not tried again"
+_POISONED = RunResult(error_kind="worker_lost", error_text=_POISON)
 
 Told = Callable[[Candidate, RunResult], None]
 
@@ -87,7 +87,7 @@ class Measurer:
             raise
         except WorkError as error:
             for candidate in candidates:
-                told(candidate, _failed("run_error", error))
+                told(candidate, answers.failed("run_error", error))
             return
         run = _Run(self, subject, reference, device, told)
         if device.runner.shares_cores:
@@ -122,12 +122,19 @@ class Measurer:
         ready = [artifact for artifact in built if isinstance(artifact, str)]
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
+        trace = " ".join(traces)
         try:
             async with device.alone(self._place.quiet):
-                timed = iter(await self._race(ready, n_turns, device, flush_bytes))
+                with self.accusing(subject, trace):
+                    timed = await self._race(ready, n_turns, device, flush_bytes)
+        except DeviceLost:
+            if not self.is_poison(subject, trace):
+                raise
+            timed = [_POISONED] * len(ready)
         finally:
-            self._discard(ready)
-        return [result if isinstance(result, RunResult) else next(timed) for result in built]
+            self.discard(ready)
+        results = iter(timed)
+        return [result if isinstance(result, RunResult) else next(results) for result in built]
 
     async def _race(
         self, artifacts: Sequence[str], n_turns: int, device: Device, flush_bytes: int
@@ -144,11 +151,12 @@ class Measurer:
             )
         except DeviceLost:
             raise
-        except (CallTimeout, WorkError) as error:
-            return [_failed("run_error", error)] * len(artifacts)
+        except (CallTimeout, WorkError, OSError) as error:
+            _raise_if_full(error)
+            return [answers.failed("run_error", error)] * len(artifacts)
         if not isinstance(timed, list) or len(timed) != len(artifacts):
-            return [_garbage("run_error", timed)] * len(artifacts)
-        return [_checked(result) for result in timed]
+            return [answers.garbage("run_error", timed)] * len(artifacts)
+        return [answers.checked(result) for result in timed]
 
     async def reference(self, subject: Subject, device: Device) -> str:
         """Return the file with the expected output of a workload, computing it once.
@@ -175,10 +183,12 @@ class Measurer:
             )
         try:
             async with device.alone(self._place.quiet):
-                with needing_room():
+                with needing_room(), self.accusing(subject, ""):
                     await self._compute_reference(built, str(kept), device)
-        except DeviceLost:
-            raise
+        except DeviceLost as error:
+            if not self.is_poison(subject, ""):
+                raise
+            raise WorkError(f"workload {subject.workload} unscheduled: {_POISON}") from error
         except WorkerLost as error:
             raise WorkError(
                 f"workload {subject.workload} does not run unscheduled: {error}"
@@ -189,7 +199,7 @@ class Measurer:
                 "unscheduled, so its candidates cannot be verified"
             ) from error
         finally:
-            self._discard([built])
+            self.discard([built])
 
     async def _compute_reference(self, artifact: str, kept: str, device: Device) -> None:
         """Run an unscheduled artifact; a runner that somebody killed is no verdict on it."""
@@ -204,7 +214,10 @@ class Measurer:
                 if error.crashed or attempt == _ATTEMPTS:
                     raise
             else:
-                return
+                if Path(kept).is_file():
+                    return
+                if attempt == _ATTEMPTS:
+                    raise WorkError("the unscheduled workload left no output")
 
     async def build_all(self, subject: Subject, traces: Sequence[str]) -> list[str | RunResult]:
         """Build traces side by side; an artifact's name, or the failure, for each.
@@ -234,13 +247,14 @@ class Measurer:
                 return RunResult(error_kind="build_timeout", error_text=limit)
             except WorkerLost as error:
                 if error.crashed:
-                    return _failed("build_error", error)
+                    return answers.failed("build_error", error)
                 if attempt == _ATTEMPTS:
-                    return _failed("worker_lost", error)
-            except WorkError as error:
-                return _failed("build_error", error)
+                    return answers.failed("worker_lost", error)
+            except (WorkError, OSError) as error:
+                _raise_if_full(error)
+                return answers.failed("build_error", error)
             else:
-                return _artifact_of(result)
+                return answers.artifact_of(result)
         raise AssertionError("unreachable")
 
     async def run(self, request: RunRequest, device: Device) -> RunResult:
@@ -269,25 +283,31 @@ class Measurer:
                 raise
             except WorkerLost as error:
                 if error.crashed:
-                    return _failed("run_error", error)
+                    return answers.failed("run_error", error)
                 if attempt == _ATTEMPTS:
-                    return _failed("worker_lost", error)
-            except WorkError as error:
-                return _failed("run_error", error)
+                    return answers.failed("worker_lost", error)
+            except (WorkError, OSError) as error:
+                _raise_if_full(error)
+                return answers.failed("run_error", error)
             else:
-                return _checked(result)
+                return answers.checked(result)
         raise AssertionError("unreachable")
 
-    def quarantine(self, subject: Subject, candidate: Candidate) -> RunResult | None:
-        """Note that a device went away under a candidate; a result if it was the last chance."""
-        suspects, key = self._place.suspects, (subject.task_id, candidate.trace)
-        suspects[key] += 1
-        if suspects[key] < _ATTEMPTS:
-            return None
-        text = f"{_ATTEMPTS} devices went away while they ran it: it is not tried again"
-        return RunResult(error_kind="worker_lost", error_text=text)
+    @contextmanager
+    def accusing(self, subject: Subject, trace: str) -> Iterator[None]:
+        """Note it if the device goes away inside, while it runs a trace."""
+        try:
+            yield
+        except DeviceLost:
+            self._place.suspects[subject.task_id, trace] += 1
+            raise
 
-    def _discard(self, artifacts: Sequence[str]) -> None:
+    def is_poison(self, subject: Subject, trace: str) -> bool:
+        """Whether so many devices went away under a trace that it is not tried again."""
+        return self._place.suspects[subject.task_id, trace] >= _ATTEMPTS
+
+    def discard(self, artifacts: Iterable[str]) -> None:
+        """Forget artifacts; those that were forgotten before, too."""
         for artifact in artifacts:
             self._place.executor.discard(artifact)
 
@@ -318,6 +338,14 @@ class _Run:
                 self.told(candidate, result)
             else:
                 ready.append((candidate, result))
+        try:
+            await self._time_all(ready, on_turn)
+        finally:
+            self.measurer.discard([artifact for _, artifact in ready])
+
+    async def _time_all(
+        self, ready: Sequence[tuple[Candidate, str]], on_turn: Callable[[], None]
+    ) -> None:
         async with self.device.alone(self._place.quiet):
             on_turn()
             for candidate, artifact in ready:
@@ -339,7 +367,14 @@ class _Run:
                         await self._time(candidate, built)
         finally:
             for build in builds:
-                build.cancel()
+                if not build.cancel():
+                    build.add_done_callback(self._forget)
+
+    def _forget(self, build: asyncio.Task[tuple[Candidate, str | RunResult]]) -> None:
+        """Forget an artifact, for nobody may have come to time it."""
+        if not build.cancelled() and build.exception() is None:
+            artifact = build.result()[1]
+            self.measurer.discard([artifact] if isinstance(artifact, str) else [])
 
     async def _build(self, candidate: Candidate) -> tuple[Candidate, str | RunResult]:
         async with self._place.quiet.working():
@@ -348,11 +383,11 @@ class _Run:
     async def _time(self, candidate: Candidate, artifact: str) -> None:
         request = self.measurer.request(artifact, self.reference, self._best_secs)
         try:
-            result = await self.measurer.run(request, self.device)
+            with self.measurer.accusing(self.subject, candidate.trace):
+                result = await self.measurer.run(request, self.device)
         except DeviceLost:
-            quarantined = self.measurer.quarantine(self.subject, candidate)
-            if quarantined is not None:
-                self.told(candidate, quarantined)
+            if self.measurer.is_poison(self.subject, candidate.trace):
+                self.told(candidate, _POISONED)
             raise
         finally:
             self._place.executor.discard(artifact)
@@ -360,34 +395,7 @@ class _Run:
         self.told(candidate, result)
 
 
-def _artifact_of(result: Any) -> str | RunResult:
-    """Return the artifact of a build, or its error; a worker may return anything."""
-    if not isinstance(result, BuildResult):
-        return _garbage("build_error", result)
-    if result.error_text:
-        return RunResult(error_kind="build_error", error_text=result.error_text)
-    return result.artifact
-
-
-def _checked(result: Any) -> RunResult:
-    """Turn what is no result, or samples that are no durations, into the error they are."""
-    if not isinstance(result, RunResult):
-        return _garbage("run_error", result)
-    samples = result.run_secs
-    if result.error_kind is not None and samples is None:
-        return result
-    if samples and result.error_kind is None and all(_is_duration(secs) for secs in samples):
-        return result
-    return RunResult(error_kind="run_error", error_text=f"samples are no durations: {samples}")
-
-
-def _is_duration(secs: Any) -> bool:
-    return isinstance(secs, float | int) and 0 < secs < math.inf
-
-
-def _garbage(kind: ErrorKind, answer: Any) -> RunResult:
-    return RunResult(error_kind=kind, error_text=f"the worker returned {repr(answer)[:200]}")
-
-
-def _failed(kind: ErrorKind, error: Exception) -> RunResult:
-    return RunResult(error_kind=kind, error_text=str(error))
+def _raise_if_full(error: Exception) -> None:
+    """Leave to :func:`needing_room` what is no candidate's fault."""
+    if isinstance(error, OSError) and is_full(error):
+        raise error

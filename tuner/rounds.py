@@ -12,9 +12,8 @@ from records.models import Pick
 from records.storing import Stored
 from tuner.devices import Device
 from tuner.engines.base import Candidate, Measured, RunResult
-from tuner.errors import WorkError
+from tuner.errors import DeviceLost, WorkError
 from tuner.measuring import Measurer, Subject
-from tuner.overview import TaskRow
 from tuner.preparation import Prepared
 from tuner.searching import Round, search
 from tuner.tune_options import TuneOptions
@@ -59,9 +58,10 @@ class Rounds:
         self.measurer = Measurer(
             place, prepared.target.spec, options.evaluator, options.build_timeout_secs
         )
+        self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
         self.first_record_at: float | None = None
 
-    async def run(self, pick: Pick, row: TaskRow, device: Device, course: Course) -> None:
+    async def run(self, pick: Pick, device: Device, course: Course) -> None:
         """Spend the trials of a pick on a device; when it returns they are stored.
 
         Raises:
@@ -75,19 +75,33 @@ class Rounds:
         except WorkError as error:
             raise SearchFailed(str(error)) from error
         fresh = [each for each in proposed if _short_hash(each.trace) not in known.recorded]
-        candidates = fresh[: max(course.n_left(), 0)]
+        # Proposed anew while others measure, they may be others than before: still no more of them.
+        n_left = min(course.n_left(), pick.n_trials - len(known.recorded))
+        candidates = fresh[: max(n_left, 0)]
         others[pick.id] = candidates
         try:
             await self.measurer.measure(
-                Subject(pick.task_id, row.workload, known.ir, row.latency),
+                Subject(
+                    pick.task_id,
+                    self._workloads[pick.task_id],
+                    known.ir,
+                    self._place.board.latency(pick.task_id),
+                ),
                 candidates,
                 device,
                 lambda candidate, result: self._record(pick, candidate, result, device),
                 lambda: course.on_turn(len(candidates)),
             )
+        except DeviceLost:
+            # Whoever takes the round over looks up what is left of it.
+            self._place.journal.flush()
+            raise
         finally:
             others.pop(pick.id, None)
-        self._place.journal.flush()
+        if self._place.is_large:
+            await self._place.journal.settle()
+        else:
+            self._place.journal.flush()
 
     def _look_up(self, pick: Pick) -> _Known:
         with self._place.sessions() as session:

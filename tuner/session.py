@@ -77,7 +77,7 @@ class TuningSession:
         self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
         self._n_busy = 0
-        self._clock = self._told = self._spent = 0.0
+        self._clock = self._told = self._spent = self._unsaved = 0.0
         self._phase = ""
         self.priority = options.priority
         self.job_id = self._open_job()
@@ -114,6 +114,7 @@ class TuningSession:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
         self._place.board.leave(self.job_id)
         with self._place.sessions.begin() as session:
+            self._save_time(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
     def next_pick(self) -> Pick | None:
@@ -124,7 +125,7 @@ class TuningSession:
             or because somebody stopped the job.
         """
         with self._clocked():
-            if not self._may_go_on():
+            if not self._may_go_on(_TELL_SECS if self._place.is_large else 0.0):
                 return None
             pick = self._next_pick()
         if pick is not None:
@@ -209,10 +210,9 @@ class TuningSession:
             self._spend_time()
             self._n_busy -= 1
 
-    def _may_go_on(self) -> bool:
+    def _may_go_on(self, max_age_secs: float = 0.0) -> bool:
         """Look up what others want of the job: its state, and limits that were changed."""
-        with self._place.sessions() as session:
-            job = session.get_one(Job, self.job_id)
+        job = self._place.board.standing(self.job_id, max_age_secs)
         self.priority = job.priority
         asked, before, mine = _asked_of(job), self._asked, self._budget
         if asked != before:
@@ -282,7 +282,7 @@ class TuningSession:
         spent = overview.spent_trials(self._budget.trials)
         pick = self._open_pick()
         if self._budget.exhausted(spent, self._spent_secs()):
-            if pick is not None and pick.n_measured >= pick.n_trials:
+            if pick is not None and board.trials_of(pick) >= pick.n_trials:
                 self._end_round(pick)
             elif pick is not None:
                 self._open_picks.appendleft(pick)
@@ -334,8 +334,9 @@ class TuningSession:
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
-        # Whoever comes later may know these trials: they are to be older than the pick.
-        self._place.journal.flush()
+        if not self._place.is_large:
+            # Whoever comes later may know these trials: they are to be older than the pick.
+            self._place.journal.flush()
         decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
         if decision is None:
             return None
@@ -351,9 +352,8 @@ class TuningSession:
         return pick
 
     async def _run(self, pick: Pick, device: Device) -> None:
-        overview = self.overview()
-        row = next(row for row in overview.rows if row.task_id == pick.task_id)
-        self._tell("searching", overview, row.task_id)
+        if self._is_time_to_tell():
+            self._tell("searching", self.overview(), pick.task_id)
 
         def n_left() -> int:
             """Leave to other rounds what they have yet to measure."""
@@ -363,11 +363,12 @@ class TuningSession:
             return self._budget.round_size(max(pick.n_trials, 1), spent)
 
         def on_turn(n_candidates: int) -> None:
-            is_quiet = device.runner.shares_cores
-            phase = f"measuring {n_candidates} candidates"
-            self._tell(phase, self.overview(), row.task_id, quiet=is_quiet)
+            if self._is_time_to_tell():
+                is_quiet = device.runner.shares_cores
+                phase = f"measuring {n_candidates} candidates"
+                self._tell(phase, self.overview(), pick.task_id, quiet=is_quiet)
 
-        await self._rounds.run(pick, row, device, Course(n_left, on_turn))
+        await self._rounds.run(pick, device, Course(n_left, on_turn))
         self._n_failed_searches = 0
 
     def _end_round(
@@ -375,8 +376,9 @@ class TuningSession:
     ) -> None:
         """Complete a round with what it came to: both are stored, or neither."""
         overview = self.overview()
-        spent = overview.spent_trials(self._budget.trials)
-        with self._place.sessions.begin() as session:
+        spent, own = overview.spent_trials(self._budget.trials), sum(overview.own)
+
+        def store(session: Session) -> None:
             if failed is None:
                 picks.finish_pick(session, pick.id, secs)
             else:
@@ -386,8 +388,15 @@ class TuningSession:
                 pick.id,
                 total_secs=overview.total_secs,
                 spent_trials=spent,
-                job_trials=sum(overview.own),
+                job_trials=own,
             )
+            self._save_time(session)
+
+        if self._place.is_large:
+            self._place.journal.write(store)
+            return
+        with self._place.sessions.begin() as session:
+            store(session)
 
     def _give_up_round(self, pick: Pick, error: WorkError) -> None:
         """End a round whose search failed; the task is tried again later.
@@ -437,11 +446,12 @@ class TuningSession:
     def _tell(
         self, phase: str, overview: Overview, current: int | None = None, *, quiet: bool = False
     ) -> None:
-        spent = overview.spent_trials(self._budget.trials)
         self._phase = phase
-        if self._is_time_to_tell():
-            self._told = self._place.now()
-            self._store_status(phase, overview, current, spent)
+        if not self._is_time_to_tell():
+            return
+        started = self._told = self._place.now()
+        spent = overview.spent_trials(self._budget.trials)
+        self._store_status(phase, overview, current, spent)
         self._watcher(
             Status(
                 phase,
@@ -455,9 +465,12 @@ class TuningSession:
                 self._trials_to_stop,
             )
         )
+        self._place.have_told(started)
 
     def _is_time_to_tell(self) -> bool:
-        return not self._place.is_large or self._place.now() - self._told >= _TELL_SECS
+        place = self._place
+        since = place.now() - self._told
+        return not place.is_large or (place.may_tell and since >= _TELL_SECS)
 
     def _store_status(
         self, phase: str, overview: Overview, current: int | None, spent_trials: int
@@ -483,14 +496,21 @@ class TuningSession:
         return self._spent + (self._place.now() - self._clock if self._n_busy else 0.0)
 
     def _spend_time(self) -> None:
-        """Store what passed since the clock was last read."""
+        """Note what passed since the clock was last read."""
         now = self._place.now()
         secs, self._clock = now - self._clock, now
         self._spent += secs
-        self._place.journal.write(lambda session: jobs.add_spent_secs(session, self.job_id, secs))
+        self._unsaved += secs
+        if not self._place.is_large:
+            self._place.journal.write(self._save_time)
+
+    def _save_time(self, session: Session) -> None:
+        secs, self._unsaved = self._unsaved, 0.0
+        if secs:
+            jobs.add_spent_secs(session, self.job_id, secs)
 
 
-def _asked_of(job: Job) -> _Asked:
+def _asked_of(job: Job | jobs.Standing) -> _Asked:
     least = (job.request or {}).get("least_gain_secs")
     return _Asked(job.budget_trials, job.budget_secs, least)
 

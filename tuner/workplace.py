@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -15,6 +16,11 @@ from tuner.executors.base import Executor
 from tuner.journal import Journal
 from tuner.learning import Learner
 from tuner.quiet import Quiet
+
+if TYPE_CHECKING:
+    from tuner.runners.base import Runner
+
+_REST_PER_TELLING = 50.0
 
 
 class Workplace:
@@ -28,7 +34,7 @@ class Workplace:
         board: The tasks.
         journal: Writes trials.
         in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
-        suspects: How often a device went away while it ran a candidate, by task and trace.
+        suspects: How often a device went away under something, by task and trace.
         devices: By name; those that went away are not among them.
     """
 
@@ -42,8 +48,10 @@ class Workplace:
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.suspects: Counter[tuple[int, str]] = Counter()
         self.devices: dict[str, Device] = {}
+        self._runners: list[Runner] | None = None
         self.reference_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._learners: dict[tuple[int, str, int], Learner] = {}
+        self._told_enough_until = 0.0
 
     def now(self) -> float:
         """Seconds by the clock of the loop, which may be a simulated one; never going back."""
@@ -54,6 +62,9 @@ class Workplace:
 
     def refresh(self) -> None:
         """Look which devices are there."""
+        if self.executor.runners == self._runners:
+            return
+        self._runners = list(self.executor.runners)
         runners = {runner.name: runner for runner in self.executor.runners}
         kept = {
             name: device
@@ -79,6 +90,16 @@ class Workplace:
     def is_large(self) -> bool:
         """Whether so many measure that not every step of each is told."""
         return len(self.devices) > 1
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether it is time to tell what a job does: of all the time, a part goes to that."""
+        return self.now() >= self._told_enough_until
+
+    def have_told(self, started: float) -> None:
+        """Note that what a job does was told, from when on."""
+        now = self.now()
+        self._told_enough_until = now + _REST_PER_TELLING * (now - started)
 
     def learner(self, target_id: int, kind: str, seed: int) -> Learner:
         """Return the keeper of a cost model; sessions on one target share it."""
