@@ -59,6 +59,7 @@ _RECORDS = (
         MeasureRecord.error_text,
         MeasureRecord.verified,
         MeasureRecord.max_error,
+        MeasureRecord.conditions,
         MeasureRecord.worker,
         MeasureRecord.created,
     )

@@ -268,7 +268,9 @@ class RecordView:
         error_text: What was said.
         verified: Whether its output was compared with the reference.
         max_error: Largest difference seen.
-        worker: Who measured it.
+        conditions: Of the device while it was timed, as far as it tells: clocks in MHz,
+            temperature in degrees Celsius, and why it was ``throttled``.
+        worker: The device that measured it.
         created: When.
         target: Canonical JSON of the target.
         device: Name of the device.
@@ -287,6 +289,7 @@ class RecordView:
     error_text: str | None
     verified: bool
     max_error: float | None
+    conditions: dict[str, Any] | None
     worker: str
     created: datetime
     target: str

@@ -85,7 +85,9 @@ def _outcome(row: RecordView) -> str:
     samples = row.run_secs or []
     shown = " ".join(milliseconds(sample) for sample in samples[:_MAX_SAMPLES])
     more = f" and {len(samples) - _MAX_SAMPLES} more" if len(samples) > _MAX_SAMPLES else ""
-    return f"{shown}{more}{'' if row.verified else ' (not verified)'}"
+    reasons = ", ".join((row.conditions or {}).get("throttled") or ())
+    throttled = f" (throttled: {reasons})" if reasons else ""
+    return f"{shown}{more}{'' if row.verified else ' (not verified)'}{throttled}"
 
 
 def _printable(text: str) -> str:
