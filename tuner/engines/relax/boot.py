@@ -15,24 +15,24 @@ from pathlib import Path
 import tvm
 import tvm.s_tir
 
-_PACKAGE = "tvm.s_tir.tensor_intrin"
-_INTRINSICS = {"llvm": {"x86_64": "x86", "aarch64": "arm_cpu"}, "cuda": {"": "cuda"}}
+PACKAGE = "tvm.s_tir.tensor_intrin"
+_INTRINSICS = {"x86_64": "x86", "aarch64": "arm_cpu"}
 
 
 def _install_bare_package() -> None:
-    if _PACKAGE in sys.modules:
+    if PACKAGE in sys.modules:
         return
-    package = types.ModuleType(_PACKAGE)
+    package = types.ModuleType(PACKAGE)
     package.__path__ = [str(Path(tvm.s_tir.__file__).parent / "tensor_intrin")]
-    sys.modules[_PACKAGE] = package
+    sys.modules[PACKAGE] = package
     tvm.s_tir.tensor_intrin = package
 
 
-def load_intrinsics(kind: str, machine: str = "") -> None:
-    """Import the tensor intrinsics that schedules of one target kind may name."""
-    module = _INTRINSICS.get(kind, {}).get(machine)
+def load_intrinsics(machine: str) -> None:
+    """Import the tensor intrinsics that schedules for a processor may name."""
+    module = _INTRINSICS.get(machine)
     if module:
-        importlib.import_module(f"{_PACKAGE}.{module}")
+        importlib.import_module(f"{PACKAGE}.{module}")
 
 
 _install_bare_package()

@@ -6,11 +6,12 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult
-from tuner.engines.relax import traces, workloads
-from tuner.engines.relax.linker import find_compiler, link_shared
+from tuner.engines.relax import cuda, traces, workloads
+from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
@@ -36,13 +37,10 @@ def build(request: BuildRequest) -> BuildResult:
 def _build(request: BuildRequest) -> BuildResult:
     target = make_target(request.target)
     module = workloads.load(request.ir)
-    scheduled = traces.schedule_module(module, request.trace, target)
-    functions, packed = split_packing(scheduled["main"])
     out = Path(request.out)
     out.mkdir(parents=True, exist_ok=True)
-    with tvm.transform.PassContext(config=PASS_CONFIG):
-        built = tvm.tirx.build(tvm.IRModule(functions), target=target)
-    _link(built, out)
+    compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
+    packed = compile_for(module, request.trace, target, out)
     description = {
         "arguments": [_describe(param) for param in module["main"].params],
         "packed": packed,
@@ -50,6 +48,37 @@ def _build(request: BuildRequest) -> BuildResult:
     }
     (out / DESCRIPTION).write_text(json.dumps(description))
     return BuildResult(str(out))
+
+
+def _compile_for_gpu(
+    module: tvm.IRModule, trace: str, target: Target, out: Path
+) -> list[dict[str, Any]]:
+    scheduled = schedule_for_gpu(module, trace, target)
+    kernel = tvm.IRModule({KERNEL: scheduled["main"].with_attr("global_symbol", KERNEL)})
+    cuda.export(cuda.lower(kernel, target), target, out / LIBRARY)
+    return []
+
+
+def schedule_for_gpu(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRModule:
+    """Replay a trace; without one, schedule by default: a GPU runs nothing unscheduled.
+
+    Raises:
+        WorkError: If it cannot be replayed, or there is no default schedule.
+    """
+    if trace:
+        return traces.schedule_module(module, trace, target)
+    return cuda.schedule_by_default(module, target)
+
+
+def _compile_for_cpu(
+    module: tvm.IRModule, trace: str, target: Target, out: Path
+) -> list[dict[str, Any]]:
+    scheduled = traces.schedule_module(module, trace, target)
+    functions, packed = split_packing(scheduled["main"])
+    with tvm.transform.PassContext(config=PASS_CONFIG):
+        built = tvm.tirx.build(tvm.IRModule(functions), target=target)
+    _link(built, out)
+    return packed
 
 
 def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[str, Any]]]:
@@ -112,10 +141,6 @@ def _describe(param: Any) -> dict[str, Any]:
 
 
 def _link(built: tvm.runtime.Module, out: Path) -> None:
-    """Link the object file alone where that will do."""
-    if built.imports:
-        built.export_library(str(out / LIBRARY), cc=find_compiler())
-        return
     built.write_to_file(str(out / "kernel.o"), "o")
     link_shared([out / "kernel.o"], out / LIBRARY)
     (out / "kernel.o").unlink()

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import tvm
 from tvm.support import nvcc
 from tvm.target import Target
 
+from tuner.engines.relax import tensor_cores
 from tuner.engines.relax.blobs import Blob, DeviceModule
+from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError
 
@@ -50,7 +53,7 @@ def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     reason = ""
     for scheduled in _default_schedules(module, target):
         try:
-            _lower(scheduled, target)
+            lower(scheduled, target)
         except Exception as error:  # DLight's rules do not know all that TVM's passes refuse
             reason = str(error).splitlines()[0]
         else:
@@ -64,6 +67,7 @@ def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRM
     from tvm.s_tir.transform import DefaultGPUSchedule
 
     ((variable, function),) = module.functions_items()
+    tensor_cores.load_for(tvm.IRModule({"main": function}), target)
     gpu = dlight.gpu
     for rule in (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()):
         try:
@@ -84,14 +88,15 @@ def build(module: tvm.IRModule, target: Target) -> tuple[tvm.runtime.Module, Dev
         RequestError: If NVRTC is not installed.
         WorkError: If it refuses the kernel.
     """
-    built = _lower(module, target)
+    built = lower(module, target)
     devices = Blob.of(built).devices
     if len(devices) != 1:
         raise WorkError("the schedule leaves nothing to the GPU")
     return built, compile_device(devices[0], target)
 
 
-def _lower(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+def lower(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """Compile kernels to host code, with the source of their device code."""
     with sources_kept(), tvm.transform.PassContext(config=PASS_CONFIG):
         return tvm.tirx.build(module, target=target)
 
@@ -123,6 +128,23 @@ def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
     return DeviceModule("cubin", device.table, bytes(binary))
 
 
+def export(module: tvm.runtime.Module, target: Target, path: Path) -> None:
+    """Write host code with its device code as a library that compiles nothing when it is loaded.
+
+    Raises:
+        RequestError: If NVRTC is not installed.
+        WorkError: If it or the linker refuses.
+    """
+
+    def link(path: str, files: list[str]) -> None:
+        link_shared([Path(each) for each in files], Path(path))
+
+    def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
+        return pack_devices(module, [], target, Path(folder))
+
+    module.export_library(str(path), fcompile=link, fpack_imports=pack)
+
+
 def pack_devices(
     module: tvm.runtime.Module, devices: Sequence[DeviceModule], target: Target, folder: Path
 ) -> str:
@@ -130,7 +152,7 @@ def pack_devices(
 
     Args:
         module: What is exported; the sources that it carries are compiled.
-        devices: The binaries of its subgraphs.
+        devices: Binaries beside them.
         target: What they are for.
         folder: Where to write.
 
@@ -141,7 +163,7 @@ def pack_devices(
     own = [compile_device(each, target) for each in blob.devices]
     blob.replace_devices([*own, *devices])
     path = folder / "modules.o"
-    (host,) = (each for each in module.imports if each.kind == "llvm")
+    (host,) = (each for each in (module, *module.imports) if each.kind == "llvm")
     embed = tvm.get_global_func("codegen.codegen_blob")
     embed(blob.dump(), False, host["_get_target_string"](), "").write_to_file(str(path))
     return str(path)
@@ -175,6 +197,16 @@ def _nvrtc_version() -> str | None:
         return metadata.version("nvidia-cuda-nvrtc")
     except metadata.PackageNotFoundError:
         return f"{major}.{minor}"
+
+
+@lru_cache(maxsize=1)
+def known_architectures() -> tuple[int, ...]:
+    """Return the architectures that NVRTC compiles for, as numbers; none if it is missing."""
+    try:
+        _, known = importlib.import_module("cuda.bindings.nvrtc").nvrtcGetSupportedArchs()
+    except (ImportError, RuntimeError, OSError):
+        return ()
+    return tuple(int(number) for number in known)
 
 
 def _toolkit() -> Path:

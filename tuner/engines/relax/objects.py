@@ -13,7 +13,7 @@ from tvm.tirx import PrimFunc
 from tuner.engines.base import ObjectRequest, ObjectResult
 from tuner.engines.relax import cuda, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
-from tuner.engines.relax.build import KERNEL, PACK, split_packing
+from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
 from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
@@ -25,24 +25,12 @@ BINARY = "kernel.cubin"
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Compile a subgraph; see :class:`Engine`."""
-    target = _target_of(request)
+    # TVM's rules for a CPU with tensor intrinsics ask for them, whatever the trace says.
+    target = make_target(request.target, intrinsics=bool(request.trace))
     started = time.perf_counter()
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
     info = compile_for(request, target, Path(request.out))
     return ObjectResult(info, time.perf_counter() - started)
-
-
-def _target_of(request: ObjectRequest) -> Target:
-    """Return the target, with the tensor intrinsics that scheduling asks for.
-
-    TVM's rules for a CPU with such instructions ask for theirs, whatever the trace says; those
-    for a GPU do not.
-    """
-    target = make_target(request.target, intrinsics=False)
-    needed = bool(request.trace)
-    if cuda.is_cuda(target):
-        needed = traces.names_intrinsics(request.trace)
-    return make_target(request.target) if needed else target
 
 
 def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
@@ -65,11 +53,7 @@ def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mappi
 
 
 def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
-    module = workloads.load(request.ir)
-    if request.trace:
-        scheduled = traces.schedule_module(module, request.trace, target)
-    else:
-        scheduled = cuda.schedule_by_default(module, target)
+    scheduled = schedule_for_gpu(workloads.load(request.ir), request.trace, target)
     function = scheduled["main"].with_attr("global_symbol", request.symbol)
     host, device = cuda.build(tvm.IRModule({request.symbol: function}), target)
     host.write_to_file(str(out / OBJECT), "o")

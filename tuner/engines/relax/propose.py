@@ -19,34 +19,41 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+from tvm.s_tir.meta_schedule.mutator import Mutator
+from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
+from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, Measured, SearchRequest
-from tuner.engines.relax import traces, workloads
+from tuner.engines.relax import cuda, intrinsics, sampling, tensor_cores, traces, workloads
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
 
 # Share of the population seeded from records, of the picks drawn at random (MetaSchedule's).
 _MEASURED_RATIO = 0.2
 _EPS_GREEDY = 0.05
+# Behind every record, and not the 1e10 that TVM takes for a failure.
+_SLOWEST_SECS = 1e6
 
 
 def propose(request: SearchRequest) -> list[Candidate]:
     """Search one task; see :class:`Engine`."""
     target = make_target(request.target)
     module = workloads.load(request.ir)
+    spaces = _design_space(request.ir, request.target)
+    seeds = _seeds(spaces, module, target, request)
     context = _context(module, target, request)
     model = _SearchModel(cost_models.load(request.cost_model))
     known = {measured.module_hash for measured in request.measured}
     context.pre_tuning(
         max_trials=2**30,
         num_trials_per_iter=request.n_candidates + len(known),
-        design_spaces=_design_space(request.ir, request.target),
-        database=_database(module, target, request),
+        design_spaces=spaces,
+        database=_database(module, target, request, seeds),
         cost_model=model,
     )
     picked = context.generate_measure_candidates() or []
@@ -54,15 +61,35 @@ def propose(request: SearchRequest) -> list[Candidate]:
     return _candidates(context, _mix(fresh, request.n_candidates), model)
 
 
+def _seeds(
+    spaces: list[Schedule], module: tvm.IRModule, target: Target, request: SearchRequest
+) -> list[Trace]:
+    """Draw the first population for a GPU, of which TVM would throw nearly all away."""
+    if not cuda.is_cuda(target):
+        return []
+    return sampling.sample(spaces, module, target, _n_first(request), request.seed)
+
+
+def _n_first(request: SearchRequest) -> int:
+    return min(50, request.population // 2)
+
+
 def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> TuneContext:
+    generator = PostOrderApply(postprocs=_search_postprocs())
+    # Seeds reach TVM as records of the database, from which it is to take all.
+    ratio, n_drawn = _MEASURED_RATIO, _n_first(request)
+    if cuda.is_cuda(target):
+        mutators = sampling.mutators(module, target, request.seed)
+        generator = _gpu_generator([], mutators)
+        ratio, n_drawn = 1.0, 0
     return TuneContext(
         mod=module,
         target=target,
-        space_generator=PostOrderApply(postprocs=_search_postprocs(target)),
+        space_generator=generator,
         search_strategy=EvolutionarySearch(
             population_size=request.population,
-            init_measured_ratio=_MEASURED_RATIO,
-            init_min_unmeasured=min(50, request.population // 2),
+            init_measured_ratio=ratio,
+            init_min_unmeasured=n_drawn,
             genetic_num_iters=request.n_generations,
             eps_greedy=_EPS_GREEDY,
         ),
@@ -71,10 +98,14 @@ def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> Tu
     )
 
 
-def _search_postprocs(target: Target) -> Any:
+def _gpu_generator(rules: list[ScheduleRule], mutators: dict[Mutator, float]) -> PostOrderApply:
+    return PostOrderApply(
+        sch_rules=rules, postprocs=traces.gpu_processors(), mutator_probs=mutators
+    )
+
+
+def _search_postprocs() -> list[postproc.Postproc]:
     """Leave weight packing out of the search: it costs a third of it and decides nothing."""
-    if str(target.kind.name) != "llvm":
-        return "from-target"
     return [
         postproc.DisallowDynamicLoop(),
         postproc.RewriteParallelVectorizeUnroll(),
@@ -86,30 +117,59 @@ def _search_postprocs(target: Target) -> Any:
 @lru_cache(maxsize=64)
 def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     target = make_target(spec)
+    module = workloads.load(ir)
+    if not cuda.is_cuda(target):
+        return _generate(module, target, PostOrderApply(postprocs=_search_postprocs()))
+    *tiled, others = tensor_cores.rules_for(module, target)
+    found = [
+        space
+        for rules in tiled
+        for space in _generate_if_fit(module, target, rules)
+        if intrinsics.named_in(traces.dump(space.trace))
+    ]
+    return found + _generate(module, target, _gpu_generator(others, {}))
+
+
+def _generate_if_fit(
+    module: tvm.IRModule, target: Target, rules: list[ScheduleRule]
+) -> list[Schedule]:
+    """Generate the spaces of tensor cores; TVM's rules raise for some shapes they do not fit."""
+    try:
+        return _generate(module, target, _gpu_generator(rules, {}))
+    except (ValueError, RuntimeError):
+        return []
+
+
+def _generate(module: tvm.IRModule, target: Target, generator: PostOrderApply) -> list[Schedule]:
     context = TuneContext(
-        mod=workloads.load(ir),
-        target=target,
-        space_generator=PostOrderApply(postprocs=_search_postprocs(target)),
-        num_threads=1,
-        rand_state=1,
+        mod=module, target=target, space_generator=generator, num_threads=1, rand_state=1
     )
     return list(context.generate_design_space())
 
 
-def _database(module: tvm.IRModule, target: Target, request: SearchRequest) -> MemoryDatabase:
-    """A database of the fastest records, as many as the search seeds its population with."""
+def _database(
+    module: tvm.IRModule, target: Target, request: SearchRequest, seeds: list[Trace]
+) -> MemoryDatabase:
+    """A database of the fastest records, as many as the search seeds its population with.
+
+    What is given beside counts as slower than any.
+    """
     database = MemoryDatabase()
     workload = database.commit_workload(module)
+    arguments = ArgInfo.from_entry_func(module)
+
+    def add(trace: Trace, secs: float) -> None:
+        record = TuningRecord(trace, workload, [secs], target, arguments)
+        database.commit_tuning_record(record)
+
     for measured in _fastest(request.measured, int(request.population * _MEASURED_RATIO)):
         try:
             trace = traces.replay(module, measured.trace).trace
         except WorkError:
             continue  # a record of another version still counts as measured, but seeds nothing
-        database.commit_tuning_record(
-            TuningRecord(
-                trace, workload, [measured.latency], target, ArgInfo.from_entry_func(module)
-            )
-        )
+        add(trace, float(measured.latency or 0.0))
+    for place, trace in enumerate(seeds):
+        add(trace, _SLOWEST_SECS + place)
     return database
 
 

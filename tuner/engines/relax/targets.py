@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax import boot, cuda
+from tuner.engines.relax import boot, cuda, gpu_targets
 from tuner.engines.relax.linker import linker_version
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
@@ -22,17 +21,6 @@ from tuner.fingerprints import cpu_fields
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are not: a workload stays what its hash says.
 PIPELINE = "relax-2"
-
-# Limits that candidate generation needs and that a machine without the GPU cannot ask for;
-# the same on every NVIDIA GPU from sm_70 on (CUDA C Programming Guide, "Technical Specifications").
-_CUDA_LIMITS = {
-    "max_threads_per_block": 1024,
-    "max_shared_memory_per_block": 49152,
-    "thread_warp_size": 32,
-    "max_num_threads": 1024,
-    "registers_per_block": 65536,
-}
-
 
 # What a target may say. The rest of what TVM takes reaches compilers as their own options
 # ("cl-opt", "jit", "system-lib", ...), some of them global to the process, or names a file.
@@ -87,14 +75,13 @@ def describe_target(spec: str) -> TargetInfo:
 
 @lru_cache(maxsize=8)
 def make_target(spec: str, *, intrinsics: bool = True) -> Target:
-    """Build the TVM target of a canonical spec; with its tensor intrinsics loaded, or sooner.
+    """Build the TVM target of a canonical spec; with a CPU's tensor intrinsics loaded, or sooner.
 
-    Those of CUDA take 11 s, and nothing needs them but the search and the schedules that name
-    one: see :func:`tuner.engines.relax.traces.names_intrinsics`.
+    Those of GPUs are loaded by name: see :mod:`tuner.engines.relax.intrinsics`.
     """
     target = Target(json.loads(spec))
-    if intrinsics:
-        boot.load_intrinsics(str(target.kind.name), _machine(target))
+    if intrinsics and not cuda.is_cuda(target):
+        boot.load_intrinsics(_machine(target))
     return target
 
 
@@ -103,16 +90,14 @@ def _parse(spec: str) -> Target:
         if spec == "llvm":
             return Target(_host_cpu())
         if spec == "cuda":
-            raise TargetError(
-                "no CUDA device was found on this machine; name one, for example cuda:sm_90"
-            )
+            return Target(gpu_targets.detect())
         if spec.startswith("cuda:"):
-            return Target({"kind": "cuda", "arch": spec.removeprefix("cuda:"), **_CUDA_LIMITS})
+            return Target(gpu_targets.name(spec.removeprefix("cuda:")))
         if spec.startswith("{"):
             written = json.loads(spec)
             _check_attributes(written)
-            return _with_cores(Target(written))
-        return _with_cores(Target(spec))
+            return _completed(Target(written), spec)
+        return _completed(Target(spec), spec)
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -143,8 +128,10 @@ def _is_json(value: Any) -> bool:
     return isinstance(value, str) and value.strip().startswith("{")
 
 
-def _with_cores(target: Target) -> Target:
-    """Give a CPU target the core count that parallel schedules need."""
+def _completed(target: Target, spec: str) -> Target:
+    """Give a target what candidates need and was not said: cores of a CPU, limits of a GPU."""
+    if cuda.is_cuda(target):
+        return gpu_targets.complete(target, spec)
     if str(target.kind.name) != "llvm" or "num-cores" in target.attrs:
         return target
     return Target({**json.loads(_canonical(target)), "num-cores": _n_cores()})
@@ -183,18 +170,8 @@ def _compiler(kind: str) -> dict[str, Any]:
 def _device(target: Target, kind: str) -> dict[str, Any]:
     versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
     if kind == "cuda":
-        return {"name": str(target.attrs.get("arch", "cuda")), **versions, **_driver()}
+        return {**gpu_targets.describe_device(target), **versions}
     return {"name": _cpu_name(), "n_cores": _n_cores(), **versions}
-
-
-def _driver() -> dict[str, str]:
-    """Return the version of the NVIDIA driver, if there is one."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return {}
-    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", text)
-    return {"driver": found.group()} if found else {}
 
 
 def _cpu_name() -> str:
@@ -216,7 +193,7 @@ def _machine(target: Target) -> str:
 
 def _problem(target: Target, kind: str) -> str:
     if kind == "cuda":
-        return "" if tvm.cuda().exist else "this machine has no CUDA device"
+        return gpu_targets.problem_of(target)
     host = Target(_host_cpu())
     if _machine(target) != _machine(host):
         return f"it is code for {_machine(target)}, this machine is {_machine(host)}"

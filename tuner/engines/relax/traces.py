@@ -17,17 +17,13 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from tuner.engines.relax import intrinsics
 from tuner.errors import WorkError
 
 
 def dump(trace: Trace) -> str:
     """Serialise the decisions of a trace."""
     return json.dumps(_plain(trace.as_json(remove_postproc=True)), separators=(",", ":"))
-
-
-def names_intrinsics(trace: str) -> bool:
-    """Whether a trace maps a part of its program to tensor intrinsics."""
-    return "tensorize" in trace.lower()
 
 
 def replay(module: tvm.IRModule, trace: str) -> Schedule:
@@ -37,6 +33,7 @@ def replay(module: tvm.IRModule, trace: str) -> Schedule:
         WorkError: If the trace does not belong to this workload or is damaged.
     """
     schedule = Schedule(module)
+    intrinsics.load(intrinsics.named_in(trace))
     try:
         Trace.apply_json_to_schedule(_boxed(json.loads(trace)), schedule)
     except (ValueError, TypeError, RuntimeError, IndexError, AttributeError) as error:
@@ -68,9 +65,12 @@ def _processors(target: Target) -> PostOrderApply:
     """The post-processors of a target."""
     if str(target.kind.name) != "cuda":
         return PostOrderApply()
-    # The rules that go with them name every tensor intrinsic of CUDA, which take 11 s to load.
-    processors = Postproc.create("cuda-tensorcore")
-    return PostOrderApply(sch_rules=[], postprocs=processors, mutator_probs={})
+    return PostOrderApply(sch_rules=[], postprocs=gpu_processors(), mutator_probs={})
+
+
+def gpu_processors() -> list[Postproc]:
+    """The post-processors of GPUs, of the search and of replays alike; the last one tensorises."""
+    return list(Postproc.create("cuda-tensorcore"))
 
 
 def _plain(value: Any) -> Any:

@@ -45,6 +45,18 @@ def test_cuda_architecture_gets_its_limits() -> None:
 
 
 @pytest.mark.parametrize(
+    "spec", ["cuda:sm_80", '{"kind":"cuda","arch":"sm_80"}', "nvidia/geforce-rtx-3090"]
+)
+def test_every_way_to_name_a_gpu_gives_its_limits(spec: str) -> None:
+    """What candidates need is there however the target was written, and describes itself."""
+    found = worker.describe_target(spec)
+
+    limits = {"max_threads_per_block", "max_shared_memory_per_block", "thread_warp_size"}
+    assert limits < set(json.loads(found.spec))
+    assert worker.describe_target(found.spec) == found
+
+
+@pytest.mark.parametrize(
     ("spec", "words"),
     [
         ('{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72"}', "aarch64"),
@@ -75,8 +87,11 @@ def test_other_machine_is_a_problem(spec: str, words: str) -> None:
         ('{"kind":"cuda","arch":"sm_90","host":{"kind":"llvm","cl-opt":["x"]}}', "'cl-opt'"),
         ('{"kind":"cuda","host":"{\\"kind\\":\\"llvm\\",\\"jit\\":\\"x\\"}"}', "'jit'"),
         ('{"kind":"cuda","host":"{"}', "not valid JSON"),
-        ("cuda:", "cuda"),
-        ("cuda:banana", "cuda"),
+        ("cuda:", "no architecture ''; it knows"),
+        ("cuda:banana", "no architecture 'banana'; it knows"),
+        ("cuda:sm_9", "no architecture 'sm_9'; it knows"),
+        ("cuda:sm_80a", "no architecture 'sm_80a'; it knows"),
+        ('{"kind":"cuda"}', "no architecture"),
     ],
 )
 def test_bad_target_is_refused_in_one_line(spec: str, words: str) -> None:

@@ -1,0 +1,215 @@
+"""Candidates for GPUs: proposed, compiled to binaries and embedded in artifacts, without a GPU."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import tvm
+from tvm import te
+
+from tests.tuner.engines.relax import networks
+from tuner import cost_models
+from tuner.engines.base import (
+    BuildRequest,
+    BuildResult,
+    Candidate,
+    Measured,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.engines.relax import cuda, intrinsics, propose, sampling, traces, worker, workloads
+from tuner.engines.relax.plans import Limits, Plan
+from tuner.engines.relax.targets import make_target
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(
+        cuda.describe_compiler()["nvrtc"] is None,
+        reason="NVRTC is not installed: the cuda extra",
+    ),
+]
+
+# What starts an ELF file for a GPU.
+_CUBIN = b"\x7fELF\x02\x01\x01"
+
+
+@pytest.fixture(scope="module")
+def target() -> TargetInfo:
+    """A GPU that is not here."""
+    return worker.describe_target("cuda:sm_90")
+
+
+@pytest.fixture
+def build(target: TargetInfo, tmp_path: Path) -> Callable[[bytes, str], BuildResult]:
+    """Builds candidates, each into a folder of its own."""
+    numbers = iter(range(1000))
+
+    def make(ir: bytes, trace: str) -> BuildResult:
+        out = tmp_path / str(next(numbers))
+        return worker.build(BuildRequest(ir, target.spec, trace, str(out)))
+
+    return make
+
+
+def product(dtype: str, total: str, *, transposed: bool = True) -> bytes:
+    """A product of matrices with operands of one dtype and sums of another."""
+    a = te.placeholder((64, 128), dtype, name="a")
+    b = te.placeholder((96, 128) if transposed else (128, 96), dtype, name="b")
+    k = te.reduce_axis((0, 128), name="k")
+    c = te.compute(
+        (64, 96),
+        lambda i, j: te.sum(
+            a[i, k].astype(total) * (b[j, k] if transposed else b[k, j]).astype(total), axis=k
+        ),
+        name="c",
+    )
+    return workloads.dump(workloads.as_workload(te.create_prim_func([a, b, c])))
+
+
+def search(ir: bytes, target: TargetInfo, n: int = 4, seed: int = 5) -> list[Candidate]:
+    """A first round."""
+    model = cost_models.create("random", 0).save()
+    return worker.propose(SearchRequest(ir, target.spec, (), model, n, 24, 1, seed))
+
+
+def test_artifact_embeds_its_binary(
+    target: TargetInfo, build: Callable[[bytes, str], BuildResult]
+) -> None:
+    """What runs a candidate has nothing left to compile; no source of it is there."""
+    ir = product("float32", "float32")
+    (candidate, *_) = search(ir, target, 1)
+
+    for trace in (candidate.trace, ""):
+        built = build(ir, trace)
+        assert built.error_text == ""
+        library = (Path(built.artifact) / "kernel.so").read_bytes()
+        assert _CUBIN in library
+        assert b"__launch_bounds__" not in library
+
+
+def test_single_precision_stays_what_it_is(target: TargetInfo) -> None:
+    """No tensor core has float32, and none is used as if it had."""
+    ir = product("float32", "float32")
+
+    assert not any(intrinsics.named_in(each.trace) for each in search(ir, target, 8))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "total", "name"),
+    [
+        ("float16", "float16", "wmma_sync_16x16x16_f16f16f16_trans"),
+        ("float16", "float32", "wmma_sync_16x16x16_f16f16f32_trans"),
+        ("int8", "int32", "wmma_sync_16x16x16_s8s8s32_trans"),
+        ("bfloat16", "float32", "wmma_sync_16x16x16_bf16bf16f32_trans"),
+    ],
+)
+def test_tensor_cores_are_used_where_dtypes_allow(
+    target: TargetInfo,
+    build: Callable[[bytes, str], BuildResult],
+    dtype: str,
+    total: str,
+    name: str,
+) -> None:
+    """Candidates name the intrinsic, compile, and are the program that the search saw."""
+    ir = product(dtype, total)
+    found = [each for each in search(ir, target, 12) if name in intrinsics.named_in(each.trace)]
+
+    assert found
+    assert build(ir, found[0].trace).error_text == ""
+    scheduled = traces.schedule_module(workloads.load(ir), found[0].trace, make_target(target.spec))
+    assert workloads.hash_of(scheduled) == found[0].module_hash
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "total", "n_kinds"),
+    [
+        ("sm_60", "float16", "float16", 0),
+        ("sm_70", "float16", "float16", 1),
+        ("sm_70", "int8", "int32", 0),
+        ("sm_75", "int8", "int32", 1),
+        ("sm_75", "bfloat16", "float32", 0),
+        ("sm_80", "bfloat16", "float32", 1),
+        ("sm_90a", "bfloat16", "float32", 1),
+        ("sm_90", "float64", "float64", 0),
+    ],
+)
+def test_tensor_cores_are_those_of_the_architecture(
+    arch: str, dtype: str, total: str, n_kinds: int
+) -> None:
+    """Older GPUs have fewer kinds."""
+    # NVRTC no longer compiles for the oldest of them: such targets are only made here.
+    spec = worker.describe_target("cuda:sm_90").spec.replace("sm_90", arch)
+    spaces = propose._design_space(product(dtype, total), spec)
+
+    names = {name for each in spaces for name in intrinsics.named_in(traces.dump(each.trace))}
+
+    assert len({name for name in names if name.startswith("wmma_fill")}) == n_kinds
+
+
+def test_intrinsics_of_other_dtypes_are_not_loaded() -> None:
+    """Each costs a search its start: of 96, a search loads those that it may use."""
+    intrinsics.load(["wmma_fill_16x16x16_f32", "never_heard_of"])
+
+    assert tvm.s_tir.TensorIntrin.get("wmma_fill_16x16x16_f32") is not None
+    assert tvm.s_tir.TensorIntrin.get("wmma_fill_8x8x32_s32", allow_missing=True) is None
+    assert tvm.s_tir.TensorIntrin.get("never_heard_of", allow_missing=True) is None
+
+
+def test_search_is_a_pure_function(target: TargetInfo) -> None:
+    """The same request has the same answer, and what was measured is not proposed again."""
+    ir = product("float32", "float32")
+    model = cost_models.create("random", 0).save()
+    request = SearchRequest(ir, target.spec, (), model, 6, 24, 2, 3)
+
+    first = worker.propose(request)
+
+    assert first
+    assert worker.propose(request) == first
+    measured = tuple(Measured(each.trace, each.module_hash, 1e-3) for each in first)
+    later = worker.propose(replace(request, measured=measured))
+    assert not {each.module_hash for each in later} & {each.module_hash for each in first}
+
+
+def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
+    """TVM's own check, which lowers every program, refuses hardly any of them."""
+    task = max(
+        worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks,
+        key=lambda each: each.flop,
+    )
+    module, made = workloads.load(task.ir), make_target(target.spec)
+    spaces = propose._design_space(task.ir, target.spec)
+    drawn = sampling.sample(spaces, module, made, 12, seed=1)
+    n_refused = 0
+    for trace in drawn:
+        schedule = tvm.s_tir.Schedule(module)
+        trace.apply_to_schedule(schedule, remove_postproc=True)
+        schedule.enter_postproc()
+        n_refused += not all(each.apply(schedule) for each in _processors(module, made))
+
+    assert len(drawn) == 12
+    assert n_refused <= 2
+
+
+def _processors(module: tvm.IRModule, target: Any) -> list[Any]:
+    context = tvm.s_tir.meta_schedule.TuneContext(
+        mod=module, target=target, space_generator=traces._processors(target), num_threads=1
+    )
+    return list(context.space_generator.postprocs)
+
+
+def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
+    """A plan with the limits of a smaller device refuses what a larger one takes."""
+    ir, made = product("float32", "float32"), make_target(target.spec)
+    (space, *_) = propose._design_space(ir, target.spec)
+    limits = Limits(workloads.load(ir), made)
+    decisions = Plan(space.trace, limits).draw(Random(0))
+    assert decisions is not None
+
+    limits.most_shared_bytes = 16
+
+    assert not Plan(space.trace, limits).fits(decisions)
+    assert Plan(space.trace, limits).draw(Random(0)) is None

@@ -1,0 +1,116 @@
+"""Targets that are GPUs of NVIDIA's: their limits, their architectures, the one that is here."""
+
+import re
+from typing import Any
+
+import tvm
+from tvm.target import Target
+
+from tuner import gpus
+from tuner.engines.relax import cuda, devices
+from tuner.errors import TargetError
+
+# What candidate generation needs to know of a GPU that is not here: the same on all that NVRTC
+# compiles for (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+LIMITS = {
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+    "max_num_threads": 1024,
+    "registers_per_block": 65536,
+}
+# First architectures with code of their own: sm_90a runs on 9.0 alone, sm_100f on its family.
+_FIRST_WITH_LETTER = {"": 0, "a": 90, "f": 100}
+
+
+def detect() -> dict[str, Any]:
+    """Describe the GPU that this process sees.
+
+    Raises:
+        TargetError: If there is none.
+    """
+    found = gpus.visible_gpu()
+    if found is None:
+        raise TargetError(
+            "no CUDA device was found on this machine; name one, for example cuda:sm_90"
+        )
+    gpu, limits = found
+    return {
+        "kind": "cuda",
+        "arch": gpu.arch,
+        "max_threads_per_block": limits.n_threads,
+        # A block gets more only if its kernel asks for it, which generated ones do not.
+        "max_shared_memory_per_block": limits.shared_bytes,
+        "thread_warp_size": limits.warp_size,
+        "max_num_threads": limits.n_threads,
+        "registers_per_block": limits.n_registers,
+        "l2_cache_size_bytes": limits.l2_bytes,
+    }
+
+
+def name(arch: str) -> dict[str, Any]:
+    """Describe a GPU that need not be here by its architecture.
+
+    Raises:
+        TargetError: If nothing compiles for it; what does is named.
+    """
+    _check(arch, f"cuda:{arch}")
+    return {"kind": "cuda", "arch": arch, **LIMITS}
+
+
+def complete(target: Target, spec: str) -> Target:
+    """Give a GPU the limits that were not said.
+
+    Args:
+        target: As TVM read it.
+        spec: As it was written, for messages.
+
+    Raises:
+        TargetError: If nothing compiles for its architecture; those that are known are named.
+    """
+    _check(str(target.attrs.get("arch", "")), spec)
+    missing = {name: value for name, value in LIMITS.items() if name not in target.attrs}
+    exported = {str(name): value for name, value in target.export().items() if name != "tag"}
+    return Target({**exported, **missing}) if missing else target
+
+
+def _check(arch: str, spec: str) -> None:
+    known = cuda.known_architectures()
+    named = re.fullmatch(r"sm_(\d+)([af]?)", arch)
+    number = int(named[1]) if named else -1
+    if named and number >= _FIRST_WITH_LETTER[named[2]] and number in (known or [number]):
+        return
+    names = ", ".join(f"sm_{number}" for number in known) or "sm_80 and sm_90, for example"
+    raise TargetError(
+        f"target {spec!r}: the CUDA compiler knows no architecture {arch!r}; it knows {names}"
+    )
+
+
+def describe_device(target: Target) -> dict[str, Any]:
+    """Name what measurements depend on: the GPU that runs such code, else its architecture."""
+    arch = str(target.attrs["arch"])
+    found = gpus.visible_gpu()
+    if found is None or not devices.runs_on(arch, found[0].capability):
+        return {"name": arch}
+    gpu, limits = found
+    told = {
+        "name": gpu.name,
+        "capability": gpu.capability,
+        "n_multiprocessors": limits.n_multiprocessors,
+        "driver": gpu.driver,
+        "cuda": gpu.cuda,
+        "max_sm_mhz": gpu.max_sm_mhz,
+        "max_memory_mhz": gpu.max_memory_mhz,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def problem_of(target: Target) -> str:
+    """Say why this machine cannot run code for a GPU; empty if it can."""
+    device = tvm.cuda()
+    if not device.exist:
+        return "this machine has no CUDA device"
+    arch, capability = str(target.attrs["arch"]), str(device.compute_version)
+    if devices.runs_on(arch, capability):
+        return ""
+    return f"it is code for {arch}, the GPU of this machine has compute capability {capability}"

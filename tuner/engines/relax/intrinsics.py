@@ -1,0 +1,96 @@
+"""Tensor intrinsics of CUDA, parsed one by one when a schedule names them.
+
+Importing TVM's module of them parses all 90, and each of its 180 functions looks twice at
+the source of every caller up the stack: 9 s in a small process, 28 s in a worker. Here the
+import only remembers the functions, and those that are asked for are parsed without a look
+at the stack, which serves annotations that are text; there are none.
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx
+from tvm.tirx.script.parser import entry
+
+from tuner.engines.relax import boot
+
+_MODULE = f"{boot.PACKAGE}.cuda"
+_NAMED = re.compile(r"\bwmma_\w+")
+
+_Pair = tuple[Callable[..., None], Callable[..., None]]
+_registered: set[str] = set()
+
+
+def named_in(trace: str) -> set[str]:
+    """Return the intrinsics of CUDA that a trace names."""
+    return set(_NAMED.findall(trace))
+
+
+def load(names: Iterable[str]) -> None:
+    """Register intrinsics by name; what is unknown is left for TVM to complain about."""
+    for name in sorted(set(names) - _registered):
+        pair = _unparsed().get(name)
+        if pair is not None:
+            TensorIntrin.register(name, *map(_parse, pair), override=True)
+        _registered.add(name)
+
+
+@lru_cache(maxsize=1)
+def _unparsed() -> dict[str, _Pair]:
+    """Description and implementation by name: TVM's, and what its generators make of bfloat16."""
+    found: dict[str, _Pair] = {}
+
+    def remember(name: str, description: Any, implementation: Any, _override: bool = False) -> None:
+        found[name] = (description, implementation)
+
+    with _set(tirx, "prim_func", _left_alone), _set(TensorIntrin, "register", remember):
+        module = importlib.import_module(_MODULE)
+        # TVM's code generation knows fragments of bfloat16, and its list has no intrinsics of them.
+        for is_b, is_transposed in ((False, False), (True, False), (True, True)):
+            name = f"wmma_load_16x16x16_bf16_{'b' if is_b else 'a'}{_trans(is_transposed)}"
+            shape = (16, 16, 16, "bfloat16", "shared.dyn")
+            pair = module.get_wmma_load_intrin(*shape, is_b, is_transposed)
+            found[f"{name}_shared_dyn"] = pair
+        for is_transposed in (False, True):
+            shape = (16, 16, 16, "bfloat16", "float32")
+            pair = module.get_wmma_sync_intrin(*shape, is_transposed)
+            found[f"wmma_sync_16x16x16_bf16bf16f32{_trans(is_transposed)}"] = pair
+    return found
+
+
+def _trans(is_transposed: bool) -> str:
+    return "_trans" if is_transposed else ""
+
+
+def _left_alone(**_options: Any) -> Callable[[Any], Any]:
+    return lambda function: function
+
+
+def _parse(function: Callable[..., None]) -> Any:
+    with _set(entry, "inspect", _stackless()):
+        return tirx.prim_func(s_tir=True)(function)
+
+
+@lru_cache(maxsize=1)
+def _stackless() -> ModuleType:
+    """Python's ``inspect`` where no function has callers."""
+    module = ModuleType("inspect")
+    vars(module).update(vars(inspect) | {"stack": list})
+    return module
+
+
+@contextmanager
+def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = vars(owner)[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

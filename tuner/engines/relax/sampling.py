@@ -1,0 +1,73 @@
+"""First candidates for a GPU, and mutations of them, that fit the device before TVM looks."""
+
+from itertools import cycle
+from random import Random
+from typing import Any
+
+import tvm
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import _ffi_api
+from tvm.s_tir.meta_schedule.mutator import (
+    MutateThreadBinding,
+    MutateTileSize,
+    MutateUnroll,
+    Mutator,
+    PyMutator,
+)
+from tvm.s_tir.schedule import Trace
+from tvm.target import Target
+
+from tuner.engines.relax.plans import Limits, Plan
+
+# How often a mutation is tried until one fits.
+_MOST_MUTATIONS = 32
+_MOST_SEED = 2**30
+
+
+def sample(
+    spaces: list[Schedule], module: tvm.IRModule, target: Target, n: int, seed: int
+) -> list[Trace]:
+    """Draw traces from the spaces in turns; fewer than ``n`` where nothing fits."""
+    random, limits = Random(seed), Limits(module, target)
+    plans = [(space.trace, Plan(space.trace, limits)) for space in spaces]
+    drawn = [
+        (trace, plan.draw(random)) for (trace, plan), _ in zip(cycle(plans), range(n), strict=False)
+    ]
+    return [Trace(trace.insts, decisions) for trace, decisions in drawn if decisions is not None]
+
+
+def mutators(module: tvm.IRModule, target: Target, seed: int) -> dict[Mutator, float]:
+    """TVM's mutators for GPUs with their probabilities (mutator.cc, ``DefaultCUDA``)."""
+    tiles = _FittingTiles(Limits(module, target), Random(seed))
+    return {tiles: 0.9, MutateUnroll(): 0.08, MutateThreadBinding(): 0.02}
+
+
+@derived_object
+class _FittingTiles(PyMutator):  # type: ignore[misc]  # TVM has no types
+    """Mutates the sizes of tiles until they fit the device."""
+
+    def __init__(self, limits: Limits, random: Random) -> None:
+        super().__init__()
+        self.limits = limits
+        self.random = random
+        self.mutator = MutateTileSize()
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self.mutator._initialize_with_tune_context(context)
+
+    def apply(self, trace: Trace, _seed: Any) -> Trace | None:
+        """Return a mutated trace that fits; None if none was found."""
+        for _ in range(_MOST_MUTATIONS):
+            # Asked through its class, TVM would draw from the time of day.
+            seed = self.random.randrange(1, _MOST_SEED)
+            mutated = _ffi_api.MutatorApply(self.mutator, trace, seed)
+            if mutated is None:
+                return None
+            if Plan(mutated, self.limits).fits(dict(mutated.decisions.items())):
+                return mutated
+        return None
+
+    def clone(self) -> Mutator:
+        """Share what draws: a search has one thread."""
+        return _FittingTiles(self.limits, self.random)
