@@ -46,28 +46,32 @@ class Race:
         The first half of the runs of a turn is not counted. When time gets short, turns are left
         out, but never the first.
         """
-        n_runs = {name: _runs_a_turn(self._try(name, _FEWEST_RUNS)) for name in self.runners}
+        n_runs = {name: _runs_a_turn(self._rested(name, _FEWEST_RUNS)) for name in self.runners}
         longest = 0.0
         while self.n_turns < n_turns and (self.n_turns == 0 or timer.left > longest):
             begun = timer.spent
             order = list(self.runners)
             for name in order if self.n_turns % 2 == 0 else reversed(order):
-                taken = self._try(name, 2 * n_runs[name])
+                taken = self._rested(name, 2 * n_runs[name])
                 self.samples.setdefault(name, []).extend(taken[n_runs[name] :])
             longest = max(longest, timer.spent - begun)
             self.n_turns += 1
         self.samples = {n: s for n, s in self.samples.items() if n not in self.left_out}
 
-    def _try(self, name: str, n_runs: int) -> tuple[float, ...]:
-        """Return samples of a runtime, none if it fails or did before."""
+    def take(self, name: str, n_runs: int, outputs: str = "") -> tuple[float, ...]:
+        """Return samples of a runtime; none if it fails, now or before, and is left out."""
         if name in self.left_out:
             return ()
-        time.sleep(_REST_SECS)
         try:
-            return self.runners[name](n_runs, "")
+            return self.runners[name](n_runs, outputs)
         except FAILURES as error:
             self.left_out[name] = explain(error)
             return ()
+
+    def _rested(self, name: str, n_runs: int) -> tuple[float, ...]:
+        if name not in self.left_out:
+            time.sleep(_REST_SECS)
+        return self.take(name, n_runs)
 
 
 def _runs_a_turn(samples: Sequence[float]) -> int:

@@ -1,0 +1,175 @@
+"""The step of the GPU report that compares a network with what torch makes of it."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import _gpu_peers as peers
+from benchmarks._gpu_bench import Bench
+from benchmarks._gpu_commands import StepFailed
+from benchmarks._gpu_networks import Network
+from benchmarks._gpu_race import FAILURES, Race, Runs, explain, relative_error, summarise
+from benchmarks._gpu_steps import OURS, PEERS, judge
+from tuner.engines.base import NetworkRun
+from tuner.executors.pool import Pool, PoolCall
+from tuner.workers import fresh_worker
+
+# Of the step's time, until every peer has to be ready: compiling tries kernels for minutes.
+_PEERS_SHARE = 0.5
+_N_TURNS_UNTUNED, _N_TURNS = 2, 6
+# Tuning gets nowhere with less.
+_LEAST_TUNING_SECS = 20.0
+# Machine epsilons that the output may be off by, relative to the largest: rounding errors of half
+# an epsilon in each of dozens of layers add up. Torch's own error is told beside ours.
+_N_EPSILONS = 16
+
+
+def compare(bench: Bench, name: str) -> None:
+    """Time a library in turns with torch: untuned, then tuned for as long as the time allows.
+
+    Raises:
+        StepFailed: If there is no library, or it does not run.
+    """
+    network = Network(name, "float16", bench.sizes)
+    model = str(bench.scratch(f"{name}.onnx"))
+    inputs = bench.keep_inputs(network.inputs())
+    with fresh_worker(bench.settings, "export") as worker:
+        words = ("benchmarks._gpu_networks", "export", network, model)
+        worker.call(*words, timeout_secs=bench.timer.left)
+    with ExitStack() as stack:
+        rivals = Rivals(bench, network, inputs, stack)
+        rivals.set_up()
+        # Builders do not disturb them: the GPU is not used by a build.
+        build, problem = _try_build(bench, model)
+        rivals.wait()
+        begun = bench.timer.spent
+        bench.note(peers=rivals.ready, left_out=rivals.left_out)
+        bench.note(untuned=rivals.race("untuned" if build else "", build, _N_TURNS_UNTUNED))
+        if problem:
+            raise StepFailed(problem)
+        after = bench.timer.spent - begun + float((build or {}).get("secs", 0.0))
+        _go_on(bench, model, rivals, bench.timer.left - 2 * after)
+
+
+def _try_build(bench: Bench, model: str) -> tuple[dict[str, Any] | None, str]:
+    """Build without a record; say why not, if that fails."""
+    try:
+        return bench.build(model, "untuned"), ""
+    except StepFailed as error:
+        return None, str(error)
+
+
+def _go_on(bench: Bench, model: str, rivals: "Rivals", secs: float) -> None:
+    """Tune for so long, and compare again."""
+    if secs < _LEAST_TUNING_SECS:
+        bench.note(not_reached=f"tuning, for which {max(secs, 0.0):.0f} s of the step were left")
+        return
+    bench.note(tuning=bench.tune(model, secs))
+    bench.note(tuned=rivals.race("tuned", bench.build(model, "tuned"), _N_TURNS))
+
+
+@dataclass
+class Rivals:
+    """Torch's ways to run a network, each in a worker of its own.
+
+    Attributes:
+        bench: The step.
+        network: Which one.
+        inputs: For our library.
+        stack: Closes the workers.
+        ready: What setting up took, by name, once :meth:`wait` was called.
+        left_out: Why one is not there, by name.
+    """
+
+    bench: Bench
+    network: Network
+    inputs: Path
+    stack: ExitStack
+    ready: dict[str, dict[str, float]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    _workers: dict[str, Pool] = field(default_factory=dict)
+    _calls: dict[str, PoolCall] = field(default_factory=dict)
+
+    def set_up(self) -> None:
+        """Start the workers; returns at once."""
+        kinds = [peers.EAGER, peers.COMPILED]
+        if self.bench.device == "cuda":
+            kinds.append(peers.GRAPH)
+        else:
+            self.left_out[peers.GRAPH] = "CUDA graphs need a GPU"
+        secs = self.bench.timer.left * _PEERS_SHARE
+        for kind in kinds:
+            worker = fresh_worker(self.bench.settings, f"peer-{len(self._workers)}")
+            self._workers[kind] = self.stack.enter_context(worker)
+            words = (self.network, kind, self.bench.device, self.bench.n_threads)
+            self._calls[kind] = worker.submit(PEERS, "set_up", *words, timeout_secs=secs)
+
+    def wait(self) -> None:
+        """Wait until every peer is ready, or left out."""
+        for kind, call in self._calls.items():
+            try:
+                self.ready[kind] = call.result()
+            except FAILURES as error:
+                self.left_out[kind] = explain(error)
+
+    def race(self, library: str, build: Mapping[str, Any] | None, n_turns: int) -> dict[str, Any]:
+        """Compare and time a library with those that are ready; without one, time them alone."""
+        with fresh_worker(self.bench.settings, "bench-library") as worker:
+            runners = {kind: self._runs(kind) for kind in self.ready}
+            if library:
+                runners = {OURS: self.bench.ours(worker, library, self.inputs), **runners}
+            race = Race(runners)
+            agreement = self._agreement(race)
+            race.run(n_turns, self.bench.timer)
+        return {
+            "build": build,
+            "agreement": agreement,
+            "latency": {name: summarise(taken) for name, taken in race.samples.items()},
+            "ratio": _ratios(race.samples),
+            "left_out": race.left_out,
+            "n_turns": race.n_turns,
+        }
+
+    def _runs(self, kind: str) -> Runs:
+        def run(n_runs: int, outputs: str) -> tuple[float, ...]:
+            request = NetworkRun("", "", outputs, n_runs)
+            words = (PEERS, "run", self.network, kind, request)
+            secs: tuple[float, ...] = self._workers[kind].call(
+                *words, timeout_secs=self.bench.patience_secs
+            )
+            return secs
+
+        return run
+
+    def _agreement(self, race: Race) -> dict[str, Any]:
+        """Compare outputs with those of the same weights computed in float32."""
+        if OURS not in race.runners or peers.EAGER not in race.runners:
+            return {"problem": f"that needs {OURS} and {peers.EAGER}"}
+        paths = {name: self.bench.scratch(f"{name}.npz") for name in ("ours", "eager", "precise")}
+        race.take(OURS, 0, str(paths["ours"]))
+        race.take(peers.EAGER, 0, str(paths["eager"]))
+        if race.left_out:
+            return {"problem": "; ".join(race.left_out.values())}
+        words = (PEERS, "run_precisely", self.network, self.bench.device, str(paths["precise"]))
+        try:
+            self._workers[peers.EAGER].call(*words, timeout_secs=self.bench.patience_secs)
+        except FAILURES as error:
+            return {"problem": explain(error)}
+        tolerance = _N_EPSILONS * float(np.finfo(self.network.dtype).eps)
+        return {
+            **judge(relative_error(paths["ours"], paths["precise"]), tolerance),
+            "torch_relative_error": relative_error(paths["eager"], paths["precise"]),
+        }
+
+
+def _ratios(samples: Mapping[str, list[float]]) -> dict[str, float]:
+    """Return our time over that of each peer: below 1 we are faster."""
+    if OURS not in samples:
+        return {}
+    ours = median(samples[OURS])
+    return {name: ours / median(taken) for name, taken in samples.items() if name != OURS}

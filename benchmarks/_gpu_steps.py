@@ -1,0 +1,91 @@
+"""The steps of the GPU report that need no peer but torch's opinion: doctor, and the zoo."""
+
+from typing import Any
+
+from benchmarks._gpu_bench import Bench
+from benchmarks._gpu_commands import StepFailed
+from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
+from benchmarks._gpu_records import ROUND_TRIALS
+from tuner.benching import TOLERANCE, random_inputs
+from tuner.library import manifest
+from tuner.workers import fresh_worker
+
+PEERS = "benchmarks._gpu_peers"
+OURS = "ours"
+# Of the time of a step, for what comes after tuning.
+_AFTER_TUNING = 0.3
+_FIRST_ROUND = 0.4
+_N_TURNS = 5
+_TRIALS_PER_ROUND = 16
+
+
+def doctor(bench: Bench) -> None:
+    """Say what there is: versions, the device as the engine and as torch see it."""
+    printed = bench.tuner("doctor", secs=bench.timer.left * 0.6)
+    shown = ("name", "state", "found")
+    checks = [{key: check[key] for key in shown} for check in printed.get("checks", ())]
+    bench.note(checks=checks)
+    with fresh_worker(bench.settings, "describe") as worker:
+        described = worker.call(
+            bench.settings.engine, "describe_target", bench.target, timeout_secs=bench.timer.left
+        )
+        bench.note(target=described.spec, device=dict(described.device), problem=described.problem)
+    with fresh_worker(bench.settings, "torch") as worker:
+        seen = worker.call(PEERS, "describe", bench.device, timeout_secs=bench.timer.left)
+        bench.note(torch=seen)
+    if described.problem:
+        raise StepFailed(described.problem)
+
+
+def tune_small(bench: Bench, query: str) -> None:
+    """Tune a network of the zoo, build it, compare its output with torch's, and time it."""
+    _tune_zoo(bench, query)
+    _finish(bench, query)
+
+
+def tune_by_rounds(bench: Bench, query: str) -> None:
+    """Do that with a round of 64 trials first, which is timed by itself."""
+    limit = bench.timer.left * _FIRST_ROUND
+    count = str(ROUND_TRIALS)
+    words = ("--trials", count, "--trials-per-round", count)
+    bench.note(first_round=bench.tune(f"zoo:{query}", limit, *words))
+    _tune_zoo(bench, query, "--trials-per-round", str(_TRIALS_PER_ROUND))
+    _finish(bench, query)
+
+
+def _tune_zoo(bench: Bench, query: str, *words: str) -> None:
+    secs = bench.timer.left * (1 - _AFTER_TUNING)
+    bench.note(tuning=bench.tune(f"zoo:{query}", secs, *words))
+
+
+def _finish(bench: Bench, query: str) -> None:
+    bench.note(build=bench.build(f"zoo:{query}", "tuned"))
+    described = manifest.read(bench.library("tuned"))
+    inputs = bench.keep_inputs(random_inputs(described.programs[0].inputs, seed=0))
+    with fresh_worker(bench.settings, "bench-library") as worker:
+        race = Race({OURS: bench.ours(worker, "tuned", inputs)})
+        race.take(OURS, 0, str(bench.scratch("ours.npz")))
+        if race.left_out:
+            raise StepFailed(f"the library does not run: {race.left_out[OURS]}")
+        bench.note(agreement=_agreement(bench, query, str(inputs)))
+        race.run(_N_TURNS, bench.timer)
+    bench.note(latency={name: summarise(taken) for name, taken in race.samples.items()})
+    if race.left_out:
+        raise StepFailed(race.left_out[OURS])
+
+
+def _agreement(bench: Bench, query: str, inputs: str) -> dict[str, Any]:
+    """Compare the library's output with torch's on the same device; or say why that fails."""
+    expected = bench.scratch("expected.npz")
+    words = (query, bench.device, inputs, str(expected))
+    try:
+        with fresh_worker(bench.settings, "torch") as worker:
+            worker.call(PEERS, "run_zoo", *words, timeout_secs=bench.timer.left)
+    except FAILURES as error:
+        return {"problem": explain(error)}
+    return judge(relative_error(bench.scratch("ours.npz"), expected), TOLERANCE)
+
+
+def judge(error: float, tolerance: float) -> dict[str, Any]:
+    """Say whether an error, relative to the largest output, is within tolerance."""
+    return {"relative_error": error, "tolerance": tolerance, "agrees": error <= tolerance}

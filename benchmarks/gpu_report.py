@@ -1,0 +1,87 @@
+"""What the tuner makes of a GPU, in one command and under ten minutes.
+
+Doctor; two small networks, checked against torch; ResNet-18 as the public tutorial has it;
+ResNet-50 and a layer of BERT in float16 against torch. Every step has its share of the time, and
+the report is written after each: whatever fails or is killed, the rest is there. See
+docs/results/README.md.
+
+    python -m benchmarks.gpu_report --out build/gpu-report
+    python -m benchmarks.gpu_report --target llvm --minutes 3 --out build/rehearsal
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks._gpu_running import Report, Step
+from benchmarks._gpu_sharing import plan
+
+_STEPS = "benchmarks._gpu_steps"
+_COMPARE = "benchmarks._gpu_compare.compare"
+# The weights are about seconds of nine minutes.
+STEPS = (
+    Step("doctor", "Doctor", 30, f"{_STEPS}.doctor"),
+    Step("mlp", "MLP, float32", 45, f"{_STEPS}.tune_small", ("mlp",)),
+    Step(
+        "small-conv",
+        "ResNet-18 for images of 32 by 32, float32",
+        65,
+        f"{_STEPS}.tune_small",
+        ("resnet-18?image=32",),
+    ),
+    Step(
+        "resnet-18",
+        "ResNet-18, float32, batch 1, NHWC",
+        160,
+        f"{_STEPS}.tune_by_rounds",
+        ("resnet-18",),
+    ),
+    Step("resnet-50", "ResNet-50, float16, batch 1", 140, _COMPARE, ("resnet-50",)),
+    Step(
+        "bert-layer",
+        "Encoder layer of BERT-base, float16, batch 1, 128 tokens",
+        100,
+        _COMPARE,
+        ("bert-layer",),
+    ),
+)
+
+
+def main() -> None:
+    """Write the report that the command line asks for."""
+    names = [step.name for step in STEPS]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", default="cuda", help="cuda, or llvm to rehearse on this CPU")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all steps together")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu-report"), help="its folder")
+    parser.add_argument("--steps", nargs="+", choices=names, default=names)
+    parser.add_argument("--tiny", action="store_true", help="smaller networks, to rehearse")
+    parser.add_argument("--rehearse", action="store_true", help="only say what would be done")
+    arguments = parser.parse_args()
+    chosen = [step for step in STEPS if step.name in arguments.steps]
+    if arguments.rehearse:
+        print(rehearsal(chosen, arguments.minutes * 60, arguments.target))
+        return
+    # What a SIGTERM interrupts is written down, and workers end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = Report(arguments.target, arguments.minutes, arguments.out, arguments.tiny)
+    report.run(chosen)
+    states = ", ".join(f"{row['name']} {row['state']}" for row in report.rows)
+    print(f"{arguments.out / 'report.md'}: {states}")
+
+
+def rehearsal(steps: Sequence[Step], secs: float, target: str) -> str:
+    """Say what would be done, for people."""
+    shares = plan(secs, [step.weight for step in steps])
+    lines = [
+        f"{share:4.0f} s  {step.name:<11} {step.title}"
+        for step, share in zip(steps, shares, strict=True)
+    ]
+    intro = f"On target {target}, {secs:.0f} s in all; what a step leaves goes to those after it:"
+    return "\n".join([intro, *lines])
+
+
+if __name__ == "__main__":
+    main()
