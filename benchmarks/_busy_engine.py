@@ -80,6 +80,11 @@ def build(request: BuildRequest) -> BuildResult:
     return BuildResult(str(folder))
 
 
+def calibration_kernel(target: str) -> bytes:  # noqa: ARG001
+    """Return what burns as much as any task."""
+    return json.dumps({"task": N_TASKS}).encode()
+
+
 def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001
     """Keep an output."""
     Path(out).write_bytes(b"")

@@ -5,10 +5,10 @@ One thread, one event loop: rounds run as tasks of it, and everything else happe
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import exc
 from sqlalchemy.orm import Session
@@ -19,8 +19,12 @@ from records.models import JobState, Pick
 from scheduler import fairness
 from scheduler.fairness import JobShare
 from tuner import loops
+from tuner.calibration import CalibrationSettings, Calibrator
 from tuner.devices import Device
-from tuner.errors import DeviceLost, TunerError, WorkError
+from tuner.engines.base import TargetInfo
+from tuner.errors import DeviceApart, DeviceLost, TunerError, WorkError
+from tuner.executors.base import CallTimeout
+from tuner.roster import Roster
 from tuner.session import TuningSession
 from tuner.taking import Source, Taking
 from tuner.workplace import Workplace
@@ -88,6 +92,7 @@ class Coordinator:
         interrupted: What becomes of jobs under way when the run is interrupted.
         stays: Whether it waits for jobs when it has none.
         loop_factory: Makes the event loop, whose clock is the clock.
+        calibration: When devices are kept apart that disagree.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Coordinator:
         interrupted: JobState = "paused",
         stays: bool = False,
         loop_factory: loops.LoopFactory = loops.new_loop,
+        calibration: CalibrationSettings = CalibrationSettings(),  # noqa: B008  it is frozen
     ) -> None:
         self._place = place
         self._intake = Taking(source, place.quiet)
@@ -107,6 +113,8 @@ class Coordinator:
         self._seats: dict[int, _Seat] = {}
         self._errands: dict[asyncio.Task[bool | None], _Errand] = {}
         self._asking: dict[asyncio.Task[None], Device] = {}
+        self._calibrator = Calibrator(place, calibration, self._ask)
+        self._roster = Roster(place)
         self._typical_secs = 0.0
         self._owing: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
@@ -159,6 +167,8 @@ class Coordinator:
         seat = errand.seat
         try:
             finished = task.result()
+        except DeviceApart:
+            seat.ending = False
         except DeviceLost as error:
             self._set_aside(errand.device, error)
             seat.ending = False
@@ -219,13 +229,18 @@ class Coordinator:
                 jobs.set_virtual_secs(database, session.job_id, seat.virtual_secs)
             session.start()
             self._seats[session.job_id] = seat
+            self._calibrator.is_due = True
 
     def _hand_out(self) -> bool:
         """Give devices that may have more rounds a round each; whether there may be more."""
         self._place.refresh()
+        self._calibrator.tend(self._targets)
+        self._roster.tell(self._jobs_by_device)
         n_given = 0
         for device in list(self._place.devices.values()):
-            while device.n_rounds < device.most_rounds and not device.apart:
+            if device.apart or device.is_barred:
+                continue
+            while device.n_rounds < device.most_rounds:
                 if n_given >= _MOST_AT_ONCE:
                     return True
                 if not self._give(device):
@@ -240,7 +255,7 @@ class Coordinator:
         for seat in self._seats.values():
             if seat.n_rounds or self._asking:
                 continue
-            if all(each.apart or not each.serves(seat.session.target) for each in devices):
+            if not any(self._measures(each, seat.session.target) for each in devices):
                 seat.session.wait_for_device()
 
     def _give(self, device: Device) -> bool:
@@ -279,16 +294,33 @@ class Coordinator:
 
     def _serves(self, device: Device, seat: _Seat) -> bool:
         """Whether a device measures for a job; who was not asked is asked."""
-        serves = device.serves(seat.session.target)
-        if serves is None and device not in self._asking.values():
-            asking = asyncio.ensure_future(device.ask(seat.session.target))
-            self._asking[asking] = device
-            asking.add_done_callback(lambda _: self._ended.set())
-        return bool(serves)
+        target = seat.session.target
+        if device.serves(target) is None and device not in self._asking.values():
+            self._ask(device, device.ask(target))
+        return self._measures(device, target)
+
+    def _measures(self, device: Device, target: TargetInfo) -> bool:
+        """Whether a device gets rounds of a target now."""
+        serves = device.serves(target) and not device.apart
+        return bool(serves) and self._calibrator.admits(device, target)
+
+    def _ask(self, device: Device, question: Coroutine[Any, Any, None]) -> None:
+        asking = asyncio.ensure_future(question)
+        self._asking[asking] = device
+        asking.add_done_callback(lambda _: self._ended.set())
+
+    def _targets(self) -> dict[int, TargetInfo]:
+        sessions = [seat.session for seat in self._seats.values()]
+        return {session.target_id: session.target for session in sessions}
+
+    def _jobs_by_device(self) -> dict[str, int]:
+        errands = self._errands.values()
+        return {errand.device.name: errand.seat.session.job_id for errand in errands}
 
     def _answered(self, device: Device, asking: "asyncio.Task[None]") -> None:
+        self._calibrator.is_due = True
         error = asking.exception()
-        if isinstance(error, TunerError):
+        if isinstance(error, TunerError | CallTimeout):
             self._set_aside(device, DeviceLost(str(error)))
         elif error is not None:
             raise error

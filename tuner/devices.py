@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.engines.base import TargetInfo
-from tuner.errors import DeviceLost, RequestError, WorkError
+from tuner.errors import DeviceApart, DeviceLost, RequestError, WorkError
 from tuner.executors.base import CallTimeout
 from tuner.quiet import Quiet
 from tuner.runners.base import Runner
@@ -20,6 +20,33 @@ _MOST_RETRY_SECS = 300.0
 
 
 @dataclass
+class Standing:
+    """Where a device stands among those that serve a target; see :mod:`tuner.calibration`.
+
+    Attributes:
+        opened: When it was first found to serve it, by the clock of the loop.
+        record_id: Newest record when it was last found to agree with the others.
+        secs: What the calibration kernel took last, seconds; inf if it failed, None: not yet.
+        calibrated: When that was, by the clock of the loop.
+        is_thorough: Whether it was then timed as often as it takes to keep a device apart.
+        is_calibrating: Whether it is timed, or waits for its turn to be.
+        apart: Why it is kept apart; empty if it is not.
+        was_admitted: Whether it ever got rounds.
+        is_admitted: Whether it gets rounds now.
+    """
+
+    opened: float
+    record_id: int
+    secs: float | None = None
+    calibrated: float = 0.0
+    is_thorough: bool = False
+    is_calibrating: bool = False
+    apart: str = ""
+    was_admitted: bool = False
+    is_admitted: bool = False
+
+
+@dataclass
 class Device:
     """A runner, and the rounds that it was given.
 
@@ -27,9 +54,11 @@ class Device:
         runner: Times on it.
         turn: Held by who measures.
         n_rounds: In flight: measured, or prepared to be.
-        apart: Why it gets no rounds; empty if it may have some.
+        apart: Why it gets no rounds at all; empty if it may have some.
         free_since: When its last round ended, by the clock of the loop.
         n_losses: How often it went away since a round of its own ended.
+        standings: Among the devices of each target that it serves, by the target's spec.
+        is_barred: Whether it has a standing for everything that is tuned, and gets no rounds.
     """
 
     runner: Runner
@@ -38,12 +67,20 @@ class Device:
     apart: str = ""
     free_since: float = 0.0
     n_losses: int = 0
+    standings: dict[str, Standing] = field(default_factory=dict)
+    is_barred: bool = False
     _answers: dict[str, TargetInfo | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Of the device."""
         return self.runner.name
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What it said of itself when it was first asked of a target that it serves."""
+        known = [each for each in self._answers.values() if each is not None]
+        return next((each.device for each in known if not each.problem), {})
 
     @property
     def most_rounds(self) -> int:
@@ -82,16 +119,24 @@ class Device:
     def come_back(self) -> None:
         """Take rounds again; what it serves is asked anew."""
         self.apart = ""
+        self.is_barred = False
         self._answers.clear()
 
     @asynccontextmanager
-    async def alone(self, quiet: Quiet) -> AsyncIterator[None]:
+    async def alone(self, quiet: Quiet, spec: str = "") -> AsyncIterator[None]:
         """Measure here inside: nobody else does, and builders rest if they would disturb.
+
+        Args:
+            quiet: Of the builders.
+            spec: The target that is measured for; without one, whatever is found is no record.
 
         Raises:
             DeviceLost: If the device went away while somebody else had his turn.
+            DeviceApart: If it turned out meanwhile that the device disagrees with the others.
         """
         async with self.turn, self._there():
+            if spec in self.standings and self.standings[spec].apart:
+                raise DeviceApart(self.standings[spec].apart)
             if not self.runner.shares_cores:
                 yield
                 return
@@ -105,6 +150,8 @@ class Device:
             raise DeviceLost(self.apart)
         try:
             yield
+        except DeviceApart:
+            raise
         except DeviceLost as error:
             self.set_aside(str(error))
             raise

@@ -10,6 +10,7 @@ TunerError
     ├── OutOfMemory   a worker process may not have the memory it needs
     └── WorkerLost    a worker process died while it held our call
         └── DeviceLost  and the device it measured on is gone too
+            └── DeviceApart  or it is there, but disagrees with the others of its kind
 """
 
 
@@ -68,6 +69,10 @@ class DeviceLost(WorkerLost):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, crashed=False)
+
+
+class DeviceApart(DeviceLost):
+    """A device is kept apart from the others of its kind: nobody may measure on it, for now."""
 
 
 def first_line(error: Exception) -> str:

@@ -124,7 +124,7 @@ class Measurer:
             return [result for result in built if isinstance(result, RunResult)]
         trace = " ".join(traces)
         try:
-            async with device.alone(self._place.quiet):
+            async with device.alone(self._place.quiet, self._target):
                 with self.accusing(subject, trace):
                     timed = await self._race(ready, n_turns, device, flush_bytes)
         except DeviceLost:
@@ -182,7 +182,7 @@ class Measurer:
                 f"workload {subject.workload} does not build unscheduled: {built.error_text}"
             )
         try:
-            async with device.alone(self._place.quiet):
+            async with device.alone(self._place.quiet, self._target):
                 with needing_room(), self.accusing(subject, ""):
                     await self._compute_reference(built, str(kept), device)
         except DeviceLost as error:
@@ -346,7 +346,7 @@ class _Run:
     async def _time_all(
         self, ready: Sequence[tuple[Candidate, str]], on_turn: Callable[[], None]
     ) -> None:
-        async with self.device.alone(self._place.quiet):
+        async with self.device.alone(self._place.quiet, self.measurer._target):
             on_turn()
             for candidate, artifact in ready:
                 await self._time(candidate, artifact)
@@ -357,7 +357,7 @@ class _Run:
         """Time in the order in which builds end."""
         builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
         try:
-            async with self.device.alone(self._place.quiet):
+            async with self.device.alone(self._place.quiet, self.measurer._target):
                 on_turn()
                 for each in asyncio.as_completed(builds):
                     candidate, built = await each

@@ -91,6 +91,11 @@ class TuningSession:
         return self._prepared.target
 
     @property
+    def target_id(self) -> int:
+        """The same, as the database has it."""
+        return self._prepared.target_id
+
+    @property
     def first_record_at(self) -> float | None:
         """When the first trial of this run ended, by the clock of the workplace."""
         return self._rounds.first_record_at

@@ -36,12 +36,21 @@ class Workplace:
         in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
         suspects: How often a device went away under something, by task and trace.
         devices: By name; those that went away are not among them.
+        worker: Name of this process, as others know it; empty if they do not.
     """
 
-    def __init__(self, sessions: sessionmaker[Session], executor: Executor, data_dir: Path) -> None:
+    def __init__(
+        self,
+        sessions: sessionmaker[Session],
+        executor: Executor,
+        data_dir: Path,
+        *,
+        worker: str = "",
+    ) -> None:
         self.sessions = sessions
         self.executor = executor
         self.data_dir = data_dir
+        self.worker = worker
         self.quiet = Quiet()
         self.board = Board(sessions, self.now)
         self.journal = Journal(sessions)

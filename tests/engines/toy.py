@@ -4,6 +4,7 @@ A network has four tasks: two that every network shares, one of its batch size, 
 whose space holds ``TINY`` programs. Settings come from the environment of the coordinator:
 ``TOY_RUN_SECS`` is slept in every run, ``TOY_OFFSET`` is added to every output of a network,
 ``TOY_SPLIT_SECS`` is slept when a network with a batch of ``SLOW_BATCH`` is split into tasks.
+Every latency is multiplied by the number in the file that ``TOY_SLOWNESS`` names, if there is one.
 Workers import this module by name, so the repository root has to be on their path.
 """
 
@@ -108,6 +109,12 @@ def build(request: BuildRequest) -> BuildResult:
     return BuildResult(str(folder))
 
 
+def calibration_kernel(target: str) -> bytes:
+    """Describe a task like any other."""
+    assert target == SPEC
+    return make_task("calibration", weight=1, base_secs=5e-3).ir
+
+
 def reference(artifact: str, target: str, out: str) -> None:
     """Keep an output; every program of a task has the same."""
     described = json.loads((Path(artifact) / "kernel.json").read_text())
@@ -127,7 +134,7 @@ def run(request: RunRequest) -> RunResult:
     share = _share(described["trace"])
     if share > 0.9:
         return RunResult(error_kind="run_error", error_text="the toy broke")
-    latency = described["base_secs"] * (1 + share)
+    latency = described["base_secs"] * (1 + share) * _slowness()
     return RunResult((latency, latency * 1.01, latency * 0.99), max_error=0.0)
 
 
@@ -170,6 +177,11 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
             outputs = {name: stored[name] + np.float32(offset) for name in stored.files}
         np.savez(request.outputs, **outputs)
     return (1e-3,) * request.n_runs
+
+
+def _slowness() -> float:
+    file = os.environ.get("TOY_SLOWNESS")
+    return float(Path(file).read_text()) if file else 1.0
 
 
 def _share(text: str) -> float:

@@ -378,6 +378,12 @@ class Engine(Protocol):
     def build(self, request: BuildRequest) -> BuildResult:
         """Build a candidate into an artifact."""
 
+    def calibration_kernel(self, target: str) -> bytes:
+        """Return the IR of a subgraph that devices of a target are compared by, always the same.
+
+        As it is built without a trace, it takes some milliseconds.
+        """
+
     def reference(self, artifact: str, target: str, out: str) -> None:
         """Run an unscheduled artifact on the seeded inputs and keep its output in ``out``."""
 

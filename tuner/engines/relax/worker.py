@@ -5,6 +5,7 @@ from tuner.engines.relax import torchless  # noqa: F401  before anything imports
 
 # isort: on
 from tuner.engines.relax.build import build
+from tuner.engines.relax.calibration import calibration_kernel
 from tuner.engines.relax.extract import extract
 from tuner.engines.relax.link import link_network
 from tuner.engines.relax.network import run_network
@@ -16,6 +17,7 @@ from tuner.engines.relax.targets import describe_target
 
 __all__ = [
     "build",
+    "calibration_kernel",
     "call_remotely",
     "compile_subgraph",
     "describe_target",

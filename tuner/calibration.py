@@ -1,0 +1,255 @@
+"""Devices that disagree, and those that drift: found by what one kernel takes on each of them.
+
+Where two or more devices serve a target, each times the kernel before its first round, and again
+now and then between two rounds. Who disagrees with the others gets no more rounds until it agrees.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from records import calibrations, drift, measures
+from records.calibrations import NewCalibration
+from tuner.calibration_kernel import CalibrationKernel
+from tuner.devices import Device, Standing
+from tuner.engines.base import TargetInfo
+from tuner.roster import full_name, host_of
+from tuner.verdicts import Disagreement, find_disagreements
+from tuner.workplace import Workplace
+
+# How often a device is timed before it is kept apart: what disturbs it passes.
+_ATTEMPTS = 3
+# A device that neither answers nor can be timed keeps the others waiting no longer.
+_PATIENCE_SECS = 30.0
+# Who is due is looked up so often, and whenever something happened.
+_LOOK_SECS = 0.5
+# What a device took counts for so many periods after it is gone.
+_REMEMBERED_PERIODS = 2.0
+
+_LOG = logging.getLogger(__name__)
+
+Start = Callable[[Device, Coroutine[Any, Any, None]], None]
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """When devices disagree, and how often that is looked at.
+
+    Attributes:
+        tolerance: By which share devices of one kind may differ.
+        period_secs: Between two calibrations of a device.
+    """
+
+    tolerance: float = 0.05
+    period_secs: float = 300.0
+
+
+class Calibrator:
+    """Keeps devices apart that disagree with the others; used by one thread.
+
+    Args:
+        place: Its devices.
+        settings: When, and how strictly.
+        start: Does something with a device, and calls :meth:`tend` after it ended.
+
+    Attributes:
+        is_due: Whether something happened since devices were looked at.
+    """
+
+    def __init__(self, place: Workplace, settings: CalibrationSettings, start: Start) -> None:
+        self._place = place
+        self._settings = settings
+        self._start = start
+        self._groups: dict[int, _Group] = {}
+        self._looked = -math.inf
+        self.is_due = True
+
+    def tend(self, targets: Callable[[], Mapping[int, TargetInfo]]) -> None:
+        """Say who may have rounds, and calibrate who is due.
+
+        Args:
+            targets: Returns what is tuned for, by id; asked if it is time to.
+        """
+        now = self._place.now()
+        if not self.is_due and now - self._looked < _LOOK_SECS:
+            return
+        self.is_due, self._looked = False, now
+        wanted = targets()
+        for target_id, target in wanted.items():
+            if target_id not in self._groups:
+                self._groups[target_id] = self._open(target_id, target)
+            self._look_at(self._groups[target_id], now)
+        for device in self._place.devices.values():
+            device.is_barred = all(_is_barred(device, target) for target in wanted.values())
+
+    def admits(self, device: Device, target: TargetInfo) -> bool:
+        """Whether a device that serves a target gets rounds of it now."""
+        standing = device.standings.get(target.spec)
+        self.is_due |= standing is None
+        return standing is not None and standing.is_admitted
+
+    def _open(self, target_id: int, target: TargetInfo) -> "_Group":
+        with self._place.sessions() as session:
+            newest = measures.newest_id(session)
+        return _Group(target_id, target, CalibrationKernel(self._place, target), newest)
+
+    def _look_at(self, group: "_Group", now: float) -> None:
+        devices = [each for each in self._place.devices.values() if not each.apart]
+        serving = [each for each in devices if each.serves(group.target)]
+        is_complete = all(each.serves(group.target) is not None for each in devices)
+        group.meet(serving, now, _REMEMBERED_PERIODS * self._settings.period_secs)
+        if len(serving) == 1 and group.knows_none_but(serving[0]):
+            _admit_alone(group.standing(serving[0]), now, is_complete=is_complete)
+            return
+        disagreeing = find_disagreements(group.secs, self._settings.tolerance)
+        for device in serving:
+            doubt = disagreeing.get(device.name)
+            self._place_among(group, device, doubt, now)
+        _admit_newcomers(group, serving, now)
+
+    def _place_among(
+        self, group: "_Group", device: Device, doubt: Disagreement | None, now: float
+    ) -> None:
+        """Let a device go on, or be calibrated first."""
+        standing = group.standing(device)
+        is_new = standing.secs is None
+        is_doubtful = doubt is not None and not standing.apart and not standing.is_thorough
+        is_old = now - standing.calibrated >= self._settings.period_secs
+        if (is_new or is_doubtful or is_old) and not standing.is_calibrating:
+            standing.is_calibrating = True
+            self._start(device, self._calibrate(group, device))
+        standing.is_admitted = not (is_new or is_doubtful or standing.apart)
+
+    async def _calibrate(self, group: "_Group", device: Device) -> None:
+        """Time the kernel between two rounds, several times where it disagrees."""
+        standing = group.standing(device)
+        try:
+            secs, n_timed = math.inf, _ATTEMPTS
+            artifact = await group.kernel.artifact()
+            if artifact is not None:
+                async with device.alone(self._place.quiet):
+                    for n_timed in range(1, _ATTEMPTS + 1):  # noqa: B007  counts
+                        secs = min(secs, await group.kernel.time(artifact, device))
+                        if self._doubt(group, device, secs) is None:
+                            break
+        finally:
+            standing.is_calibrating = False
+        standing.secs, standing.calibrated = secs, self._place.now()
+        standing.is_thorough = n_timed == _ATTEMPTS
+        self._conclude(group, device, self._doubt(group, device, secs))
+
+    def _doubt(self, group: "_Group", device: Device, secs: float) -> Disagreement | None:
+        """Compare what a device took with what the others did."""
+        group.secs[device.name] = secs
+        return find_disagreements(group.secs, self._settings.tolerance).get(device.name)
+
+    def _conclude(self, group: "_Group", device: Device, doubt: Disagreement | None) -> None:
+        standing = group.standing(device)
+        self._store(group, device, standing.secs)
+        if doubt is None:
+            if standing.apart:
+                _LOG.info("device %s agrees with the others again", device.name)
+            standing.apart = ""
+            self._place.journal.write(lambda session: _stand_well(session, standing))
+            return
+        if not standing.apart:
+            _LOG.warning("device %s is kept apart: %s", device.name, doubt.reason)
+            self._mark(group, device, doubt.ratio)
+        standing.apart = doubt.reason
+
+    def _store(self, group: "_Group", device: Device, secs: float | None) -> None:
+        if secs is None or math.isinf(secs):
+            return
+        new = NewCalibration(
+            full_name(device.name),
+            host_of(device.name),
+            group.target_id,
+            group.kernel.name,
+            secs,
+        )
+        self._place.journal.write(lambda session: calibrations.add(session, new))
+
+    def _mark(self, group: "_Group", device: Device, ratio: float) -> None:
+        """Mark what a device measured since it agreed with the others."""
+        if math.isinf(ratio):
+            return
+        standing, target_id = group.standing(device), group.target_id
+        self._place.journal.write(
+            lambda session: drift.mark(
+                session, target_id, device.name, standing.record_id, round(ratio, 3)
+            )
+        )
+        if ratio < 1.0:
+            # Their best records may be others now.
+            self._place.journal.flush()
+            self._place.board.reload()
+
+
+class _Group:
+    """The devices that serve a target.
+
+    Attributes:
+        target_id: The target.
+        target: The same, as devices are asked for it.
+        kernel: That they are compared by.
+        secs: What it took last on each that is there or was a while ago, seconds, by name.
+    """
+
+    def __init__(
+        self, target_id: int, target: TargetInfo, kernel: CalibrationKernel, newest_record: int
+    ) -> None:
+        self.target_id = target_id
+        self.target = target
+        self.kernel = kernel
+        self.secs: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
+        self._newest_record = newest_record
+
+    def meet(self, serving: Sequence[Device], now: float, remembered_secs: float) -> None:
+        """Note who is there, and forget who has been gone for long."""
+        for device in serving:
+            self._seen[device.name] = now
+            device.standings.setdefault(self.target.spec, Standing(now, self._newest_record))
+        for name in [each for each in self.secs if now - self._seen[each] > remembered_secs]:
+            del self.secs[name]
+
+    def knows_none_but(self, device: Device) -> bool:
+        """Whether no other device was calibrated lately."""
+        return not self.secs.keys() - {device.name}
+
+    def standing(self, device: Device) -> Standing:
+        """Return where a device stands that was met."""
+        return device.standings[self.target.spec]
+
+
+def _admit_alone(standing: Standing, now: float, *, is_complete: bool) -> None:
+    """Admit the only device, once the others said that they serve something else."""
+    if is_complete or now - standing.opened >= _PATIENCE_SECS:
+        standing.apart = ""
+        standing.is_admitted = standing.was_admitted = True
+
+
+def _admit_newcomers(group: _Group, serving: Sequence[Device], now: float) -> None:
+    """Have those that get their first round wait until the others can be compared with them."""
+    standings = [group.standing(device) for device in serving]
+    n_new = sum(standing.secs is None for standing in standings)
+    for standing in standings:
+        if standing.is_admitted and not standing.was_admitted:
+            is_late = now - standing.opened >= _PATIENCE_SECS
+            standing.is_admitted = standing.was_admitted = not n_new or is_late
+
+
+def _is_barred(device: Device, target: TargetInfo) -> bool:
+    """Whether it is known that a device gets no rounds of a target now."""
+    serves, standing = device.serves(target), device.standings.get(target.spec)
+    if not serves:
+        return serves is False
+    return standing is not None and not standing.is_admitted
+
+
+def _stand_well(session: Session, standing: Standing) -> None:
+    standing.record_id = measures.newest_id(session)

@@ -1,0 +1,63 @@
+"""Which devices disagree with the others, by what the same kernel takes on each."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """How a device differs from those that agree with each other.
+
+    Attributes:
+        ratio: What it takes by what the nearest of them takes; inf if it could not be timed.
+        reason: The same in words.
+    """
+
+    ratio: float
+    reason: str
+
+
+def find_disagreements(secs: Mapping[str, float], tolerance: float) -> dict[str, Disagreement]:
+    """Compare devices with the largest group of them that is within a tolerance of each other.
+
+    Of groups as large, the faster counts: what disturbs a device makes it slower.
+
+    Args:
+        secs: What each device takes for the kernel, seconds, by name; inf if it could not be timed.
+        tolerance: By which share the slowest of a group may take longer than the fastest.
+
+    Returns:
+        Those outside the group, by name; none if nothing could be timed anywhere.
+    """
+    timed = sorted((took, name) for name, took in secs.items() if math.isfinite(took))
+    if not timed:
+        return {}
+    group = timed[_largest_group([took for took, _ in timed], tolerance)]
+    agreeing = {name for _, name in group}
+    return {
+        name: _disagreement(took, group[0] if took > group[0][0] else group[-1])
+        for name, took in secs.items()
+        if name not in agreeing
+    }
+
+
+def _largest_group(ordered: list[float], tolerance: float) -> slice:
+    best, begin = slice(0, 0), 0
+    for end, took in enumerate(ordered, 1):
+        while took > ordered[begin] * (1.0 + tolerance):
+            begin += 1
+        if end - begin > best.stop - best.start:
+            best = slice(begin, end)
+    return best
+
+
+def _disagreement(took: float, peer: tuple[float, str]) -> Disagreement:
+    expected, name = peer
+    if math.isinf(took):
+        return Disagreement(math.inf, f"the calibration kernel fails here and not on {name}")
+    ratio = took / expected
+    share = ratio - 1.0 if ratio > 1.0 else 1.0 - ratio
+    word = "slower" if ratio > 1.0 else "faster"
+    compared = f"{1e3 * took:.3g} against {1e3 * expected:.3g} ms"
+    return Disagreement(ratio, f"{100 * share:.0f} % {word} than {name} (calibration {compared})")
