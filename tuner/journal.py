@@ -5,10 +5,8 @@ that a coordinator does; here commits take a fifth of its time at most, and grow
 """
 
 import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -37,6 +35,7 @@ class Journal:
         self._timer: asyncio.Handle | None = None
         self._free_at = 0.0
         self._error: Exception | None = None
+        self._settling: asyncio.Future[None] | None = None
 
     def record(self, new: NewRecord, told: Callable[[Stored | None], None]) -> None:
         """Store a trial soon; ``told`` of what became of it, None if it was there already.
@@ -47,7 +46,7 @@ class Journal:
         self._add(_Trial(new, told))
 
     def write(self, change: _Write) -> None:
-        """Make a change soon, after all that was told before.
+        """Make a change soon, after all trials and changes that were told before.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
@@ -65,23 +64,42 @@ class Journal:
             self._timer = None
         self._raise_if_lost()
         chosen, self._waiting = self._waiting, []
-        if not chosen:
-            return
-        started = time.perf_counter()
-        stored: list[tuple[_Trial, Stored | None]] = []
+        settling, self._settling = self._settling, None
+        try:
+            if chosen:
+                self._write(chosen)
+        except Exception as error:
+            if settling is not None:
+                settling.set_exception(error)
+            raise
+        if settling is not None:
+            settling.set_result(None)
+
+    async def settle(self) -> None:
+        """Wait until all that was told is written, with whatever else is by then.
+
+        Raises:
+            sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        self._raise_if_lost()
+        if self._waiting:
+            if self._settling is None:
+                self._settling = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._settling)
+
+    def _write(self, chosen: Sequence[_Trial | _Write]) -> None:
+        """Write trials in one go, then the changes, for no trial waits for one."""
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        trials = [each for each in chosen if isinstance(each, _Trial)]
         with self._sessions.begin() as session:
-            for is_trial, group in groupby(chosen, key=lambda each: isinstance(each, _Trial)):
-                if is_trial:
-                    trials = [each for each in group if isinstance(each, _Trial)]
-                    found = measures.add_records(session, [each.new for each in trials])
-                    stored.extend(zip(trials, found, strict=True))
-                else:
-                    for change in group:
-                        if not isinstance(change, _Trial):
-                            change(session)
-        for trial, record in stored:
+            found = measures.add_records(session, [each.new for each in trials]) if trials else []
+            for change in chosen:
+                if not isinstance(change, _Trial):
+                    change(session)
+        for trial, record in zip(trials, found, strict=True):
             trial.told(record)
-        self._rest(time.perf_counter() - started)
+        self._free_at = clock() + _REST_PER_COMMIT * (clock() - started)
 
     def _add(self, each: _Trial | _Write) -> None:
         self._raise_if_lost()
@@ -96,9 +114,6 @@ class Journal:
             self.flush()
         except Exception as error:  # whoever writes next is told
             self._error = error
-
-    def _rest(self, secs: float) -> None:
-        self._free_at = asyncio.get_running_loop().time() + _REST_PER_COMMIT * secs
 
     def _raise_if_lost(self) -> None:
         if self._error is not None:

@@ -175,7 +175,7 @@ def _show(scenario: "Scenario", report: "Report") -> None:
 
 def _lines(scenario: "Scenario", report: "Report") -> "Iterator[tuple[str, str]]":
     """Say a report in lines of a name and a value."""
-    yield "Devices", f"{scenario.n_devices}"
+    yield "Devices", f"{scenario.n_devices}, {report.n_apart} kept apart"
     yield "Networks and tasks", f"{scenario.n_networks}, {scenario.n_tasks}"
     yield (
         "Trials",

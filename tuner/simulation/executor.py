@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tuner.cost_models import blobs
 from tuner.engines.base import BuildRequest, BuildResult, SearchRequest
 from tuner.executors.base import Call
 from tuner.simulation import kernels
@@ -32,12 +33,13 @@ class SimulatedExecutor:
         world: They live in.
 
     Attributes:
+        scenario: What it is like.
         devices: All of them, also those that are away.
         told: How the builds ended that the coordinator was told of and that ended a trial.
     """
 
     def __init__(self, world: World) -> None:
-        scenario = world.scenario
+        self.scenario = scenario = world.scenario
         self.n_builders = scenario.n_builders
         self.devices = [_device(world, number) for number in range(scenario.n_devices)]
         self.runners: Sequence[Runner] = list(self.devices)
@@ -52,7 +54,9 @@ class SimulatedExecutor:
         return []
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
-        """See :class:`tuner.executors.base.Executor`; builders search, and do nothing else."""
+        """See :class:`tuner.executors.base.Executor`; builders search, and do little else."""
+        if function == "calibration_kernel":
+            return self._call(0.0, b"the kernel that devices are compared by", timeout_secs)
         if function != "propose":
             raise ValueError(f"simulated builders propose and build, but do not {function}")
         request: SearchRequest = args[0]
@@ -62,8 +66,9 @@ class SimulatedExecutor:
 
     def train(self, *args: Any, timeout_secs: float) -> SimulatedCall:
         """See :class:`tuner.executors.base.Executor`."""
-        secs = _TRAIN_SECS + _TRAIN_SECS_PER_RECORD * len(args[-1])
-        return self._call(secs, bytes(_MODEL_BYTES), timeout_secs)
+        kind, _seed, examples = args
+        secs = _TRAIN_SECS + _TRAIN_SECS_PER_RECORD * len(examples)
+        return self._call(secs, blobs.seal(kind, bytes(_MODEL_BYTES)), timeout_secs)
 
     def build(self, request: BuildRequest, *, timeout_secs: float) -> SimulatedCall:
         """See :class:`tuner.executors.base.Executor`."""

@@ -22,6 +22,8 @@ _FEATURES = bytes(480)
 _SCATTER = 0.5
 # A trace begins with its latency and the cost of its trial, in so many characters each.
 _WIDTH = 20
+# What building without a trace yields: a reference, or the kernel that devices are compared by.
+UNSCHEDULED = f"{1.0:{_WIDTH}.12e}{1.0:{_WIDTH}.6f}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def read(ir: bytes) -> Kernel:
 
 def artifact_of(trace: str) -> str:
     """Return what a simulated build yields: what running it needs; of an empty trace, too."""
-    return trace[1 : 2 * _WIDTH + 1] or f"{1.0:{_WIDTH}.12e}{1.0:{_WIDTH}.6f}"
+    return trace[1 : 2 * _WIDTH + 1] or UNSCHEDULED
 
 
 def run(artifact: str) -> tuple[float, float]:

@@ -13,18 +13,23 @@ from tuner.simulation.calls import World
 from tuner.simulation.database_load import DatabaseMeter, Load
 from tuner.simulation.executor import SimulatedExecutor
 
+# What a device is busy with that is only compared with others, as a share of the time.
+_MOST_CALIBRATION = 0.2
 # Told to a coordinator that then tries again: no trial ended.
 _NO_END = "lost"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a simulation is at one moment; times in seconds, ``told`` as runners count it."""
+    """Where a simulation is at one moment; times in seconds, ``told`` as runners count it.
+
+    ``busy_secs`` and ``away_secs`` are of each device.
+    """
 
     at: float
     worked_secs: float
-    busy_secs: float
-    away_secs: float
+    busy_secs: tuple[float, ...]
+    away_secs: tuple[float, ...]
     told: Counter[str]
     load: Load
 
@@ -65,7 +70,8 @@ class Report:
         n_trials: Trials that ended.
         n_rounds: Rounds that those are, of full size.
         trials_per_sec: Of all devices together.
-        idle_share: Of the devices that were there.
+        idle_share: Of the devices that were there, but for slow ones that were kept apart.
+        n_apart: Slow devices that were.
         cpu_share: Of one core, by the coordinator, its database driver included.
         cpu_secs_per_trial: Likewise.
         cpu_secs_per_round: Likewise.
@@ -84,6 +90,7 @@ class Report:
     n_rounds: float
     trials_per_sec: float
     idle_share: float
+    n_apart: int
     cpu_share: float
     cpu_secs_per_trial: float
     cpu_secs_per_round: float
@@ -103,21 +110,23 @@ def take_snapshot(world: World, executor: SimulatedExecutor, database: DatabaseM
     return Snapshot(
         at=world.clock.now(),
         worked_secs=world.clock.worked_secs,
-        busy_secs=sum(device.meter.busy_secs for device in devices),
-        away_secs=sum(device.away_secs() for device in devices),
+        busy_secs=tuple(device.meter.busy_secs for device in devices),
+        away_secs=tuple(device.away_secs() for device in devices),
         told=sum((device.told for device in devices), Counter(executor.told)),
         load=replace(database.load),
     )
 
 
-def make_report(world: World, moments: Sequence[Snapshot], check: Check, peak_bytes: int) -> Report:
+def make_report(
+    executor: SimulatedExecutor, moments: Sequence[Snapshot], check: Check, peak_bytes: int
+) -> Report:
     """Compare two moments; what would be divided by nothing is 0."""
-    scenario = world.scenario
+    scenario = executor.scenario
     before, after = moments
     secs = after.at - before.at
     n_trials = after.n_trials - before.n_trials
     worked, load = after.worked_secs - before.worked_secs, after.load.since(before.load)
-    there_secs = secs * scenario.n_devices - (after.away_secs - before.away_secs)
+    idle_secs, there_secs, n_apart = _idle(executor, before, after)
     trials, n_rounds = max(n_trials, 1), n_trials / scenario.trials_per_round
     preparing = scenario.costs.search_secs + scenario.costs.build_secs
     return Report(
@@ -125,7 +134,8 @@ def make_report(world: World, moments: Sequence[Snapshot], check: Check, peak_by
         n_trials=n_trials,
         n_rounds=n_rounds,
         trials_per_sec=n_trials / secs,
-        idle_share=max(1.0 - (after.busy_secs - before.busy_secs) / max(there_secs, 1e-9), 0.0),
+        idle_share=idle_secs / max(there_secs, 1e-9),
+        n_apart=n_apart,
         cpu_share=worked / secs,
         cpu_secs_per_trial=worked / trials,
         cpu_secs_per_round=worked / trials * scenario.trials_per_round,
@@ -138,6 +148,23 @@ def make_report(world: World, moments: Sequence[Snapshot], check: Check, peak_by
         peak_bytes=peak_bytes,
         check=check,
     )
+
+
+def _idle(
+    executor: SimulatedExecutor, before: Snapshot, after: Snapshot
+) -> tuple[float, float, int]:
+    """Add up for how long devices had nothing to do, and were there; and who was kept apart."""
+    idle_secs = there_secs = 0.0
+    n_apart = 0
+    for i, device in enumerate(executor.devices):
+        busy = after.busy_secs[i] - before.busy_secs[i]
+        there = after.at - before.at - (after.away_secs[i] - before.away_secs[i])
+        if device.slowness > 1.0 and busy < _MOST_CALIBRATION * there:
+            n_apart += 1
+            continue
+        idle_secs += max(there - busy, 0.0)
+        there_secs += there
+    return idle_secs, there_secs, n_apart
 
 
 def check_records(session: Session, told: Counter[str], last_id: int) -> Check:

@@ -29,6 +29,7 @@ class SimulatedRunner:
         is_slow: Whether its latencies and its runs take three times as long.
 
     Attributes:
+        slowness: Factor on its latencies and on what its runs take.
         told: How the trials ended that the coordinator was told of, by error kind or "timed".
         away_since: When it was lost, seconds; None if it is there.
     """
@@ -45,7 +46,7 @@ class SimulatedRunner:
         self._away_secs = 0.0
         self._world = world
         self._fingerprint = fingerprint
-        self._slowness = _SLOWNESS if is_slow else 1.0
+        self.slowness = _SLOWNESS if is_slow else 1.0
         self._free_at = 0.0
         self._calls: dict[SimulatedCall, bool] = {}
 
@@ -63,8 +64,8 @@ class SimulatedRunner:
         }
         with self._world.handing_over():
             secs, outcome = functions[function](*args)
-            slowed = secs * self._slowness, outcome
-            return self._call(slowed, timeout_secs, is_trial=function == "run")
+            is_trial = function == "run" and args[0].artifact != kernels.UNSCHEDULED
+            return self._call((secs * self.slowness, outcome), timeout_secs, is_trial=is_trial)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -92,19 +93,20 @@ class SimulatedRunner:
     def _run(self, request: RunRequest) -> tuple[float, Any]:
         costs, faults = self._world.scenario.costs, self._world.scenario.faults
         latency, cost = kernels.run(request.artifact)
-        if self._world.happens(faults.hangs):
+        is_candidate = request.artifact != kernels.UNSCHEDULED
+        if is_candidate and self._world.happens(faults.hangs):
             return float("inf"), None
         secs = cost * costs.run_secs
-        if self._world.happens(faults.run_errors):
+        if is_candidate and self._world.happens(faults.run_errors):
             return secs, RunResult(error_kind="run_error", error_text="simulated failure")
-        return secs, RunResult((latency * self._slowness,) * _N_SAMPLES, max_error=0.0)
+        return secs, RunResult((latency * self.slowness,) * _N_SAMPLES, max_error=0.0)
 
     def _reference(self, _artifact: str, _target: str, out: str) -> tuple[float, Any]:
         return self._world.scenario.costs.run_secs, Path(out).touch
 
     def _race(self, requests: list[RunRequest], n_turns: int) -> tuple[float, Any]:
         results = [
-            RunResult((kernels.run(request.artifact)[0] * self._slowness,) * n_turns)
+            RunResult((kernels.run(request.artifact)[0] * self.slowness,) * n_turns)
             for request in requests
         ]
         return self._world.scenario.costs.run_secs * len(requests) * n_turns, results

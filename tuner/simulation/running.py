@@ -57,7 +57,7 @@ def simulate(
     end = report.take_snapshot(world, executor, meter)
     with sessions() as session:
         check = report.check_records(session, end.told, last_id)
-    return report.make_report(world, taken, check, _peak_bytes())
+    return report.make_report(executor, taken, check, _peak_bytes())
 
 
 def _coordinate(
