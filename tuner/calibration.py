@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from records import calibrations, drift, measures
 from records.calibrations import NewCalibration
 from tuner.calibration_kernel import CalibrationKernel
+from tuner.config import DEVICE_TOLERANCE
 from tuner.devices import Device, Standing
 from tuner.engines.base import TargetInfo
 from tuner.roster import full_name, host_of
@@ -44,7 +45,7 @@ class CalibrationSettings:
         period_secs: Between two calibrations of a device.
     """
 
-    tolerance: float = 0.05
+    tolerance: float = DEVICE_TOLERANCE
     period_secs: float = 300.0
 
 

@@ -12,6 +12,8 @@ import platformdirs
 
 from tuner.errors import RequestError
 
+DEVICE_TOLERANCE = 0.05
+
 _APP = "subgraph-tuner"
 _KEYS = (
     "database",
@@ -22,6 +24,7 @@ _KEYS = (
     "cache_remote",
     "rpc",
     "ray_address",
+    "device_tolerance",
 )
 # What the launchers of several processes at once number them by.
 _RANKS = {
@@ -49,6 +52,7 @@ class Settings:
         rpc: Devices behind TVM's RPC trackers, see :mod:`tuner.runners.addresses`; None for none.
         ray_address: Ray cluster that builds and measures; None: this machine does.
         most_builders: ``n_builders`` as it was given; None: a cluster has one per free CPU.
+        device_tolerance: By which share devices of one kind may differ before one is kept apart.
     """
 
     database: str
@@ -60,6 +64,7 @@ class Settings:
     rpc: str | None = None
     ray_address: str | None = None
     most_builders: int | None = None
+    device_tolerance: float = DEVICE_TOLERANCE
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
@@ -96,6 +101,9 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
         most_builders=_count("n_builders", merged["n_builders"])
         if "n_builders" in merged
         else None,
+        device_tolerance=_share(
+            "device_tolerance", merged.get("device_tolerance", DEVICE_TOLERANCE)
+        ),
     )
 
 
@@ -155,6 +163,16 @@ def _count(name: str, value: Any) -> int:
         number = 0
     if number < 1:
         raise RequestError(f"{name} must be a whole number from 1 up, got {value!r}")
+    return number
+
+
+def _share(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0.0 < number <= 1.0:
+        raise RequestError(f"{name} must be above 0 and at most 1, got {value!r}")
     return number
 
 

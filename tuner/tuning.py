@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from scheduler.budget import Budget
+from tuner.calibration import CalibrationSettings
 from tuner.combining import combine
 from tuner.context import Context
 from tuner.coordinator import Coordinator
@@ -88,7 +89,8 @@ def _run(
                 for each in prepared
             ]
             before = [sum(session.overview().own) for session in sessions]
-            coordinator = Coordinator(place)
+            calibration = CalibrationSettings(settings.device_tolerance)
+            coordinator = Coordinator(place, calibration=calibration)
             busy_before, begun = _busy_secs(executor), time.monotonic()
             coordinator.run(sessions)
             busy = _busy_shares(executor, busy_before, time.monotonic() - begun)

@@ -65,3 +65,12 @@ def test_a_rank_that_nobody_gave_is_a_wrong_request(environ: dict[str, str], mes
     """All ranks in one folder with a brace in its name is not what was asked for."""
     with pytest.raises(RequestError, match=message):
         read_settings({}, {**environ, "TUNER_CACHE_DIR": "/store/{rank}"})
+
+
+@pytest.mark.parametrize("value", ["0", "-0.1", "1.5", "nan", "much"])
+def test_devices_differ_by_a_share(value: str) -> None:
+    """Five percent by default; nothing that is no share is taken."""
+    assert read_settings({}, {}).device_tolerance == 0.05
+    assert read_settings({}, {"TUNER_DEVICE_TOLERANCE": "0.1"}).device_tolerance == 0.1
+    with pytest.raises(RequestError, match="device_tolerance must be above 0 and at most 1"):
+        read_settings({}, {"TUNER_DEVICE_TOLERANCE": value})

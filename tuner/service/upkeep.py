@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
-from records import builds, submissions, workers
+from records import builds, devices, submissions, workers
 from tuner.context import Context
 from tuner.service.archives import archives_of
 from tuner.submitting import uploads_of
@@ -41,7 +41,7 @@ class Upkeep:
 
 
 def tidy_up(context: Context) -> None:
-    """Remove what no job or build that can be seen names, and workers silent for a week."""
+    """Remove what no job or build that can be seen names, and workers and devices silent for a week."""
     data_dir = context.settings.data_dir
     # The names first: a file that is named after this is younger than what is removed.
     with context.readers() as session:
@@ -52,6 +52,7 @@ def tidy_up(context: Context) -> None:
     _remove(archives_of(data_dir), "*", archives)
     with context.sessions.begin() as session:
         workers.forget(session, _GONE)
+        devices.forget(session, _GONE)
 
 
 def _remove(folder: Path, pattern: str, named: Collection[str]) -> None:

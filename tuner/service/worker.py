@@ -14,6 +14,7 @@ from records import database, leases
 from records.errors import RecordsError
 from records.leases import Held
 from tuner import interrupts
+from tuner.calibration import CalibrationSettings
 from tuner.context import Context
 from tuner.coordinator import LOST, Coordinator
 from tuner.device_lock import device_lock
@@ -111,8 +112,13 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
                 presence.tell(None, "waiting for jobs")
             return taken
 
-        place = Workplace(fenced.sessions, executor, context.settings.data_dir)
-        Coordinator(place, source, interrupted="queued", stays=True).run()
+        settings = context.settings
+        place = Workplace(fenced.sessions, executor, settings.data_dir, worker=presence.name)
+        calibration = CalibrationSettings(settings.device_tolerance)
+        coordinator = Coordinator(
+            place, source, interrupted="queued", stays=True, calibration=calibration
+        )
+        coordinator.run()
 
 
 def _device_of(executor: Executor) -> dict[str, object]:
