@@ -14,7 +14,7 @@ from tuner.errors import DeviceLost
 from tuner.runners.addresses import RpcAddress
 from tuner.runners.tracker import Tracker
 
-_START_SECS = 60.0
+_START_SECS = 180.0
 
 
 class RpcServers:
@@ -54,7 +54,7 @@ class RpcServers:
         """Wait until the tracker knows so many servers.
 
         Raises:
-            TimeoutError: If it takes a minute.
+            TimeoutError: If it takes three minutes.
         """
         deadline = time.monotonic() + _START_SECS
         while self.n_servers() != n_servers:

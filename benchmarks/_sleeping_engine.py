@@ -1,12 +1,14 @@
 """An engine whose kernels sleep, on whatever device they are loaded: search and build cost little.
 
 A kernel is a real library of TVM's that sleeps as long as its input is: program ``i`` of a task
-takes ``1 + i % 5 / 4`` times ``BASE_SECS``, so that a record that is not of its kernel shows.
+takes ``1 + i % 5 / 4`` times ``NAP_SECS``, a variable of the environment, so that a record that is
+not of its kernel shows.
 Workers import this module by name, so the repository root has to be on their path.
 """
 
 import hashlib
 import json
+import os
 import random
 import tempfile
 import warnings
@@ -33,7 +35,7 @@ from tuner.engines.base import (
 
 NAME = "benchmarks._sleeping_engine"
 SPEC = '{"kind":"llvm","mcpu":"generic"}'
-BASE_SECS = 0.05
+BASE_SECS = float(os.environ.get("NAP_SECS", "0.05"))
 N_CLASSES = 5
 # A trace that is none of these: it never ends, writes what is wrong, or crashes.
 HANG, WRONG, CRASH = "hang", "wrong", "crash"
@@ -74,10 +76,10 @@ def propose(request: SearchRequest) -> list[Candidate]:
     return [Candidate(name, name, packed, 0.0) for name in drawn]
 
 
-def sleep_secs(trace: str) -> float:
+def sleep_secs(trace: str, base_secs: float = BASE_SECS) -> float:
     """Return how long the kernel of a trace sleeps; one that is no program as the first."""
     number = int(trace.rpartition("-")[2]) if trace.startswith("program-") else 0
-    return BASE_SECS * (1 + number % N_CLASSES / 4)
+    return base_secs * (1 + number % N_CLASSES / 4)
 
 
 def build(request: BuildRequest) -> BuildResult:

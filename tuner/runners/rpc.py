@@ -2,7 +2,7 @@
 
 One process of ours a device talks TVM's protocol, so that a crash of the client costs one call
 too. A session lasts one call: whatever a kernel does to the server's process, the next one finds
-a fresh one. The tracker chooses among the servers of a key, which are taken for equal.
+a fresh one. The tracker lends any server of a key; see lending.py for how a runner gets its own.
 """
 
 import asyncio
@@ -11,18 +11,19 @@ import math
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import interrupts
 from tuner.config import Settings
-from tuner.engines.base import RemoteAnswer, RemoteServer, RunResult
+from tuner.engines.base import RemoteAnswer, RemoteServer, TargetInfo
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.executors.base import CallTimeout
 from tuner.executors.meter import Meter
 from tuner.runners.addresses import RpcAddress
-from tuner.runners.tracker import Lent, Tracker
+from tuner.runners.lending import Lender
+from tuner.runners.tracker import Lent, Server, Tracker
 from tuner.workers import fresh_worker
 
 _DESCRIBE_TIMEOUT_SECS = 60
@@ -36,24 +37,28 @@ _NOTICE_SECS = 1.0
 
 
 class RpcRunner:
-    """One of the devices under a key of a tracker.
+    """A server that a tracker lends.
 
     Args:
         settings: Name the engine.
-        address: Where the devices are found.
-        number: Of this runner among those of the key, from 1.
+        lender: Gets it from the tracker.
+        address: Of the tracker, and the key of the server.
+        server: Where it listens.
     """
 
     shares_cores = False
 
-    def __init__(self, settings: Settings, address: RpcAddress, number: int) -> None:
-        self.name = f"rpc:{address.key}/{number}"
+    def __init__(
+        self, settings: Settings, lender: Lender, address: RpcAddress, server: Server
+    ) -> None:
+        self.name = f"rpc:{address.key}/{server[0]}:{server[1]}"
         self.meter = Meter()
         self.is_there = True
+        self._lender = lender
         self._address = address
+        self._server = server
         self._engine = settings.engine
         self._pool = fresh_worker(settings, "rpc")
-        self._tracker = Tracker(address)
         self._thread = ThreadPoolExecutor(1, self.name)
         self._calls: set[Future[Any]] = set()
 
@@ -68,12 +73,12 @@ class RpcRunner:
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> "RpcCall":
         """See :class:`tuner.runners.base.Runner`; waiting for a server is not timed."""
-        return self._submit(lambda: self._measure(function, args, timeout_secs))
+        return self._submit(lambda: self._call(function, args, timeout_secs))
 
     def leave(self) -> None:
         """Be no device for now: who waits for a server gets DeviceLost, who has one goes on."""
         self.is_there = False
-        self._tracker.close()
+        self._lender.give_up(self._server, f"{self.name} is gone")
 
     def close(self) -> None:
         """Kill the process; the server ends a session whose client is gone."""
@@ -94,15 +99,11 @@ class RpcRunner:
             self.is_there = False
             raise
 
-    def _describe(self, spec: str) -> Any:
-        info = self._call("describe_target", (spec,), _DESCRIBE_TIMEOUT_SECS)[0]
+    def _describe(self, spec: str) -> TargetInfo:
+        info: TargetInfo = self._call("describe_target", (spec,), _DESCRIBE_TIMEOUT_SECS)
         return replace(info, device={**info.device, "name": f"rpc:{self._address.key}"})
 
-    def _measure(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Any:
-        value, lent = self._call(function, args, timeout_secs)
-        return _with_server(value, lent)
-
-    def _call(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> tuple[Any, Lent]:
+    def _call(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Any:
         most = self._address.session_timeout or math.inf
         session_secs = math.ceil(min(timeout_secs, most))
         for delay in _REFUSED_DELAYS_SECS:
@@ -114,12 +115,12 @@ class RpcRunner:
             if answer.problem != "refused" or delay is None:
                 break
             time.sleep(delay)
-        return self._value_of(answer, server), lent
+        return self._value_of(answer, session_secs)
 
     def _lend(self) -> Lent:
         if not self.is_there:
             raise DeviceLost(f"{self.name} is gone")
-        return self._tracker.request()
+        return self._lender.lend(self._server)
 
     def _ask(self, server: RemoteServer, function: str, args: tuple[Any, ...]) -> RemoteAnswer:
         limit = server.session_secs + _SILENCE_SECS
@@ -129,22 +130,24 @@ class RpcRunner:
         try:
             answer: RemoteAnswer = self.meter.watch(call).result()
         except CallTimeout as error:
-            text = f"{server.host}:{server.port} has said nothing for {limit:g} s"
-            raise DeviceLost(text) from error
+            raise DeviceLost(f"{self.name} has said nothing for {limit:g} s") from error
         return answer
 
-    def _value_of(self, answer: RemoteAnswer, server: RemoteServer) -> Any:
-        where = f"{server.host}:{server.port}"
+    def _value_of(self, answer: RemoteAnswer, session_secs: int) -> Any:
         if answer.problem == "expired":
-            raise CallTimeout(f"{where} ended the session after {server.session_secs} s")
+            raise CallTimeout(f"{self.name} ended the session after {session_secs} s")
         if answer.problem == "refused":
-            raise DeviceLost(f"{where} takes no session: {answer.text}")
+            raise DeviceLost(f"{self.name} takes no session: {answer.text}")
         if answer.problem == "broken":
             time.sleep(_NOTICE_SECS)
-            if (server.host, server.port) not in self._tracker.servers():
-                raise DeviceLost(f"{where} is gone: {answer.text}")
-            raise WorkerLost(f"the session on {where} crashed: {answer.text}", crashed=True)
+            if not self._is_listed():
+                raise DeviceLost(f"{self.name} is gone: {answer.text}")
+            raise WorkerLost(f"the session on {self.name} crashed: {answer.text}", crashed=True)
         return answer.value
+
+    def _is_listed(self) -> bool:
+        with closing(Tracker(self._address)) as tracker:
+            return self._server in tracker.servers()
 
 
 @dataclass(frozen=True)
@@ -177,13 +180,3 @@ class RpcCall:
 def prepare(engine: str) -> None:
     """Import an engine in a worker."""
     importlib.import_module(engine)
-
-
-def _with_server(value: Any, lent: Lent) -> Any:
-    """Note with every result which of the servers of the key it is from."""
-    if isinstance(value, list):
-        return [_with_server(each, lent) for each in value]
-    if isinstance(value, RunResult):
-        server = {"server": f"{lent.host}:{lent.port}"}
-        return replace(value, conditions={**(value.conditions or {}), **server})
-    return value

@@ -2,16 +2,20 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
 from tuner.config import Settings
 from tuner.errors import DeviceLost
 from tuner.runners.addresses import RpcAddress, parse_addresses
 from tuner.runners.base import Runner
+from tuner.runners.lending import Lender
 from tuner.runners.rpc import RpcRunner
-from tuner.runners.tracker import Tracker
+from tuner.runners.tracker import Server, Tracker
 
 _POLL_SECS = 2.0
+# The process of a device is kept warm for so long while it is away.
+_FORGET_SECS = 60.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -40,7 +44,7 @@ class RpcFleet:
     @property
     def runners(self) -> Sequence[Runner]:
         """The devices that are there."""
-        return [runner for kind in self._kinds for runner in kind.runners if runner.is_there]
+        return [runner for kind in self._kinds for runner in kind.runners]
 
     def close(self) -> None:
         """Let go of all devices."""
@@ -56,22 +60,29 @@ class RpcFleet:
 
 
 class _Kind:
-    """The runners of one key; their processes stay warm while a device is away."""
+    """The runners of one key; their processes stay warm for a while when a device is away."""
 
     def __init__(self, settings: Settings, address: RpcAddress) -> None:
         self._settings = settings
         self._address = address
         self._tracker = Tracker(address)
+        self._lender = Lender(address)
         self._n_servers = 0
-        self.runners: list[RpcRunner] = []
+        self._runners: dict[Server, RpcRunner] = {}
+        self._seen: dict[Server, float] = {}
+
+    @property
+    def runners(self) -> list[RpcRunner]:
+        """Those whose server is there."""
+        return [each for each in list(self._runners.values()) if each.is_there]
 
     def look(self) -> None:
-        """Ask the tracker how many servers there are, and have as many runners.
+        """Ask the tracker which servers there are, and have a runner for each.
 
         Raises:
             DeviceLost: If there is no tracker.
         """
-        self._adapt(len(self._tracker.servers()))
+        self._adapt(self._tracker.servers())
 
     def look_again(self) -> None:
         """Look; without a tracker there is no device."""
@@ -80,24 +91,36 @@ class _Kind:
         except DeviceLost as error:
             if self._n_servers:
                 _LOG.warning("%s", error)
-            self._adapt(0)
+            self._adapt([])
 
     def close(self) -> None:
         """Let go of the devices."""
         self._tracker.close()
-        for runner in self.runners:
+        for runner in self._runners.values():
             runner.close()
+        self._lender.close()
 
-    def _adapt(self, n_servers: int) -> None:
-        if n_servers != self._n_servers:
+    def _adapt(self, servers: list[Server]) -> None:
+        if len(servers) != self._n_servers:
             where = self._address.tracker
-            _LOG.info("%d devices under %r at %s", n_servers, self._address.key, where)
-        self._n_servers = n_servers
-        # Those that work stay where there are fewer, so that no call is given up for nothing.
-        by_use = sorted(self.runners, key=lambda each: (not each.is_there, each.is_idle))
-        for runner in by_use[:n_servers]:
-            runner.is_there = True
-        for runner in by_use[n_servers:]:
-            runner.leave()
-        for number in range(len(self.runners) + 1, n_servers + 1):
-            self.runners = [*self.runners, RpcRunner(self._settings, self._address, number)]
+            _LOG.info("%d devices under %r at %s", len(servers), self._address.key, where)
+        self._n_servers = len(servers)
+        now = time.monotonic()
+        for server in servers:
+            self._seen[server] = now
+            if server not in self._runners:
+                self._runners[server] = self._start(server)
+            self._runners[server].is_there = True
+        for server in set(self._runners) - set(servers):
+            self._let_go(server, now)
+
+    def _start(self, server: Server) -> RpcRunner:
+        return RpcRunner(self._settings, self._lender, self._address, server)
+
+    def _let_go(self, server: Server, now: float) -> None:
+        """Have a runner leave whose server is away, and forget it after a while."""
+        runner = self._runners[server]
+        runner.leave()
+        if runner.is_idle and now - self._seen[server] > _FORGET_SECS:
+            del self._runners[server]
+            runner.close()

@@ -21,6 +21,9 @@ _MOST_BYTES = 2**24
 # A tracker whose host is gone says nothing; the system asks it, and gives up after a minute.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
+# Host and port.
+Server = tuple[str, int]
+
 
 @dataclass(frozen=True)
 class Lent:
@@ -48,8 +51,8 @@ class Tracker:
         self._address = address
         self._socket: socket.socket | None = None
 
-    def servers(self) -> list[tuple[str, int]]:
-        """Return host and port of every server under the key, whether it works or not."""
+    def servers(self) -> list[Server]:
+        """Return every server under the key, whether it works or not."""
         with self._connected(_CONNECT_SECS) as connection:
             _, summary = _ask(connection, [_SUMMARY])
             wanted = f"server:{self._address.key}"

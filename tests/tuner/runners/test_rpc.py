@@ -5,20 +5,23 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import _sleeping_engine as sleeping
-from benchmarks._rpc_servers import RpcServers
+from benchmarks._rpc_servers import RpcServers, free_port
 from tuner.config import Settings
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.executors.base import CallTimeout
-from tuner.executors.local import LocalExecutor
+from tuner.executors.opening import open_executor
 from tuner.runners.rpc import RpcRunner
 from tuner.runners.rpc_fleet import RpcFleet
+from tuner.runners.tracker import Tracker
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -27,12 +30,28 @@ RequestOf = Callable[[str], RunRequest]
 
 
 @pytest.fixture(scope="module")
-def runner(servers: RpcServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcRunner]:
-    """One of the devices, its process warm."""
-    settings = Settings("", tmp_path_factory.mktemp("runner"), sleeping.NAME, 1)
-    started = RpcRunner(settings, servers.address, 1)
-    yield started
-    started.close()
+def fleet(servers: RpcServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcFleet]:
+    """A client of both devices, its processes warm."""
+    with open_fleet(servers, tmp_path_factory.mktemp("fleet")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def runner(fleet: RpcFleet) -> RpcRunner:
+    """One of the devices."""
+    found = fleet.runners[0]
+    assert isinstance(found, RpcRunner)
+    return found
+
+
+@contextmanager
+def open_fleet(servers: RpcServers, folder: Path, options: str = "") -> Iterator[RpcFleet]:
+    """Open another client of the servers."""
+    opened = RpcFleet(Settings("", folder, sleeping.NAME, 1, rpc=servers.setting + options))
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 @pytest.fixture
@@ -62,28 +81,27 @@ def wait_until(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_key_is_all_that_names_a_device(runner: RpcRunner) -> None:
-    """Whichever server answers."""
-    info = runner.describe("llvm").result()
+def test_a_runner_is_a_server_and_a_key_a_kind(fleet: RpcFleet, servers: RpcServers) -> None:
+    """So that all servers of a key have one fingerprint, and each a name of its own."""
+    infos = [runner.describe("llvm").result() for runner in fleet.runners]
 
-    assert runner.name == "rpc:nap/1"
-    assert info.device == {"spec": "llvm", "name": "rpc:nap"}
+    with closing(Tracker(servers.address)) as tracker:
+        places = [f"{host}:{port}" for host, port in tracker.servers()]
+    assert [runner.name for runner in fleet.runners] == [f"rpc:nap/{place}" for place in places]
+    assert [info.device for info in infos] == [{"spec": "llvm", "name": "rpc:nap"}] * 2
 
 
 def test_samples_are_those_of_the_kernel(
     runner: RpcRunner, request_of: RequestOf, servers: RpcServers
 ) -> None:
-    """And say on which server they were taken."""
+    """And the server is free again."""
+    traces = ("program-0", "program-4")
     results = [
-        runner.measure("run", request_of(trace), timeout_secs=30.0).result()
-        for trace in ("program-0", "program-4")
+        runner.measure("run", request_of(trace), timeout_secs=30.0).result() for trace in traces
     ]
 
-    assert is_sleep_of(results[0], "program-0")
-    assert is_sleep_of(results[1], "program-4")
+    assert all(map(is_sleep_of, results, traces))
     assert servers.n_servers() == 2
-    for result in results:
-        assert result.conditions["server"].startswith("127.0.0.1:")
     assert runner.meter.busy_secs > 5 * sleeping.BASE_SECS
 
 
@@ -111,7 +129,6 @@ def test_kernels_take_turns_in_one_session(runner: RpcRunner, request_of: Reques
 
     assert all(map(is_sleep_of, results, traces))
     assert [len(result.run_secs) for result in results] == [6, 6]
-    assert results[0].conditions == results[1].conditions
 
 
 def test_calls_can_be_awaited(runner: RpcRunner, request_of: RequestOf) -> None:
@@ -150,30 +167,26 @@ def test_a_session_lasts_no_longer_than_the_address_says(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
     """However long the call may."""
-    settings = Settings("", tmp_path, sleeping.NAME, 1)
-    runner = RpcRunner(settings, replace(servers.address, session_timeout=1), 1)
-
-    with pytest.raises(CallTimeout, match="after 1 s"):
-        runner.measure("run", request_of(sleeping.HANG), timeout_secs=500.0).result()
-    runner.close()
+    with open_fleet(servers, tmp_path, "?session_timeout=1") as fleet:
+        call = fleet.runners[0].measure("run", request_of(sleeping.HANG), timeout_secs=500.0)
+        with pytest.raises(CallTimeout, match="after 1 s"):
+            call.result()
 
 
 def test_waiting_for_a_server_is_not_timed(
     servers: RpcServers, runner: RpcRunner, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """Three share two servers: the third waits for longer than its call may take."""
-    settings = Settings("", tmp_path, sleeping.NAME, 1)
-    hogs = [RpcRunner(settings, servers.address, number) for number in (2, 3)]
-    hung = [hog.measure("run", request_of(sleeping.HANG), timeout_secs=5.0) for hog in hogs]
-    wait_until(lambda: all(hog.meter.busy_secs > 0.5 for hog in hogs))
+    """Another client has it for longer than our call may take."""
+    with open_fleet(servers, tmp_path) as others:
+        (other,) = (each for each in others.runners if each.name == runner.name)
+        hung = other.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
+        wait_until(lambda: other.meter.busy_secs > 0.5)
 
-    result = runner.measure("run", request_of("program-0"), timeout_secs=2.0).result()
+        result = runner.measure("run", request_of("program-0"), timeout_secs=2.0).result()
 
-    assert is_sleep_of(result, "program-0")
-    for hog, call in zip(hogs, hung, strict=True):
+        assert is_sleep_of(result, "program-0")
         with pytest.raises(CallTimeout):
-            call.result()
-        hog.close()
+            hung.result()
 
 
 def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: RequestOf) -> None:
@@ -195,28 +208,36 @@ def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: 
 def test_closing_ends_a_call_in_flight(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """Nobody waits for ever."""
-    runner = RpcRunner(Settings("", tmp_path, sleeping.NAME, 1), servers.address, 1)
-    call = runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
-    wait_until(lambda: runner.meter.busy_secs > 0.5)
+    """And one that waits for its server: nobody waits for ever."""
+    with open_fleet(servers, tmp_path) as fleet:
+        runner = fleet.runners[0]
+        calls = [
+            runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0) for _ in range(2)
+        ]
+        wait_until(lambda: runner.meter.busy_secs > 0.5)
 
-    runner.close()
+    for call in calls:
+        with pytest.raises((WorkerLost, CancelledError)):
+            call.result()
 
-    with pytest.raises(WorkerLost):
-        call.result()
 
-
-def test_a_fleet_has_a_runner_for_every_server(servers: RpcServers, tmp_path: Path) -> None:
-    """An executor finds them beside its builders."""
+def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
+    """Beside its builders, whose artifacts run on every device."""
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=servers.setting)
 
-    with LocalExecutor(settings, fleet=RpcFleet(settings)) as executor:
-        names = [runner.name for runner in executor.runners]
+    with open_executor(settings) as executor:
         built = executor.build(BuildRequest(b"", sleeping.SPEC, "program-1"), timeout_secs=60.0)
         request = RunRequest(built.result().artifact, sleeping.SPEC, "", EVALUATOR)
         calls = [runner.measure("run", request, timeout_secs=30.0) for runner in executor.runners]
         results = [call.result() for call in calls]
 
-    assert names == ["rpc:nap/1", "rpc:nap/2"]
+    assert len(results) == 2
     assert all(is_sleep_of(result, "program-1") for result in results)
-    assert results[0].conditions != results[1].conditions
+
+
+def test_without_a_tracker_there_is_no_fleet(tmp_path: Path) -> None:
+    """Which is said where it is opened."""
+    settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=f"127.0.0.1:{free_port()}/nap")
+
+    with pytest.raises(DeviceLost, match=r"the RPC tracker at .* is gone: .*refused"):
+        RpcFleet(settings)

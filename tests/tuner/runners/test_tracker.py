@@ -1,8 +1,6 @@
 """Talking to a real RPC tracker."""
 
-import json
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -13,23 +11,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks._rpc_servers import RpcServers, free_port
+from tests.tuner.runners.registering import put
 from tuner.errors import DeviceLost
 from tuner.runners.addresses import RpcAddress
 from tuner.runners.tracker import Lent, Tracker
 
 pytestmark = pytest.mark.tvm
-
-_PUT = 3
-
-
-def put(address: RpcAddress, port: int) -> socket.socket:
-    """Register a server as TVM's do, and return the connection that keeps it registered."""
-    connection = socket.create_connection((address.host, address.port))
-    connection.sendall(struct.pack("<i", 0x2F271))
-    connection.recv(4)
-    text = json.dumps([_PUT, address.key, [port, f"{address.key}:{port}"]]).encode()
-    connection.sendall(struct.pack("<i", len(text)) + text)
-    return connection
 
 
 @contextmanager
