@@ -19,8 +19,10 @@ from tuner.config import Settings, read_settings
 from tuner.engines.base import NetworkRun
 from tuner.executors.pool import Pool
 
-# Of a tuning command that is not spent on trials: processes that start, and the final.
-_AROUND_SECS = 20.0
+# Of a tuning command that is not spent on trials: processes that start, and the final; and what
+# is spent on them in any case.
+_AROUND_SECS = 30.0
+_LEAST_SHARE = 0.4
 
 
 @dataclass
@@ -98,7 +100,7 @@ class Bench:
         begun, timer = now(), Timer(secs)
         limit: tuple[str, ...] = ()
         if "--trials" not in words:
-            wanted = max(secs - _AROUND_SECS, secs / 2)
+            wanted = max(secs - _AROUND_SECS, _LEAST_SHARE * secs)
             limit = ("--seconds", f"{self._spent_secs() + wanted:.0f}")
         printed = self.tuner("tune", model, "--target", self.target, *limit, *words, secs=secs)
         if printed.get("error"):

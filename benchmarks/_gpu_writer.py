@@ -75,7 +75,7 @@ def _section(step: Mapping[str, Any]) -> str:
     parts = [f"## {step['title']}\n"]
     if "checks" in facts:
         parts += [_checks(facts)]
-    for key, title in (("first_round", "A round of 64"), ("tuning", "Tuning")):
+    for key, title in (("first_rounds", "Rounds of 64"), ("tuning", "Tuning")):
         if key in facts:
             parts += [f"**{title}**\n", _tuning(facts[key])]
     if "build" in facts:
@@ -117,7 +117,7 @@ def _tuning(facts: Mapping[str, Any]) -> str:
         ("trials now", _shown(facts.get("trials_now"))),
         ("seconds from the first pick to the last record", _rounded(facts.get("measuring_secs"))),
         ("trials a second", _rounded(facts.get("trials_per_sec"), 2)),
-        ("the same in a round of 64", _rounded(full and full["trials_per_sec"], 2)),
+        ("the same in the largest round", _round(full)),
         ("busy share of devices", busy or "not known: the command was stopped"),
         ("failed trials", errors or "none"),
         ("trials on a throttled device", _shown(facts.get("throttled"))),
@@ -125,6 +125,12 @@ def _tuning(facts: Mapping[str, Any]) -> str:
     ]
     texts = [f"- {kind}: `{_line(text)}`" for kind, text in facts.get("error_texts", {}).items()]
     return _table(("tuning", ""), rows) + "".join(f"{text}\n" for text in texts)
+
+
+def _round(facts: Mapping[str, float] | None) -> str:
+    if facts is None:
+        return "-"
+    return f"{facts['trials_per_sec']:.2f}: {facts['trials']} in {facts['secs']:.1f} s"
 
 
 def _build(facts: Mapping[str, Any] | None) -> str:

@@ -22,27 +22,27 @@ _STEPS = "benchmarks._gpu_steps"
 _COMPARE = "benchmarks._gpu_compare.compare"
 # The weights are about seconds of nine minutes.
 STEPS = (
-    Step("doctor", "Doctor", 30, f"{_STEPS}.doctor"),
-    Step("mlp", "MLP, float32", 45, f"{_STEPS}.tune_small", ("mlp",)),
+    Step("doctor", "Doctor", 20, f"{_STEPS}.doctor"),
+    Step("mlp", "MLP, float32", 40, f"{_STEPS}.tune_small", ("mlp",)),
     Step(
         "small-conv",
         "ResNet-18 for images of 32 by 32, float32",
-        65,
+        50,
         f"{_STEPS}.tune_small",
         ("resnet-18?image=32",),
     ),
     Step(
         "resnet-18",
         "ResNet-18, float32, batch 1, NHWC",
-        160,
+        150,
         f"{_STEPS}.tune_by_rounds",
         ("resnet-18",),
     ),
-    Step("resnet-50", "ResNet-50, float16, batch 1", 140, _COMPARE, ("resnet-50",)),
+    Step("resnet-50", "ResNet-50, float16, batch 1", 190, _COMPARE, ("resnet-50",)),
     Step(
         "bert-layer",
         "Encoder layer of BERT-base, float16, batch 1, 128 tokens",
-        100,
+        90,
         _COMPARE,
         ("bert-layer",),
     ),
