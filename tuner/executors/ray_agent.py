@@ -8,7 +8,7 @@ import hashlib
 import importlib.metadata
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,6 +30,8 @@ from tuner.workers import builders
 if TYPE_CHECKING:
     from tuner.executors.pool import Pool
 
+# What has to be alike where calls are made and where they are served, whatever the release.
+_CONTRACT = ("errors.py", "engines/base.py", "executors/ray_agent.py", "executors/parcels.py")
 # What a builder's answers depend on beside our own code.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
 _WARM_UP_TIMEOUT_SECS = 300.0
@@ -49,14 +51,24 @@ class Answer:
         return self.value
 
 
+class PartsLost(Exception):  # noqa: N818  the name says what happened
+    """What a call was to be sent is gone with the node that held it."""
+
+
 @dataclass(frozen=True)
 class Parcels:
-    """What comes along with the arguments of a call: names over there, and contents in that order.
+    """What comes along with the arguments of a call.
 
-    ``written`` names files that the call writes, whose contents are to come back.
+    Attributes:
+        names: Over there.
+        parts: References to their contents, in that order.
+        limit_secs: How long to wait for them.
+        written: Names of files that the call writes, whose contents are to come back.
     """
 
     names: tuple[str, ...]
+    parts: tuple[Any, ...]
+    limit_secs: float
     written: tuple[str, ...] = ()
 
 
@@ -101,23 +113,18 @@ class Agent:
                 return Answer(error=error), {}
 
     def measure(
-        self,
-        function: str,
-        args: tuple[Any, ...],
-        timeout_secs: float,
-        parcels: Parcels,
-        *contents: Parcel | bytes,
+        self, function: str, args: tuple[Any, ...], timeout_secs: float, parcels: Parcels
     ) -> Answer:
         """Time on the device; with the value come the contents of the files that it wrote."""
         with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
             try:
-                places = _lay_out(Path(folder), parcels, contents)
+                places = _lay_out(Path(folder), parcels)
                 answer = self._engine(function, rename(args, places), timeout_secs)
                 if answer.error is not None:
                     return answer
                 written = tuple(Path(places[name]).read_bytes() for name in parcels.written)
                 return Answer((answer.value, written))
-            except OSError as error:
+            except (PartsLost, OSError) as error:
                 return Answer(error=error)
 
     def _engine(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Answer:
@@ -156,9 +163,7 @@ class Agent:
 def release() -> str:
     """Tell which release of the tuner is installed, and what its answers depend on."""
     root = Path(str(tuner.__file__)).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    digest = hashlib.sha256(b"".join((root / path).read_bytes() for path in _CONTRACT))
     packages = {name: found for name, found in versions_of(*_PACKAGES).items() if found}
     listed = "".join(f", {name} {found}" for name, found in packages.items())
     version = importlib.metadata.version("subgraph-tuner")
@@ -172,11 +177,27 @@ def _answer(function: Callable[[], Any]) -> Answer:
         return Answer(error=error)
 
 
-def _lay_out(folder: Path, parcels: Parcels, contents: Sequence[Parcel | bytes]) -> dict[str, str]:
-    """Unpack what came along, and say where it lies by the name it has over there."""
+def _lay_out(folder: Path, parcels: Parcels) -> dict[str, str]:
+    """Unpack what came along, and say where it lies by the name it has over there.
+
+    Raises:
+        PartsLost: If it cannot be had.
+    """
     places = {name: folder / str(number) for number, name in enumerate(parcels.names)}
-    for place, content in zip(places.values(), contents, strict=True):
+    for place, content in zip(places.values(), _fetch(parcels), strict=True):
         unpack(content, place)
     # The ending stays: numpy adds its own to a file that has none.
     written = {name: folder / f"written-{Path(name).name}" for name in parcels.written}
     return {name: str(place) for name, place in {**places, **written}.items()}
+
+
+def _fetch(parcels: Parcels) -> list[Parcel | bytes]:
+    """Get contents from where they lie; that a node is gone is known late, so not for long."""
+    import ray
+    from ray.exceptions import GetTimeoutError, ObjectLostError
+
+    try:
+        contents: list[Parcel | bytes] = ray.get(list(parcels.parts), timeout=parcels.limit_secs)
+    except (GetTimeoutError, ObjectLostError) as error:
+        raise PartsLost(str(error)) from None
+    return contents

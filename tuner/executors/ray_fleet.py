@@ -12,9 +12,9 @@ from tuner.engines.base import BuildRequest
 from tuner.errors import RequestError, WorkerLost, WorkError, first_line
 from tuner.executors.meter import Meter
 from tuner.executors.parcels import requests_in, texts_in
-from tuner.executors.ray_agent import Parcels
+from tuner.executors.ray_agent import Parcels, PartsLost
 from tuner.executors.ray_cluster import Node, Place, builder_places, device_places, live_nodes
-from tuner.executors.ray_slots import PartsLost, Patience, Slot
+from tuner.executors.ray_slots import Patience, Slot
 from tuner.executors.ray_stock import Artifact, Stock
 
 _ATTEMPTS = 2
@@ -48,19 +48,25 @@ class Fleet:
         self._polls: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start the agents; returns before they are ready.
+        """Start the agents; returns as soon as one device can measure.
 
         Raises:
-            RequestError: If the cluster has no device, or no CPU to build on.
+            RequestError: If the cluster has no device that can, or no CPU to build on.
         """
         nodes = await asyncio.to_thread(live_nodes)
         _check(nodes)
         self._arrange(nodes)
         self._polls = asyncio.create_task(self._poll())
+        devices = [slot for slot in self.slots.values() if slot.place.resource is not None]
+        await _settled(devices, self._patience.start_secs, lambda: any(x.is_there for x in devices))
+        if not any(slot.is_there for slot in devices):
+            reasons = {slot.problem or "its agent does not start" for slot in devices}
+            raise RequestError(f"no device of the Ray cluster can be used: {'; '.join(reasons)}")
 
     async def settle(self) -> None:
-        """Wait until every agent of today is ready or known not to be."""
-        await asyncio.gather(*(slot.settled.wait() for slot in self.slots.values()))
+        """Wait until every agent of today is ready or known not to be, but not for ever."""
+        slots = list(self.slots.values())
+        await _settled(slots, self._patience.start_secs, lambda: False)
 
     def close(self) -> None:
         """Give every agent up."""
@@ -89,13 +95,16 @@ class Fleet:
     ) -> Any:
         """Call a function on a device, with the files that its arguments name."""
         written = (args[-1],) if function == "reference" else ()
+        limit = self._patience.fetch_secs
         for _ in range(_ATTEMPTS):
             parts = await self._find(args)
-            sent = (function, args, timeout_secs, Parcels(tuple(parts), written), *parts.values())
+            parcels = Parcels(tuple(parts), tuple(parts.values()), limit, written)
             try:
-                value, files = await slot.ask("measure", *sent, timeout_secs=timeout_secs)
+                value, files = await slot.ask(
+                    "measure", function, args, timeout_secs, parcels, timeout_secs=timeout_secs
+                )
             except PartsLost:
-                self._stock.lost.update(parts)
+                self._stock.lost.update(parts.keys() & self._stock.artifacts.keys())
                 continue
             for name, content in zip(written, files, strict=True):
                 await asyncio.to_thread(_write, Path(name), content)
@@ -141,7 +150,18 @@ class Fleet:
         return await self._in_builder(build_on)
 
     async def _in_builder(self, work: Callable[[Slot], Awaitable[Result]]) -> Result:
-        slot = await self._take()
+        """Work with a builder; if its node cannot be reached, with one of another node."""
+        for _ in range(_ATTEMPTS):
+            slot = await self._take()
+            try:
+                return await self._with(slot, work)
+            except WorkerLost as error:
+                if not slot.is_away:
+                    raise
+                lost = error
+        raise lost
+
+    async def _with(self, slot: Slot, work: Callable[[Slot], Awaitable[Result]]) -> Result:
         self._meter.begin()
         try:
             return await work(slot)
@@ -162,9 +182,20 @@ class Fleet:
             self._offered.add(slot)
             self._idle.put_nowait(slot)
 
+    def _changed(self, slot: Slot) -> None:
+        """Give a builder work; or none to any agent of a node that cannot be reached."""
+        self._offer(slot)
+        if slot.is_away:
+            for other in self._at(slot.place.node_id):
+                if other.is_ready:
+                    other.shun()
+
     def _is_away(self, node_id: str) -> bool:
-        slots = [slot for slot in self.slots.values() if slot.place.node_id == node_id]
+        slots = self._at(node_id)
         return not slots or any(slot.is_away for slot in slots)
+
+    def _at(self, node_id: str) -> list[Slot]:
+        return [slot for slot in self.slots.values() if slot.place.node_id == node_id]
 
     async def _poll(self) -> None:
         while True:
@@ -185,7 +216,7 @@ class Fleet:
         self.slots = {place: self.slots.get(place) or self._open(place) for place in wanted}
 
     def _open(self, place: Place) -> Slot:
-        return Slot(place, self._settings.engine, self._patience, self._offer)
+        return Slot(place, self._settings.engine, self._patience, self._changed)
 
 
 def _check(nodes: Sequence[Node]) -> None:
@@ -204,6 +235,19 @@ def _check(nodes: Sequence[Node]) -> None:
             f"none of the {len(nodes)} nodes of the Ray cluster has a CPU to build on: a node "
             "whose CPU is a device only measures; start a node without --resources too"
         )
+
+
+async def _settled(slots: Sequence[Slot], limit: float, is_enough: Callable[[], bool]) -> None:
+    """Wait until it is enough, or all agents are ready or known not to be, or for so long."""
+    waiting = {asyncio.create_task(slot.settled.wait()) for slot in slots}
+    deadline = asyncio.get_running_loop().time() + limit
+    while waiting and not is_enough():
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            break
+        _, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -28,21 +28,21 @@ class Patience:
 
     Attributes:
         poll_secs: Between two looks at which nodes are alive.
+        start_secs: Until agents are ready that a cluster has no room for now, say.
         grace_secs: After a call's own time-out, until its agent is taken for hung.
+        fetch_secs: Until what a node built is taken for lost with it; less than grace_secs.
         restart_secs: Until a device whose agent is being replaced is taken for lost.
     """
 
     poll_secs: float = 1.0
+    start_secs: float = 120.0
     grace_secs: float = 30.0
+    fetch_secs: float = 10.0
     restart_secs: float = 60.0
 
 
 class Unfit(Exception):  # noqa: N818  the name says what is wrong
     """A node on which an agent is no use."""
-
-
-class PartsLost(Exception):  # noqa: N818  the name says what happened
-    """What a call was to be sent is gone with the node that held it."""
 
 
 class Slot:
@@ -52,26 +52,28 @@ class Slot:
         place: Where.
         engine: Module with the worker functions.
         patience: With it.
-        on_ready: Told when an agent can be asked.
+        on_change: Told when an agent can be asked, and when its node cannot be reached.
 
     Attributes:
         device: Name of the device on its node; empty until it is known.
         is_there: Whether it can be asked, now or as soon as its agent is replaced.
         is_away: Whether its node could not be reached, and has not been since.
-        settled: Set once it was ready, or is known never to be.
+        settled: Set once it was ready, or did not start.
+        problem: Why it did not start; empty if it did.
     """
 
     def __init__(
-        self, place: Place, engine: str, patience: Patience, on_ready: Callable[["Slot"], None]
+        self, place: Place, engine: str, patience: Patience, on_change: Callable[["Slot"], None]
     ) -> None:
         self.place = place
         self.device = ""
         self.is_there = False
         self.is_away = False
         self.settled = asyncio.Event()
+        self.problem = ""
         self._engine = engine
         self._patience = patience
-        self._on_ready = on_ready
+        self._on_change = on_change
         self._agent: Any = None
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -87,11 +89,11 @@ class Slot:
 
         Args:
             method: Of :class:`tuner.executors.ray_agent.Agent`.
-            *args: Of the method; what the cluster stores is sent from where it lies.
+            *args: Of the method.
             timeout_secs: After which the agent itself ends the call.
 
         Raises:
-            PartsLost: If an argument is gone.
+            PartsLost: If something that comes along cannot be had.
             TunerError, OSError: See :class:`tuner.executors.base.Call`.
         """
         async with self._turn:
@@ -105,6 +107,10 @@ class Slot:
             agent = await self._ready_agent()
             answer, part = getattr(agent, method).options(num_returns=2).remote(*args)
             return (await self._answer(agent, answer, timeout_secs)).unwrap(), part
+
+    def shun(self) -> None:
+        """Take the agent for lost, because another one on its node was."""
+        self._give_up(away=True)
 
     def close(self) -> None:
         """Give the place up: calls end as lost."""
@@ -126,9 +132,7 @@ class Slot:
             raise self._lost("cannot be reached") from error
         except (exceptions.RayActorError, exceptions.OutOfMemoryError) as error:
             self._replace(agent, away=False)
-            raise WorkerLost(f"the agent on {self.place.node} was killed", crashed=False) from error
-        except exceptions.ObjectLostError as error:
-            raise PartsLost from error
+            raise self._lost("was killed") from error
         except exceptions.RayError as error:
             raise WorkError(
                 f"the agent on {self.place.node} failed: {_last_line(error)}"
@@ -148,26 +152,27 @@ class Slot:
 
     async def _keep(self) -> None:
         """Start an agent, and another one whenever it is lost."""
-        pause, told = _FIRST_PAUSE_SECS, ""
+        pause = _FIRST_PAUSE_SECS
         while True:
             try:
                 self._set(await self._start())
             except Unfit as error:
-                _LOG.warning("node %s is left out: %s", self.place.node, error)
-                self.settled.set()
+                self._note(f"node {self.place.node} is left out: {error}")
                 return
             except (exceptions.RayError, TunerError, OSError) as error:
-                reason = _last_line(error)
-                if reason != told:
-                    _LOG.warning("no agent starts on node %s: %s", self.place.node, reason)
-                told = reason
-                self.settled.set()
+                self._note(f"no agent starts on node {self.place.node}: {_last_line(error)}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECS)
             else:
-                pause, told = _FIRST_PAUSE_SECS, ""
+                pause = _FIRST_PAUSE_SECS
                 while self._agent is not None:
                     await self._changed.wait()
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            _LOG.warning("%s", problem)
+        self.problem = problem
+        self.settled.set()
 
     async def _start(self) -> Any:
         agent = self._launch()
@@ -197,13 +202,15 @@ class Slot:
         self._agent = agent
         self.is_there = True
         self.is_away = False
+        self.problem = ""
         self.settled.set()
         self._tell()
-        self._on_ready(self)
+        self._on_change(self)
 
     def _replace(self, agent: Any, *, away: bool) -> None:
         if agent is self._agent:
             self._give_up(away=away)
+            self._on_change(self)
 
     def _give_up(self, *, away: bool) -> None:
         if self._agent is not None:
@@ -218,8 +225,9 @@ class Slot:
         self._changed = asyncio.Event()
 
     def _lost(self, what: str) -> WorkerLost:
-        if self.place.resource is None:
-            return WorkerLost(f"the builder on {self.place.node} {what}", crashed=False)
+        """Say that the agent is lost; and its device with it, if that is more than a moment."""
+        if self.place.resource is None or self.is_there:
+            return WorkerLost(f"the agent on {self.place.node} {what}", crashed=False)
         return DeviceLost(f"device {self.place.node}/{self.device} {what}")
 
 
