@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from records import workers
+from records import devices, workers
 from records.models import Library, Network, Target
-from records.service_models import AuditEvent, Worker
+from records.service_models import AuditEvent, DeviceState, DeviceStatus, Worker
 from records.service_models import Build as BuildRow
 from tuner.requests import MOST_PRIORITY, MOST_TRIALS
 from tuner.views import (
@@ -264,6 +264,30 @@ class WorkerOut:
 
 
 @dataclass(frozen=True)
+class DeviceOut:
+    """A device; ``busy_share`` of the last minute, from 0 to 1; ``reason`` why it has no work."""
+
+    name: str
+    worker: str
+    host: str
+    fingerprint: dict[str, Any]
+    state: DeviceState
+    reason: str
+    job_id: int | None
+    busy_secs: float
+    busy_share: float
+    heartbeat: datetime
+    alive: bool
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices, by name."""
+
+    items: list[DeviceOut]
+
+
+@dataclass(frozen=True)
 class Workers:
     """The processes, those heard of last first."""
 
@@ -338,6 +362,13 @@ def worker_of(row: Worker) -> WorkerOut:
     names = set(WorkerOut.__dataclass_fields__) - {"alive"}
     columns = {name: getattr(row, name) for name in names}
     return WorkerOut(**columns, alive=workers.is_alive(row))
+
+
+def device_of(row: DeviceStatus) -> DeviceOut:
+    """Describe a device."""
+    names = set(DeviceOut.__dataclass_fields__) - {"alive"}
+    columns = {name: getattr(row, name) for name in names}
+    return DeviceOut(**columns, alive=devices.is_alive(row))
 
 
 def library_of(row: Library) -> LibraryOut:

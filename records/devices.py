@@ -13,6 +13,9 @@ from records.models import now
 from records.service_models import DeviceState, DeviceStatus
 from records.statements import built_once, table
 
+# A device that nothing was said of for so long has nobody who measures on it.
+SILENT = timedelta(seconds=60)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -58,6 +61,11 @@ def report(session: Session, said: Sequence[Report]) -> None:
 def forget(session: Session, silent: timedelta) -> None:
     """Remove the devices that nothing was said of for so long."""
     session.execute(delete(DeviceStatus).where(DeviceStatus.heartbeat < now() - silent))
+
+
+def is_alive(device: DeviceStatus) -> bool:
+    """Return whether something was said of a device a moment ago."""
+    return now() - device.heartbeat < SILENT
 
 
 def list_devices(session: Session, *, lately: timedelta | None = None) -> list[DeviceStatus]:

@@ -1,4 +1,4 @@
-"""What the service knows: networks, targets, workers, and who did what."""
+"""What the service knows: networks, targets, workers, devices, and who did what."""
 
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import (
     ActionPage,
+    Devices,
     Id,
     NetworkPage,
     NetworkTask,
@@ -19,11 +20,12 @@ from api.schemas import (
     TargetPage,
     Workers,
     action_of,
+    device_of,
     network_of,
     target_of,
     worker_of,
 )
-from records import audit, bests, catalogue, tasks, workers
+from records import audit, bests, catalogue, devices, tasks, workers
 
 router = APIRouter(prefix=PREFIX, tags=["catalogue"])
 
@@ -89,6 +91,12 @@ def list_targets(
 def list_workers(session: ReaderDep, _subject: Reading) -> Workers:
     """List the processes that measure or stand by, those heard of last first."""
     return Workers([worker_of(row) for row in workers.list_workers(session)[:1000]])
+
+
+@router.get("/devices", response_model=Devices)
+def list_devices(session: ReaderDep, _subject: Reading) -> Devices:
+    """List the devices by name: what each does, or why it does nothing."""
+    return Devices([device_of(row) for row in devices.list_devices(session)[:10_000]])
 
 
 @router.get("/audit", response_model=ActionPage)

@@ -12,15 +12,18 @@ from api.schemas import OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
-from records import audit, workers
+from records import audit, devices, workers
 from records.catalogue import list_networks
 from records.models import Job, Network, NetworkTask, Target, Task
-from records.service_models import Worker
+from records.service_models import DeviceStatus, Worker
 from tuner import reading
 
 router = APIRouter(include_in_schema=False)
 
 _LIMIT = 50
+_MOST_DEVICES = 200
+# Who has no work comes first: there is a reason that somebody may want to know.
+_ORDER = {"apart": 0, "lost": 1, "measuring": 2, "idle": 3}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,15 @@ class WorkerRow:
     state: str
     device: str
     details: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """A device, what it is, and whether it is heard of: ``state`` is silent if it is not."""
+
+    device: DeviceStatus
+    state: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -45,14 +57,25 @@ class NetworkRow:
 
 @router.get("/workers")
 def read_workers(request: Request, session: ReaderDep, _subject: access.Reader) -> HTMLResponse:
-    """Show the processes that measure."""
+    """Show the processes that measure, and the devices that they measure on."""
     rows = [_worker_row(worker) for worker in workers.list_workers(session)[:_LIMIT]]
-    wanted = {row.worker.job_id for row in rows if row.worker.job_id is not None}
-    jobs = list(session.scalars(select(Job).where(Job.id.in_(wanted))))
+    known = [_device_row(device) for device in devices.list_devices(session)]
+    known.sort(key=lambda row: _ORDER.get(row.state, len(_ORDER)))
+    shown = known[:_MOST_DEVICES]
+    wanted = {row.worker.job_id for row in rows} | {row.device.job_id for row in shown}
+    jobs = list(session.scalars(select(Job).where(Job.id.in_(wanted - {None}))))
     names = {job.id: job.name for job in reading.summaries(session, jobs)}
     alive = [row for row in rows if row.state not in ("silent", "stopped")]
     gone = [row for row in rows if row not in alive]
-    return render(request, "workers.html", alive=alive, gone=gone, names=names)
+    return render(
+        request,
+        "workers.html",
+        alive=alive,
+        gone=gone,
+        devices=shown,
+        n_devices=len(known),
+        names=names,
+    )
 
 
 @router.get("/networks")
@@ -97,6 +120,11 @@ def _worker_row(worker: Worker) -> WorkerRow:
     name = str(device.pop("name", "") or "unnamed device")
     details = tuple((str(key), str(value)) for key, value in sorted(device.items()))
     return WorkerRow(worker, state, name, details)
+
+
+def _device_row(device: DeviceStatus) -> DeviceRow:
+    state = device.state if devices.is_alive(device) else "silent"
+    return DeviceRow(device, state, str(device.fingerprint.get("name") or "unnamed device"))
 
 
 def _network_rows(session: Session, found: list[Network]) -> list[NetworkRow]:

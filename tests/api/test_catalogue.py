@@ -1,19 +1,25 @@
-"""What the service knows: networks, targets, libraries, workers."""
+"""What the service knows: networks, targets, libraries, workers, devices."""
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import libraries, workers
+from records import devices, libraries, workers
 from records.models import Network, Target, now
-from records.service_models import Worker
+from records.service_models import DeviceStatus, Worker
 from tests.api import make
 from tests.api.conftest import Served
 
 AT = "/api/v1"
+DEVICE_STATES: dict[str, dict[str, Any]] = {
+    "h/0": {"state": "measuring", "busy_share": 0.5},
+    "h/1": {"state": "apart", "reason": "12 % slower than h/0"},
+    "h/2": {"state": "idle"},
+}
 
 
 @dataclass(frozen=True)
@@ -139,3 +145,24 @@ def test_workers_are_listed(served: Served) -> None:
     assert told["host:0"]["activity"] == "stopped"
     assert (told["host:2"]["role"], told["host:2"]["busy_share"]) == ("active", 0.25)
     assert told["host:2"]["device"] == {"name": "cpu"}
+
+
+def test_devices_are_listed(served: Served) -> None:
+    """With what they do, why they do nothing, and whether they were heard of lately."""
+    with served.sessions.begin() as session:
+        said = [
+            devices.Report(name=name, worker="w", host="h", fingerprint={"name": "GPU"}, **state)
+            for name, state in DEVICE_STATES.items()
+        ]
+        devices.report(session, said)
+        session.get_one(DeviceStatus, "h/2").heartbeat = now() - timedelta(minutes=2)
+
+    items = served.client.get(f"{AT}/devices").json()["items"]
+
+    assert [(each["name"], each["state"], each["alive"]) for each in items] == [
+        ("h/0", "measuring", True),
+        ("h/1", "apart", True),
+        ("h/2", "idle", False),
+    ]
+    assert items[1]["reason"] == "12 % slower than h/0"
+    assert items[0]["fingerprint"] == {"name": "GPU"}

@@ -23,6 +23,7 @@ PAIRS = [
     (schemas.NetworkTask, models.NetworkTask),
     (schemas.TargetOut, models.TargetInfo),
     (schemas.WorkerOut, models.WorkerInfo),
+    (schemas.DeviceOut, models.DeviceInfo),
     (schemas.LibraryOut, models.LibraryInfo),
     (schemas.Action, models.AuditEntry),
 ]

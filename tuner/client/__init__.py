@@ -5,6 +5,7 @@ from tuner.client.errors import Failed, NotAllowed, NotThere, Refused, ServiceEr
 from tuner.client.models import (
     AuditEntry,
     Build,
+    DeviceInfo,
     Event,
     Health,
     Imported,
@@ -21,6 +22,7 @@ from tuner.client.models import (
 __all__ = [
     "AuditEntry",
     "Build",
+    "DeviceInfo",
     "Event",
     "Failed",
     "Health",

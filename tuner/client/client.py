@@ -14,6 +14,7 @@ from tuner.client.health import read_health
 from tuner.client.models import (
     AuditEntry,
     Build,
+    DeviceInfo,
     Event,
     Health,
     Imported,
@@ -315,6 +316,10 @@ class TunerClient:
     def workers(self) -> Iterator[WorkerInfo]:
         """Iterate over the processes that measure, or stand by to."""
         return self._pages(WorkerInfo, "/workers", {})
+
+    def devices(self) -> Iterator[DeviceInfo]:
+        """Iterate over the devices by name."""
+        return self._pages(DeviceInfo, "/devices", {})
 
     def libraries(self) -> Iterator[LibraryInfo]:
         """Iterate over the libraries in the build cache of the service."""

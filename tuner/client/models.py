@@ -160,6 +160,23 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True)
+class DeviceInfo:
+    """A device: ``measuring``, ``idle``, or why it is ``apart`` from the others or ``lost``."""
+
+    name: str
+    state: str
+    reason: str = ""
+    worker: str = ""
+    host: str = ""
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    job_id: int | None = None
+    busy_secs: float = 0.0
+    busy_share: float = 0.0
+    alive: bool | None = None
+    heartbeat: datetime | None = None
+
+
+@dataclass(frozen=True)
 class LibraryInfo:
     """A library in the build cache of the service."""
 

@@ -41,7 +41,7 @@ class Upkeep:
 
 
 def tidy_up(context: Context) -> None:
-    """Remove what no job or build that can be seen names, and workers and devices silent for a week."""
+    """Remove what no job or build that can be seen names, and who was silent for a week."""
     data_dir = context.settings.data_dir
     # The names first: a file that is named after this is younger than what is removed.
     with context.readers() as session:

@@ -2,15 +2,19 @@
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from api.settings import ApiSettings
-from records import jobs, networks, submissions, tasks, tokens
+from records import devices, jobs, networks, submissions, tasks, tokens
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
+
+if TYPE_CHECKING:
+    from records.service_models import DeviceState
 
 _BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 _HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</script>"
@@ -251,3 +255,23 @@ def _all_records(client: httpx.Client, path: str) -> list[int]:
         following = re.search(r'href="([^"]+)" rel="next"', page)
         path = following[1].replace("&amp;", "&") if following else ""
     return found
+
+
+def test_devices_without_work_come_first_with_their_reason(quick: ApiSettings) -> None:
+    """A reason is text, whoever gave it."""
+    reasons: dict[DeviceState, str] = {"idle": "", "apart": _HOSTILE}
+    with serving(quick) as served:
+        with served.sessions.begin() as session:
+            said = [
+                devices.Report(
+                    name=f"h/{state}", worker="w", host="h", fingerprint={}, state=state, reason=why
+                )
+                for state, why in reasons.items()
+            ]
+            devices.report(session, said)
+
+        page = served.client.get("/workers", headers=_BROWSER).text
+
+    assert re.findall(r'<span class="mono">(h/\w+)<', page) == ["h/apart", "h/idle"]
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
