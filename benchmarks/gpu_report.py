@@ -2,14 +2,15 @@
 
 Doctor; two small networks, checked against torch; ResNet-18 as the public tutorial has it;
 ResNet-50 and a layer of BERT in float16 against torch. Every step has its share of the time, and
-the report is written after each: whatever fails or is killed, the rest is there. See
-docs/results/README.md.
+the report is written after each: whatever fails or is killed, the rest is there. Prints one JSON
+line at the end. See docs/results/README.md.
 
     python -m benchmarks.gpu_report --out build/gpu-report
     python -m benchmarks.gpu_report --target llvm --minutes 3 --out build/rehearsal
 """
 
 import argparse
+import json
 import signal
 import sys
 from collections.abc import Sequence
@@ -68,8 +69,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(arguments.target, arguments.minutes, arguments.out, arguments.tiny)
     report.run(chosen)
-    states = ", ".join(f"{row['name']} {row['state']}" for row in report.rows)
-    print(f"{arguments.out / 'report.md'}: {states}")
+    states = {row["name"]: row["state"] for row in report.rows}
+    told = {"report": str(arguments.out / "report.md"), "lost": report.lost, "steps": states}
+    print(json.dumps({"benchmark": "gpu_report", **told}))
 
 
 def rehearsal(steps: Sequence[Step], secs: float, target: str) -> str:
