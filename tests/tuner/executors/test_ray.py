@@ -193,7 +193,8 @@ def test_training_runs_on_a_builder(executor: RayExecutor) -> None:
     [
         ("hang", CallTimeout, "timeout"),
         ("segfault", WorkerLost, "SIGSEGV"),
-        ("kill", WorkerLost, "SIGKILL"),
+        # A pool may find its process dead before it hears of what.
+        ("kill", WorkerLost, "SIGKILL|an idle worker was killed"),
         ("exit", WorkerLost, "status 7"),
         ("escape", WorkError, "InjectedError: injected"),
     ],
@@ -206,9 +207,7 @@ def test_fault_of_a_worker_is_reported_as_on_one_machine(
     control.inject(**{function: [{"fault": fault, "only": [checksum("bad")]}]})
 
     with pytest.raises(error, match=text) as caught:
-        run(executor, "left", "bad", timeout_secs=1.0) if function == "run" else executor.build(
-            BuildRequest(TASK.ir, toy.SPEC, "bad"), timeout_secs=1.0
-        ).result()
+        run(executor, "left", "bad", timeout_secs=4.0)
 
     if isinstance(caught.value, WorkerLost):
         assert caught.value.crashed is (fault == "segfault")
@@ -250,7 +249,7 @@ def test_agent_that_is_killed_is_replaced(
     control.inject(run=[{"fault": "mark", "only": [checksum("slow")]}])
     device = runner(executor, "left")
     call = device.measure("run", request(built(executor, "slow")), timeout_secs=30.0)
-    wait_until(lambda: (control.path.parent / "run.mark").exists())
+    wait_until((control.path.parent / "run.mark").exists)
     workers = rack.workers("left")
     (agent,) = rack.agents("left")
     agent.kill()
