@@ -73,7 +73,12 @@ class Bench:
     @property
     def patience_secs(self) -> float:
         """How long a few runs of a network may take: no runtime is to have all of the time."""
-        return min(self.timer.left, self.timer.secs / 4)
+        return min(self.left_secs, self.timer.secs / 4)
+
+    @property
+    def left_secs(self) -> float:
+        """What is left, as a time-out: those of workers must not be 0."""
+        return max(self.timer.left, 1.0)
 
     def note(self, **facts: Any) -> None:
         """Add facts to the report, which is written."""

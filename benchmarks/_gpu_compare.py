@@ -42,7 +42,7 @@ def compare(bench: Bench, name: str) -> None:
     inputs = bench.keep_inputs(network.inputs())
     with fresh_worker(bench.settings, "export") as worker:
         words = ("benchmarks._gpu_networks", "export", network, model)
-        worker.call(*words, timeout_secs=bench.timer.left)
+        worker.call(*words, timeout_secs=bench.left_secs)
     with ExitStack() as stack:
         rivals = Rivals(bench, network, inputs, stack)
         rivals.set_up()

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from benchmarks._gpu_commands import is_sticky
 from records import database, jobs
 from records.models import MeasureRecord, Pick
 
@@ -53,6 +54,7 @@ def _facts(session: Session, job_id: int, since: datetime) -> dict[str, Any]:
             for record in reversed(records)
             if record.error_kind is not None
         },
+        "sticky": sum(is_sticky(record.error_text or "") for record in records),
         "throttled": sum(bool((r.conditions or {}).get("throttled")) for r in records),
         "full_round": _full_round(picks),
     }

@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks._gpu_bench import Bench
-from benchmarks._gpu_commands import StepFailed
+from benchmarks._gpu_commands import StepFailed, ask_gpu
 from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
 from tuner.benching import TOLERANCE, random_inputs
 from tuner.library import manifest
@@ -25,14 +25,14 @@ def doctor(bench: Bench) -> None:
     printed = bench.tuner("doctor", secs=bench.timer.left * 0.6)
     shown = ("name", "state", "found")
     checks = [{key: check[key] for key in shown} for check in printed.get("checks", ())]
-    bench.note(checks=checks)
+    bench.note(checks=checks, gpu=ask_gpu() if bench.device == "cuda" else {})
     with fresh_worker(bench.settings, "describe") as worker:
         described = worker.call(
-            bench.settings.engine, "describe_target", bench.target, timeout_secs=bench.timer.left
+            bench.settings.engine, "describe_target", bench.target, timeout_secs=bench.left_secs
         )
         bench.note(target=described.spec, device=dict(described.device), problem=described.problem)
     with fresh_worker(bench.settings, "torch") as worker:
-        seen = worker.call(PEERS, "describe", bench.device, timeout_secs=bench.timer.left)
+        seen = worker.call(PEERS, "describe", bench.device, timeout_secs=bench.left_secs)
         bench.note(torch=seen)
     if described.problem:
         raise StepFailed(described.problem)
@@ -81,7 +81,7 @@ def _agreement(bench: Bench, query: str, inputs: str) -> dict[str, Any]:
     words = (query, bench.device, inputs, str(expected))
     try:
         with fresh_worker(bench.settings, "torch") as worker:
-            worker.call(PEERS, "run_zoo", *words, timeout_secs=bench.timer.left)
+            worker.call(PEERS, "run_zoo", *words, timeout_secs=bench.left_secs)
     except FAILURES as error:
         return {"problem": explain(error)}
     return judge(relative_error(bench.scratch("ours.npz"), expected), TOLERANCE)

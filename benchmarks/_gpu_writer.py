@@ -120,6 +120,7 @@ def _tuning(facts: Mapping[str, Any]) -> str:
         ("the same in the largest round", _round(full)),
         ("busy share of devices", busy or "not known: the command was stopped"),
         ("failed trials", errors or "none"),
+        ("of them, with a context that was broken after", _shown(facts.get("sticky"))),
         ("trials on a throttled device", _shown(facts.get("throttled"))),
         ("estimated latency, ms", _ms(facts.get("estimated_secs"))),
     ]

@@ -256,16 +256,19 @@ def test_records_tell_the_rate_and_the_errors(tmp_path: Path) -> None:
         trials = [make.timed(task_id, f"t{i}", 1e-3, pick_id=pick.id) for i in range(9)]
         trials += [make.timed(task_id, "hot", 1e-3, pick_id=pick.id, conditions=slow)]
         trials += [make.failed(task_id, "bad", pick_id=pick.id)]
+        sticky = "CUDA: an illegal memory access was encountered"
+        trials += [make.failed(task_id, "worse", pick_id=pick.id, error_text=sticky)]
         for stored in measures.add_records(session, trials):
             assert stored is not None
     engine.dispose()
 
     facts = read_job(tmp_path, begun)
-    assert (facts["trials"], facts["trials_now"], facts["throttled"]) == (11, 11, 1)
-    assert facts["errors"] == {"run_error": 1}
+    assert (facts["trials"], facts["trials_now"]) == (12, 12)
+    assert (facts["throttled"], facts["sticky"]) == (1, 1)
+    assert facts["errors"] == {"run_error": 2}
     assert facts["error_texts"] == {"run_error": "Segmentation fault"}
-    assert facts["full_round"] == {"trials": 11, "secs": 2.0, "trials_per_sec": 5.5}
-    assert facts["trials_per_sec"] == pytest.approx(11 / facts["measuring_secs"])
+    assert facts["full_round"] == {"trials": 12, "secs": 2.0, "trials_per_sec": 6.0}
+    assert facts["trials_per_sec"] == pytest.approx(12 / facts["measuring_secs"])
     assert read_job(tmp_path, begun + timedelta(hours=1))["trials_now"] == 0
 
 
