@@ -99,12 +99,29 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+# Status with which a process leaves that may serve no further call; that of sysexits.h by which
+# a failure is temporary.
+RETIRED = 75
+_retired = False
+
+
+def retire() -> None:
+    """Let this process answer the call that it has, and leave when it is given the next one.
+
+    That call is lost before it began, by no fault of its own: who made it makes it again.
+    """
+    global _retired  # noqa: PLW0603  it is a state of the process
+    _retired = True
+
+
 def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
     """Call a function; what it raises must mean something where its module is not imported.
 
     Returns:
         The pickled answer: one that cannot be read would take the whole pool with it.
     """
+    if _retired:
+        os._exit(RETIRED)
     try:
         return pickle.dumps(getattr(importlib.import_module(module), function)(*args))
     except TunerError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RequestError
+from tuner.executors import process
 
 NAME = "tests.tuner.executors.helpers"
 
@@ -112,3 +113,9 @@ def large(n_bytes: int) -> bytes:
 def allocate(n_bytes: int) -> int:
     """Fill so much memory."""
     return len(b"x" * n_bytes)
+
+
+def retire() -> int:
+    """Answer this call, and serve no other."""
+    process.retire()
+    return os.getpid()

@@ -121,6 +121,18 @@ def test_exit_with_status_zero_is_reported_too(pool: Pool) -> None:
     assert pool.call(HELPERS, "add", 1, 2) == 3
 
 
+def test_retired_worker_answers_and_is_replaced(pool: Pool) -> None:
+    """Its answer arrives; the next call is lost before it begins, the one after that served."""
+    before = pool.call(HELPERS, "retire")
+
+    with pytest.raises(WorkerLost, match="status 75") as caught:
+        pool.call(HELPERS, "add", 1, 2)
+
+    assert not caught.value.crashed
+    assert pool.call(HELPERS, "add", 1, 2) == 3
+    assert pool.call(HELPERS, "whoami") != before
+
+
 def test_idle_worker_that_is_killed_is_replaced(pool: Pool) -> None:
     """Killing a worker that has nothing to do costs nothing."""
     for _ in range(3):

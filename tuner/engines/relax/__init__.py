@@ -2,3 +2,7 @@
 
 Import :mod:`tuner.engines.relax.worker` in a worker process only: it imports TVM.
 """
+
+from tuner.engines.relax import cudart
+
+cudart.preload()

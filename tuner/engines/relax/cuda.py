@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,8 +21,15 @@ from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError
 
-# TVM passes what these hold to NVRTC.
-_OPTIONS = ("TVM_CUDA_NVRTC_EXTRA_OPTS", "TVM_CUDA_PTXAS_EXTRA_OPTS", "TVM_CUDA_PTXAS_REG_LEVEL")
+# TVM passes what these hold to NVRTC, or to nvcc.
+_OPTIONS = (
+    "TVM_CUDA_NVCC_NO_FAST_MATH",
+    "TVM_CUDA_NVRTC_EXTRA_OPTS",
+    "TVM_CUDA_PTXAS_EXTRA_OPTS",
+    "TVM_CUDA_PTXAS_REG_LEVEL",
+)
+# TVM's variable that chooses between them.
+_MODE = "TVM_CUDA_COMPILE_MODE"
 _VERSIONS = {
     "cuda": ("cuda.h", "CUDA_VERSION"),
     "cccl": ("cccl/cuda/std/__cccl/version.h", "CCCL_VERSION"),
@@ -34,13 +42,15 @@ def is_cuda(target: Target) -> bool:
 
 
 def describe_compiler() -> dict[str, Any]:
-    """Name what the bytes of device binaries depend on; no NVRTC, no version."""
+    """Name what the bytes of device binaries depend on; no compiler, no version."""
     headers = {}
     for name, (path, macro) in _VERSIONS.items():
         text = _read(_toolkit() / "include" / path)
         found = re.search(rf"#\s*define {macro} (\d+)", text)
         headers[name] = int(found[1]) if found else None
     options = {name: os.environ[name] for name in _OPTIONS if name in os.environ}
+    if _wants_nvcc():
+        return {"nvrtc": None, "nvcc": _nvcc_version(), "options": options}
     return {"nvrtc": _nvrtc_version(), "headers": headers, "options": options}
 
 
@@ -102,30 +112,72 @@ def lower(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
 
 
 def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
-    """Compile the source of device code to a binary with NVRTC; no GPU is needed.
+    """Compile the source of device code to a binary with NVRTC or nvcc; no GPU is needed.
 
     Raises:
-        RequestError: If NVRTC is not installed.
+        RequestError: If the compiler is not installed.
         WorkError: If it refuses the source.
     """
+    compile_source = _compile_by_nvcc if _wants_nvcc() else _compile_by_nvrtc
+    binary = compile_source(device.code.decode(), target)
+    return DeviceModule("cubin", device.table, bytes(binary))
+
+
+def _compile_by_nvrtc(source: str, target: Target) -> bytearray:
     if _nvrtc_version() is None:
         raise RequestError(
             "CUDA targets need NVRTC; install it: pip install 'subgraph-tuner[cuda]'"
         )
     root = _toolkit()
+    # TVM looks for CCCL where other installations than Python packages have it.
+    options = [f"-I{root / 'include' / 'cccl'}"]
     with _environment("CUDA_PATH", str(root)):
-        try:
-            binary = nvcc.compile_cuda(
-                device.code.decode(),
-                target_format="cubin",
-                arch=str(target.attrs["arch"]),
-                # TVM looks for it where other installations than Python packages have it.
-                options=[f"-I{root / 'include' / 'cccl'}"],
-                compiler="nvrtc",
-            )
-        except RuntimeError as error:
-            raise WorkError(f"NVRTC refuses the kernel: {str(error)[-2000:]}") from error
-    return DeviceModule("cubin", device.table, bytes(binary))
+        return _compile(source, target, "nvrtc", options)
+
+
+def _compile_by_nvcc(source: str, target: Target) -> bytearray:
+    if _nvcc_version() is None:
+        raise RequestError(
+            f"{_MODE}=nvcc asks for nvcc, which is not on the PATH; install the CUDA toolkit, "
+            f"or unset {_MODE} for NVRTC"
+        )
+    with target:
+        return _compile(source, target, "nvcc", [])
+
+
+def _compile(source: str, target: Target, compiler: str, options: list[str]) -> bytearray:
+    arch = str(target.attrs["arch"])
+    try:
+        binary: bytearray = nvcc.compile_cuda(
+            source, target_format="cubin", arch=arch, options=options, compiler=compiler
+        )
+    except RuntimeError as error:
+        name = {"nvrtc": "NVRTC"}.get(compiler, compiler)
+        raise WorkError(f"{name} refuses the kernel: {str(error)[-2000:]}") from error
+    return binary
+
+
+def _wants_nvcc() -> bool:
+    """Whether TVM's variable chooses nvcc.
+
+    Raises:
+        RequestError: If it chooses something that is no compiler.
+    """
+    mode = os.environ.get(_MODE, "nvrtc")
+    if mode not in ("nvrtc", "nvcc"):
+        raise RequestError(f"{_MODE} must be nvrtc or nvcc, got {mode!r}")
+    return mode == "nvcc"
+
+
+@lru_cache(maxsize=1)
+def _nvcc_version() -> str | None:
+    """Return what nvcc says of its build; None if there is none."""
+    try:
+        done = subprocess.run(["nvcc", "--version"], capture_output=True, check=False, text=True)
+    except OSError:
+        return None
+    found = re.search(r"V(\d[\d.]*)", done.stdout)
+    return found[1] if found else None
 
 
 def export(module: tvm.runtime.Module, target: Target, path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import tvm
 
 from tuner.errors import TargetError
@@ -31,6 +32,20 @@ def find_device(spec: str) -> Any:
             f"capability {device.compute_version}; build it for this device"
         )
     return device
+
+
+def is_broken() -> bool:
+    """Whether the GPU of this process fails at the simplest task, as after an illegal address.
+
+    Such errors are sticky: they end the CUDA context (CUDA Runtime API, "Error Handling").
+    """
+    try:
+        device = tvm.cuda()
+        device.sync()
+        tvm.runtime.tensor(np.ones(1, "int8"), device).numpy()
+    except Exception:  # whatever TVM makes of CUDA's errors
+        return True
+    return False
 
 
 def runs_on(arch: str, capability: str) -> bool:

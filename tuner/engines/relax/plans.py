@@ -87,6 +87,11 @@ class Plan:
             if kind in _READERS:
                 _READERS[kind](self, instruction)
 
+    @property
+    def uses_warps(self) -> bool:
+        """Whether a warp works as one, as on tensor cores."""
+        return self._n_lanes > 1
+
     def fits(self, decisions: Mapping[Any, Any]) -> bool:
         """Whether blocks have threads and shared memory as they may, as far as the trace tells."""
         state = _State()

@@ -63,6 +63,13 @@ class RemotePlace:
             return {"cache_flush_bytes": gpu_flush_bytes(target, settings)}
         return {"cache_flush_bytes": max(2 * _MOST_PRIVATE_CACHE_BYTES, settings.flush_bytes)}
 
+    def conditions(self, target: str) -> dict[str, Any]:  # noqa: ARG002  nothing there tells
+        """See :class:`tuner.engines.relax.places.Place`."""
+        return {}
+
+    def settle(self, target: str, error: Exception) -> None:
+        """See :class:`tuner.engines.relax.places.Place`; a session ends with its call anyhow."""
+
     def clear(self) -> None:
         """Remove what was uploaded; the server's process ends with the session."""
         for name in self._uploaded:

@@ -3,6 +3,9 @@
 import json
 import math
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,11 +14,12 @@ from typing import Any
 import numpy as np
 import tvm
 
+from tuner import gpus
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
 from tuner.engines.relax import inputs
-from tuner.engines.relax.places import HERE, Place
-from tuner.errors import WorkError
+from tuner.engines.relax.places import HERE, Place, is_gpu
+from tuner.errors import RequestError, WorkError
 
 Array = np.ndarray[Any, Any]
 
@@ -23,6 +27,10 @@ Array = np.ndarray[Any, Any]
 _HOPELESS = 3.0
 # With a flush before every run, more samples take the place of more runs a sample.
 _MOST_SAMPLES = 24
+# How often a kernel is sampled on a device that is throttled, and the rest between.
+_ATTEMPTS = 3
+_REST_SECS = 1.0
+_WARM_UP_MS = 10
 
 
 @dataclass
@@ -51,6 +59,12 @@ class Kernel:
         )
         return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
 
+    def warm_up(self) -> None:
+        """Run for a while on a GPU, whose clocks rise with its load."""
+        if is_gpu(self.target):
+            settings = EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS)
+            self.time(settings, repeat=1)
+
     def call(self) -> np.ndarray[Any, Any]:
         """Run once on a spoiled output buffer and return it."""
         self.output.copyfrom(_spoiled(self.output))
@@ -62,41 +76,71 @@ class Kernel:
 def run(request: RunRequest, place: Place = HERE) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
-        expected, positive = _read_reference(request.reference)
-        kernel = load_kernel(request.artifact, request.target, positive=positive, place=place)
-        wrong = _compare(kernel, expected)
-        if isinstance(wrong, RunResult):
-            return wrong
-        return RunResult(_sample(kernel, request), max_error=wrong)
-    except OSError:
-        raise  # an unreadable artifact or reference is nobody's candidate's fault
+        with _settling(place, request.target):
+            return _run(request, place)
+    except (OSError, RequestError):
+        raise  # an unreadable artifact or a wrong device is nobody's candidate's fault
     except Exception as error:  # a candidate that raises is data
         return RunResult(error_kind="run_error", error_text=_reason(error))
+
+
+def _run(request: RunRequest, place: Place) -> RunResult:
+    expected, positive = _read_reference(request.reference)
+    kernel = load_kernel(request.artifact, request.target, positive=positive, place=place)
+    wrong = _compare(kernel, expected)
+    if isinstance(wrong, RunResult):
+        return wrong
+    samples, conditions = _sample_unthrottled(kernel, request)
+    return RunResult(samples, max_error=wrong, conditions=conditions or None)
+
+
+@contextmanager
+def _settling(place: Place, target: str) -> Iterator[None]:
+    """Have the device looked after when something fails on it."""
+    try:
+        yield
+    except (OSError, RequestError):
+        raise
+    except Exception as error:
+        place.settle(target, error)
+        raise
 
 
 def run_interleaved(
     requests: list[RunRequest], n_turns: int, place: Place = HERE
 ) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
+    with _settling(place, requests[0].target if requests else "{}"):
+        return _run_interleaved(requests, n_turns, place)
+
+
+def _run_interleaved(requests: list[RunRequest], n_turns: int, place: Place) -> list[RunResult]:
     kernels = [load_kernel(request.artifact, request.target, place=place) for request in requests]
     samples: list[list[float]] = [[] for _ in kernels]
+    conditions: list[dict[str, Any]] = [{} for _ in kernels]
     for kernel in kernels:
         kernel.call()
     for turn in range(n_turns):
         order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
         for i in order:
-            samples[i].extend(_sample(kernels[i], requests[i]))
-    return [RunResult(tuple(secs)) for secs in samples]
+            taken, found = _sample_unthrottled(kernels[i], requests[i])
+            samples[i].extend(taken)
+            conditions[i] = gpus.merge_conditions(conditions[i], found)
+    return [
+        RunResult(tuple(secs), conditions=found or None)
+        for secs, found in zip(samples, conditions, strict=True)
+    ]
 
 
 def reference(artifact: str, target: str, out: str, place: Place = HERE) -> None:
     """Keep the output of an unscheduled artifact; see :class:`Engine`."""
     positive = False
-    output = load_kernel(artifact, target, place=place).call()
-    if not _any_finite(output):
-        # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
-        positive = True
-        output = load_kernel(artifact, target, positive=True, place=place).call()
+    with _settling(place, target):
+        output = load_kernel(artifact, target, place=place).call()
+        if not _any_finite(output):
+            # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
+            positive = True
+            output = load_kernel(artifact, target, positive=True, place=place).call()
     if not _any_finite(output):
         raise WorkError("no finite output on the seeded inputs, so candidates cannot be verified")
     partial = Path(f"{out}.partial")
@@ -124,6 +168,30 @@ def load_kernel(
     output = tvm.runtime.empty(out["shape"], out["dtype"], device)
     n_terms = description["flop"] / 2 / max(math.prod(out["shape"]), 1)
     return Kernel(module, device, arguments, output, n_terms, target, place)
+
+
+def _sample_unthrottled(
+    kernel: Kernel, request: RunRequest
+) -> tuple[tuple[float, ...], dict[str, Any]]:
+    """Sample again, after a rest, what was sampled while the device was throttled.
+
+    Only while half of the evaluator's time-out is left: what was never sampled otherwise is
+    returned with the reasons, under ``throttled`` of its conditions.
+    """
+    place, target = kernel.place, kernel.target
+    kernel.warm_up()
+    deadline = time.monotonic() + request.evaluator.timeout_secs / 2
+    for attempt in range(1, _ATTEMPTS + 1):
+        started = time.monotonic()
+        before = place.conditions(target)
+        samples = _sample(kernel, request)
+        conditions = gpus.merge_conditions(before, place.conditions(target))
+        ended = time.monotonic()
+        is_late = ended + _REST_SECS + (ended - started) > deadline
+        if not conditions.get("throttled") or attempt == _ATTEMPTS or is_late:
+            break
+        time.sleep(_REST_SECS)
+    return samples, conditions
 
 
 def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:

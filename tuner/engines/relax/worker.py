@@ -13,6 +13,7 @@ from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.propose import propose
 from tuner.engines.relax.rpc import call_remotely
 from tuner.engines.relax.run import reference, run, run_interleaved
+from tuner.engines.relax.sanitizing import sanitize
 from tuner.engines.relax.targets import describe_target
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "run",
     "run_interleaved",
     "run_network",
+    "sanitize",
 ]

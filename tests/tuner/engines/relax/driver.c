@@ -12,6 +12,11 @@ typedef struct {
 #define DOES_NOTHING(name) \
   status name(void) { return 0; }
 
+// After a launch that writes to an address that is not there, a context fails for ever.
+static status failed;
+static int launched, launched_now, launched_before;
+static status context(void) { return failed; }
+
 // Attributes that TVM asks a device for: 75 and 76 are its compute capability.
 status cudaDeviceGetAttribute(int *value, int attribute, int device) {
   *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 10 ? 32 : 1024;
@@ -28,12 +33,12 @@ status cudaMalloc(void **memory, size_t bytes) {
   return 0;
 }
 status cudaFree(void *memory) {
-  free(memory);
-  return 0;
+  if (!failed) free(memory);
+  return failed;
 }
 status cudaMemcpyAsync(void *to, const void *from, size_t bytes) {
-  memcpy(to, from, bytes);
-  return 0;
+  if (!failed) memcpy(to, from, bytes);
+  return failed;
 }
 
 // An ELF file has its machine at 18, which is 190 for CUDA, and its architecture at 49.
@@ -49,6 +54,32 @@ status cuModuleGetFunction(void **function, void *module, const char *name) {
 status cuLaunchKernelEx(const launch *given, const char *function, void **arguments) {
   printf("launch %s %u %u\n", function, given->grid[0], given->block[0]);
   fflush(stdout);
+  ++launched;
+  if (getenv("TUNER_TEST_ILLEGAL_ADDRESS")) failed = 700;
+  return 0;
+}
+status cudaStreamSynchronize(void) { return context(); }
+// Every kernel takes half a millisecond.
+status cudaEventRecord(void) {
+  launched_before = launched_now;
+  launched_now = launched;
+  return context();
+}
+status cudaEventElapsedTime(float *milliseconds) {
+  *milliseconds = 0.5f * (launched_now - launched_before);
+  return context();
+}
+
+// What the driver itself tells of its device.
+status cuInit(void) { return 0; }
+status cuDeviceGet(int *device) { return *device = 0; }
+status cuDeviceGetUuid(unsigned char *uuid) {
+  memset(uuid, 0xab, 16);
+  return 0;
+}
+status cuDeviceGetUuid_v2(unsigned char *uuid) { return cuDeviceGetUuid(uuid); }
+status cuDeviceGetAttribute(int *value, int attribute) {
+  *value = attribute == 10 ? 32 : attribute == 38 ? 50 << 20 : attribute == 8 ? 49152 : 1024;
   return 0;
 }
 status cuGetErrorName(status code, const char **name) {
@@ -65,8 +96,6 @@ DOES_NOTHING(cuModuleUnload)
 DOES_NOTHING(cuTensorMapEncodeTiled)
 DOES_NOTHING(cudaEventCreate)
 DOES_NOTHING(cudaEventDestroy)
-DOES_NOTHING(cudaEventElapsedTime)
-DOES_NOTHING(cudaEventRecord)
 DOES_NOTHING(cudaEventSynchronize)
 DOES_NOTHING(cudaFreeHost)
 DOES_NOTHING(cudaGetDeviceProperties)
@@ -85,5 +114,4 @@ DOES_NOTHING(cudaStreamCreate)
 DOES_NOTHING(cudaStreamCreateWithFlags)
 DOES_NOTHING(cudaStreamDestroy)
 DOES_NOTHING(cudaStreamEndCapture)
-DOES_NOTHING(cudaStreamSynchronize)
 DOES_NOTHING(cudaStreamWaitEvent)

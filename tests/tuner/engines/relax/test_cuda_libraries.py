@@ -11,11 +11,10 @@ import pytest
 import tvm
 
 from tests.cli import ROOT, Cli
-from tests.tuner.engines.relax import networks
+from tests.tuner.engines.relax import drivers, networks
 from tests.tuner.engines.relax.conftest import draw
 from tuner.engines.base import LinkRequest
 from tuner.engines.relax import cuda, worker
-from tuner.engines.relax.linker import find_compiler
 from tuner.engines.relax.network import Library
 from tuner.errors import TargetError
 from tuner.library import manifest
@@ -58,25 +57,7 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a driver and a runtime that TVM's CUDA runtime links to."""
-    folder = tmp_path_factory.mktemp("driver")
-    versions = folder / "versions"
-    versions.write_text("libcudart.so.13 { global: cuda*; };")
-    source = Path(__file__).with_name("driver.c")
-    for name, options in {
-        "libcuda.so.1": [],
-        "libcudart.so.13": [f"-Wl,--version-script={versions},-soname,libcudart.so.13"],
-    }.items():
-        command = [
-            find_compiler(),
-            "-shared",
-            "-fPIC",
-            *options,
-            "-o",
-            str(folder / name),
-            str(source),
-        ]
-        subprocess.run(command, check=True)
-    return folder
+    return drivers.build(tmp_path_factory.mktemp("driver"))
 
 
 def test_library_is_whole_and_needs_its_device(cli: Cli) -> None:

@@ -1,6 +1,7 @@
 """Objects for CUDA targets, compiled without a GPU."""
 
 import hashlib
+import shutil
 import sys
 from pathlib import Path
 
@@ -140,6 +141,32 @@ def test_missing_nvrtc_is_named(
         compile_task(matmul, tmp_path / "object")
 
     assert worker.describe_target("cuda:sm_90").compiler["nvrtc"] is None
+
+
+def test_nvcc_is_another_compiler(
+    matmul: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TVM's variable chooses it; its version is in the key; where it is missing, that is said."""
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
+    cuda._nvcc_version.cache_clear()
+    if shutil.which("nvcc"):
+        files = compile_task(matmul, tmp_path / "object")
+        assert files["kernel.cubin"][:4] == b"\x7fELF"
+        assert worker.describe_target("cuda:sm_90").compiler["nvcc"]
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    cuda._nvcc_version.cache_clear()
+    with pytest.raises(RequestError, match="nvcc, which is not on the PATH"):
+        compile_task(matmul, tmp_path / "none")
+    cuda._nvcc_version.cache_clear()
+
+
+def test_compiler_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the choices."""
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "clang")
+
+    with pytest.raises(RequestError, match="must be nvrtc or nvcc, got 'clang'"):
+        worker.describe_target("cuda:sm_90")
 
 
 @needs_nvrtc

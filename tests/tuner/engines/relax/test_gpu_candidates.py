@@ -73,7 +73,7 @@ def product(dtype: str, total: str, *, transposed: bool = True) -> bytes:
 def search(ir: bytes, target: TargetInfo, n: int = 4, seed: int = 5) -> list[Candidate]:
     """A first round."""
     model = cost_models.create("random", 0).save()
-    return worker.propose(SearchRequest(ir, target.spec, (), model, n, 24, 1, seed))
+    return worker.propose(SearchRequest(ir, target.spec, (), model, n, 48, 1, seed))
 
 
 def test_artifact_embeds_its_binary(
@@ -116,7 +116,7 @@ def test_tensor_cores_are_used_where_dtypes_allow(
 ) -> None:
     """Candidates name the intrinsic, compile, and are the program that the search saw."""
     ir = product(dtype, total)
-    found = [each for each in search(ir, target, 12) if name in intrinsics.named_in(each.trace)]
+    found = [each for each in search(ir, target, 24) if name in intrinsics.named_in(each.trace)]
 
     assert found
     assert build(ir, found[0].trace).error_text == ""

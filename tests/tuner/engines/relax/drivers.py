@@ -1,0 +1,22 @@
+"""A driver, a runtime and an NVML of a GPU that is not there, for processes of tests."""
+
+import subprocess
+from pathlib import Path
+
+from tuner.engines.relax.linker import find_compiler
+
+
+def build(folder: Path) -> Path:
+    """Compile what TVM's CUDA runtime and tuner.gpus link to, into a folder for LD_LIBRARY_PATH."""
+    versions = folder / "versions"
+    versions.write_text("libcudart.so.13 { global: cuda*; };")
+    runtime = [f"-Wl,--version-script={versions},-soname,libcudart.so.13"]
+    for name, source, options in (
+        ("libcuda.so.1", "driver.c", []),
+        ("libcudart.so.13", "driver.c", runtime),
+        ("libnvidia-ml.so.1", "nvml.c", []),
+    ):
+        path = str(Path(__file__).with_name(source))
+        command = [find_compiler(), "-shared", "-fPIC", *options, "-o", str(folder / name), path]
+        subprocess.run(command, check=True)
+    return folder

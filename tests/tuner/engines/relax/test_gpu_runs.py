@@ -1,0 +1,165 @@
+"""Measuring on a GPU, with a driver that runs no kernel: what is asked of it, what is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tvm import te
+
+from tests.tuner.engines.relax import drivers
+from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult, TargetInfo
+from tuner.engines.relax import cuda, cudart, worker, workloads
+from tuner.errors import RequestError, TargetError, WorkerLost
+from tuner.executors.pool import Pool, WorkerSettings
+
+ENGINE = "tuner.engines.relax.worker"
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(
+        cuda.describe_compiler()["nvrtc"] is None,
+        reason="NVRTC is not installed: the cuda extra",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A driver without a GPU."""
+    return drivers.build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def pool(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """A process that sees a GPU of the architecture sm_90."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A kernel that doubles what it is given."""
+    x = te.placeholder((256,), "float32", name="x")
+    y = te.compute((256,), lambda i: x[i] * 2.0, name="y")
+    ir = workloads.dump(workloads.as_workload(te.create_prim_func([x, y])))
+    out = tmp_path_factory.mktemp("artifact")
+    built = worker.build(BuildRequest(ir, worker.describe_target("cuda:sm_90").spec, "", str(out)))
+    assert built.error_text == ""
+    return built.artifact
+
+
+def describe(pool: Pool, spec: str) -> TargetInfo:
+    """Describe a target where the GPU is seen."""
+    info: TargetInfo = pool.call(ENGINE, "describe_target", spec, timeout_secs=120.0)
+    return info
+
+
+def request_of(artifact: str, target: TargetInfo) -> RunRequest:
+    """Time a kernel without comparing it."""
+    settings = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0)
+    return RunRequest(artifact, target.spec, "", settings)
+
+
+def run(pool: Pool, request: RunRequest) -> RunResult:
+    """Run a kernel where the GPU is seen."""
+    result: RunResult = pool.call(ENGINE, "run", request, timeout_secs=120.0)
+    return result
+
+
+def test_the_gpu_that_is_seen_is_described(pool: Pool) -> None:
+    """With its limits, its fingerprint, and what it does not run."""
+    found = describe(pool, "cuda")
+
+    assert '"arch":"sm_90"' in found.spec
+    assert f'"l2_cache_size_bytes":{50 << 20}' in found.spec
+    assert found.problem == ""
+    told = {"name": "NVIDIA Test", "capability": "9.0", "driver": "580.65.06", "cuda": "13.0"}
+    assert told.items() <= found.device.items()
+    other = describe(pool, "cuda:sm_80")
+    assert "compute capability 9.0" in other.problem
+    assert other.device["name"] == "sm_80"
+
+
+def test_runtime_is_loaded_where_there_is_a_driver(pool: Pool) -> None:
+    """By its name where that is enough, else from where pip installs it."""
+    (packaged,) = [path for path in cudart._packaged() if Path(path).is_file()]
+
+    assert pool.call(cudart.__name__, "preload", timeout_secs=60.0) == "libcudart.so.13"
+    assert packaged.endswith("nvidia/cu13/lib/libcudart.so.13")
+
+
+def test_hidden_gpu_is_not_there(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA_VISIBLE_DEVICES may hide all of them."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    hidden = WorkerSettings(1, tmp_path / "worker.log", {"CUDA_VISIBLE_DEVICES": ""})
+
+    with Pool(hidden) as pool, pytest.raises(TargetError, match="no CUDA device"):
+        describe(pool, "cuda")
+
+
+def test_samples_and_conditions_are_those_of_the_device(pool: Pool, artifact: str) -> None:
+    """Times are those of CUDA's events; clocks are read; what is not told is left out."""
+    result = run(pool, request_of(artifact, describe(pool, "cuda:sm_90")))
+
+    assert result.error_text == ""
+    assert result.run_secs == pytest.approx((5e-4,) * 3)
+    assert result.conditions is not None
+    assert result.conditions["sm_mhz"] == 1755
+    assert result.conditions["throttled"] == []
+    assert result.conditions["reasons"] == ["idle"]
+    assert "watts" not in result.conditions
+
+
+def test_throttled_samples_are_taken_again_and_marked(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
+) -> None:
+    """What was never sampled otherwise says why."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("TUNER_TEST_THROTTLED", "1")
+    log = tmp_path / "worker.log"
+    with Pool(WorkerSettings(1, log)) as pool:
+        result = run(pool, request_of(artifact, describe(pool, "cuda:sm_90")))
+
+    assert result.conditions is not None
+    assert result.conditions["throttled"] == ["software power cap", "software thermal slowdown"]
+    # Each attempt has a run that no event sees, and three that some see.
+    n_compared, n_warming_up = 1, 1 + 20
+    assert log.read_text().count("launch kernel_kernel") >= n_compared + n_warming_up + 3 * 4
+
+
+def test_broken_context_ends_its_process(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
+) -> None:
+    """The reason arrives; the next call is lost before it begins, and served when made again."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("TUNER_TEST_ILLEGAL_ADDRESS", "1")
+    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
+        target = describe(pool, "cuda:sm_90")
+
+        result = run(pool, request_of(artifact, target))
+
+        assert result.error_kind == "run_error"
+        assert "CUDA" in result.error_text
+        with pytest.raises(WorkerLost, match="status 75") as caught:
+            describe(pool, "cuda:sm_90")
+        assert not caught.value.crashed
+        assert describe(pool, "cuda:sm_90") == target
+
+
+def test_candidate_for_another_gpu_is_misuse(pool: Pool, artifact: str) -> None:
+    """It is no fault of the candidate."""
+    with pytest.raises(RequestError, match=r"compute capability 9\.0"):
+        run(pool, request_of(artifact, worker.describe_target("cuda:sm_80")))
+
+
+def test_reference_of_a_gpu_is_computed_there(pool: Pool, artifact: str, tmp_path: Path) -> None:
+    """By the default schedule; this driver leaves the output as it was spoiled."""
+    target = describe(pool, "cuda:sm_90")
+    with pytest.raises(Exception, match="no finite output"):
+        pool.call(
+            ENGINE, "reference", artifact, target.spec, str(tmp_path / "out.npz"), timeout_secs=60.0
+        )
+    assert not list(tmp_path.glob("out*"))

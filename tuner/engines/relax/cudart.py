@@ -1,0 +1,34 @@
+"""Load the CUDA runtime from where Python packages have it, before TVM looks for it.
+
+TVM's library for GPUs names ``libcudart.so.13`` and looks beside itself and where the system has
+libraries; the extra ``cuda`` installs it elsewhere. What a process has loaded under that name is
+taken. Without a driver there is nothing to run on, and nothing is loaded.
+"""
+
+import ctypes
+from importlib import util
+from pathlib import Path
+
+_DRIVER = "libcuda.so.1"
+_RUNTIME = "libcudart.so.13"
+
+
+def preload() -> str:
+    """Load the runtime if there is a driver; return where from, empty if there is none."""
+    if not _loads(_DRIVER):
+        return ""
+    return next((name for name in (_RUNTIME, *_packaged()) if _loads(name)), "")
+
+
+def _packaged() -> list[str]:
+    spec = util.find_spec("nvidia")
+    places = (spec.submodule_search_locations if spec else None) or ()
+    return [str(Path(place) / "cu13" / "lib" / _RUNTIME) for place in places]
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,93 @@
+"""Check an artifact with NVIDIA's compute-sanitizer, in a process of its own.
+
+It runs the kernel once on its seeded inputs: memcheck for addresses that are not its own, then
+racecheck for threads that do not wait for each other in shared memory. Both slow a kernel down
+a hundredfold, so that this is for winners.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from tuner.errors import RequestError
+
+TOOLS = ("memcheck", "racecheck")
+# What it exits with when it found something; the program itself has statuses below.
+_FOUND = 86
+_SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+_FIRST = re.compile(r"^=+ (?:Error: |Warning: )?((?:Invalid|Race|Misaligned|Program hit).*)$", re.M)
+_CALL = "import sys; from tuner.engines.relax import sanitizing; sanitizing.call(*sys.argv[1:])"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one tool says of a kernel.
+
+    Attributes:
+        tool: ``"memcheck"`` or ``"racecheck"``.
+        n_errors: How many errors or hazards; None if it came to no end.
+        text: The first of them, or why there is no verdict; empty if all is well.
+    """
+
+    tool: str
+    n_errors: int | None
+    text: str
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the tool ran the kernel and found nothing."""
+        return self.n_errors == 0
+
+
+def sanitize(artifact: str, target: str, *, timeout_secs: float = 300.0) -> tuple[Verdict, ...]:
+    """Run an artifact under every tool.
+
+    Args:
+        artifact: Its directory.
+        target: Canonical JSON of the target, a GPU that is here.
+        timeout_secs: For each tool.
+
+    Raises:
+        RequestError: If compute-sanitizer is not installed.
+    """
+    found = shutil.which("compute-sanitizer")
+    if found is None:
+        raise RequestError(
+            "compute-sanitizer is not on the PATH; it comes with the CUDA toolkit "
+            "(cuda-sanitizer in NVIDIA's package repositories)"
+        )
+    return tuple(_check(found, tool, artifact, target, timeout_secs) for tool in TOOLS)
+
+
+def call(artifact: str, target: str) -> None:
+    """Run an artifact once; what a process under the sanitizer does."""
+    from tuner.engines.relax.run import load_kernel
+
+    load_kernel(artifact, target).call()
+
+
+def parse(tool: str, output: str, status: int) -> Verdict:
+    """Read the verdict of a tool from what it printed and its exit status."""
+    summary = _SUMMARY.search(output)
+    first = _FIRST.search(output)
+    if summary is None:
+        lines = output.strip().splitlines() or [f"it exited with status {status}"]
+        return Verdict(tool, None, lines[-1][-500:])
+    n_errors = int(summary[1] or summary[2] or 0)
+    if not n_errors and status:
+        return Verdict(tool, None, f"the kernel did not run: status {status}")
+    return Verdict(tool, n_errors, first[1].strip() if first and n_errors else "")
+
+
+def _check(sanitizer: str, tool: str, artifact: str, target: str, timeout_secs: float) -> Verdict:
+    options = ["--tool", tool, "--error-exitcode", str(_FOUND), "--launch-timeout", "0"]
+    command = [sanitizer, *options, sys.executable, "-c", _CALL, artifact, target]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_secs, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict(tool, None, f"it took longer than {timeout_secs:g} s")
+    return parse(tool, done.stdout + done.stderr, done.returncode)
