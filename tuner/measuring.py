@@ -117,12 +117,14 @@ class Measurer:
             DiskFull: If there is no room for what they write.
             DeviceLost: If the device went away.
         """
+        trace = " ".join(traces)
+        if self.is_poison(subject, trace):
+            return [_POISONED] * len(traces)
         async with self._place.quiet.working():
             built = await self.build_all(subject, traces)
         ready = [artifact for artifact in built if isinstance(artifact, str)]
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
-        trace = " ".join(traces)
         try:
             async with device.alone(self._place.quiet, self._target):
                 with self.accusing(subject, trace):
@@ -130,7 +132,7 @@ class Measurer:
         except DeviceLost:
             if not self.is_poison(subject, trace):
                 raise
-            timed = [_POISONED] * len(ready)
+            return [_POISONED] * len(traces)
         finally:
             self.discard(ready)
         results = iter(timed)
@@ -173,6 +175,7 @@ class Measurer:
         return str(kept)
 
     async def _make_reference(self, subject: Subject, device: Device, kept: Path) -> None:
+        self._refuse_poison(subject)
         with needing_room():
             kept.parent.mkdir(parents=True, exist_ok=True)
         async with self._place.quiet.working():
@@ -185,10 +188,9 @@ class Measurer:
             async with device.alone(self._place.quiet, self._target):
                 with needing_room(), self.accusing(subject, ""):
                     await self._compute_reference(built, str(kept), device)
-        except DeviceLost as error:
-            if not self.is_poison(subject, ""):
-                raise
-            raise WorkError(f"workload {subject.workload} unscheduled: {_POISON}") from error
+        except DeviceLost:
+            self._refuse_poison(subject)
+            raise
         except WorkerLost as error:
             raise WorkError(
                 f"workload {subject.workload} does not run unscheduled: {error}"
@@ -305,6 +307,10 @@ class Measurer:
     def is_poison(self, subject: Subject, trace: str) -> bool:
         """Whether so many devices went away under a trace that it is not tried again."""
         return self._place.suspects[subject.task_id, trace] >= _ATTEMPTS
+
+    def _refuse_poison(self, subject: Subject) -> None:
+        if self.is_poison(subject, ""):
+            raise WorkError(f"workload {subject.workload} unscheduled: {_POISON}")
 
     def discard(self, artifacts: Iterable[str]) -> None:
         """Forget artifacts; those that were forgotten before, too."""
