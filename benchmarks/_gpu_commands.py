@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 # To put a job away after Ctrl-C, within the limit.
-_ENDING_SECS = 8.0
+_ENDING_SECS = 4.0
 _ASK_SECS = 20.0
 _FIELDS = (
     "name",

@@ -41,6 +41,7 @@ def set_up(network: Network, kind: str, device: str, n_threads: int) -> dict[str
     import torch
 
     torch.set_num_threads(n_threads)
+    torch.backends.cudnn.benchmark = True  # it tries its algorithms, as tuning does
     started = time.perf_counter()
     module, x = network.module().to(device), _place(network, device)
     if network.is_image:

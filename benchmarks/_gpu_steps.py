@@ -11,8 +11,9 @@ from tuner.workers import fresh_worker
 
 PEERS = "benchmarks._gpu_peers"
 OURS = "ours"
-# Of the time of a step, for what comes after tuning.
-_AFTER_TUNING = 0.3
+# For what comes after tuning: processes that start, torch among them, and a build; at most so much
+# of the time that is left.
+_AFTER_SECS, _AFTER_SHARE = 30.0, 0.5
 _FIRST_ROUNDS = 0.4
 # Tasks with fewer candidates than a round has trials come first, as it may be.
 _ROUND_TRIALS, _N_ROUNDS = 64, 3
@@ -55,7 +56,7 @@ def tune_by_rounds(bench: Bench, query: str) -> None:
 
 
 def _tune_zoo(bench: Bench, query: str, *words: str) -> None:
-    secs = bench.timer.left * (1 - _AFTER_TUNING)
+    secs = bench.timer.left - min(_AFTER_SECS, _AFTER_SHARE * bench.timer.left)
     bench.note(tuning=bench.tune(f"zoo:{query}", secs, *words))
 
 

@@ -24,11 +24,11 @@ _COMPARE = "benchmarks._gpu_compare.compare"
 # The weights are about seconds of nine minutes.
 STEPS = (
     Step("doctor", "Doctor", 20, f"{_STEPS}.doctor"),
-    Step("mlp", "MLP, float32", 40, f"{_STEPS}.tune_small", ("mlp",)),
+    Step("mlp", "MLP, float32", 50, f"{_STEPS}.tune_small", ("mlp",)),
     Step(
         "small-conv",
         "ResNet-18 for images of 32 by 32, float32",
-        50,
+        70,
         f"{_STEPS}.tune_small",
         ("resnet-18?image=32",),
     ),
@@ -39,11 +39,11 @@ STEPS = (
         f"{_STEPS}.tune_by_rounds",
         ("resnet-18",),
     ),
-    Step("resnet-50", "ResNet-50, float16, batch 1", 190, _COMPARE, ("resnet-50",)),
+    Step("resnet-50", "ResNet-50, float16, batch 1", 165, _COMPARE, ("resnet-50",)),
     Step(
         "bert-layer",
         "Encoder layer of BERT-base, float16, batch 1, 128 tokens",
-        90,
+        85,
         _COMPARE,
         ("bert-layer",),
     ),
