@@ -121,7 +121,7 @@ def _check_listening(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or "/" in host or not port.isdigit():
         raise RequestError(f"a Ray address is HOST:PORT or auto, got {address!r}")
     try:
         socket.create_connection((host, int(port)), _CONNECT_SECS).close()
