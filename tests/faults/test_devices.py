@@ -1,0 +1,213 @@
+"""Devices that go away: in the middle of a round, for ever, under one candidate, or too late."""
+
+import asyncio
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from records import database
+from records.models import MeasureRecord
+from tests.engines import faulty_toy, toy
+from tests.engines.faults import Control
+from tests.faults.conftest import FaultyExecutor, Hall
+from tuner import devices
+from tuner.config import Settings
+from tuner.engines.base import RunRequest
+from tuner.errors import DeviceLost
+from tuner.executors.base import Call
+from tuner.runners.local import LocalRunner
+
+_TRIALS = 40
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A call whose device went away: before it came there, or in the middle of it."""
+
+    call: Call | None = None
+
+    def result(self) -> Any:
+        raise DeviceLost("unplugged")
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        # The call goes on where nobody waits for it any more, and what it answers is dropped.
+        yield from asyncio.sleep(0).__await__()
+        raise DeviceLost("unplugged")
+
+
+class Unreliable(LocalRunner):
+    """A device that goes away when it is told to.
+
+    Attributes:
+        strikes: Asked before each measurement whether it goes away under it.
+        is_gone: Whether it is away, and says so to everybody.
+        comes_back: Whether it is there for the call after one under which it went away.
+    """
+
+    strikes: Callable[[str, Any], bool] = staticmethod(lambda _function, _request: False)
+    is_gone = False
+    comes_back = True
+    n_lost = 0
+
+    def describe(self, spec: str) -> Any:
+        """Resolve a target, if the device is there."""
+        return _Lost() if self.is_gone else super().describe(spec)
+
+    def measure(self, function: str, *args: Any, timeout_secs: float) -> Any:
+        """Measure, unless the device goes away."""
+        if self.is_gone:
+            return _Lost()
+        call = super().measure(function, *args, timeout_secs=timeout_secs)
+        if not self.strikes(function, args[0]):
+            return call
+        self.n_lost += 1
+        self.is_gone = not self.comes_back
+        return _Lost(call)
+
+
+@dataclass
+class Bench(Hall):
+    """A hall with two devices that may go away."""
+
+    a: Unreliable = field(init=False)
+    b: Unreliable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.a, self.b = self.workers.runners  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="module")
+def unreliable(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two builders, and two devices that may go away."""
+    control.inject()
+    settings = Settings("", tmp_path_factory.mktemp("unreliable"), faulty_toy.NAME, 2)
+    pair = [Unreliable(settings, name, shares_cores=False) for name in ("a", "b")]
+    with FaultyExecutor(settings, runners=pair) as executor:
+        yield executor
+
+
+@pytest.fixture
+def bench(
+    unreliable: FaultyExecutor,
+    control: Control,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Bench]:
+    """An empty database beside two devices that are there, and come back soon."""
+    monkeypatch.setattr(devices, "_RETRY_SECS", 0.1)
+    control.inject()
+    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
+    made = Bench(database.sessions(engine), tmp_path, unreliable, control=control)
+    for each in (made.a, made.b):
+        each.strikes, each.is_gone, each.n_lost = Unreliable.strikes, False, 0
+        each.comes_back = True
+    yield made
+    engine.dispose()
+
+
+def every(n_calls: int) -> Callable[[str, Any], bool]:
+    """Strike in every so many-th run."""
+    seen = [0]
+
+    def strikes(function: str, _: Any) -> bool:
+        seen[0] += function == "run"
+        return function == "run" and seen[0] % n_calls == 0
+
+    return strikes
+
+
+def on(trace: str) -> Callable[[str, Any], bool]:
+    """Strike whenever a trace is run or raced."""
+
+    def strikes(_: str, request: Any) -> bool:
+        requests = request if isinstance(request, list) else [request]
+        runs = [each for each in requests if isinstance(each, RunRequest)]
+        return any(faulty_toy.trace_of(each.artifact) == trace for each in runs)
+
+    return strikes
+
+
+def tune(bench: Bench) -> dict[str, int]:
+    """Tune two jobs to their ends; returns how many trials each device made."""
+    pair = [bench.job_of(name, _TRIALS) for name in ("one", "two")]
+    assert bench.run(*pair).failures == {}
+    bench.check_whole(*pair, trials=_TRIALS)
+    with bench.sessions() as session:
+        made = list(session.scalars(select(MeasureRecord.worker)))
+    return {name: made.count(name) for name in sorted(set(made))}
+
+
+def lost_traces(bench: Bench) -> list[str]:
+    """The traces that were given up because workers or devices went away under them."""
+    with bench.sessions() as session:
+        wanted = select(MeasureRecord.trace).where(MeasureRecord.error_kind == "worker_lost")
+        return list(session.scalars(wanted))
+
+
+def test_device_that_flickers_loses_nothing(bench: Bench) -> None:
+    """It goes away in every ninth run and is back at once; whoever waited is to blame for none.
+
+    Each time its answer comes after the candidate was measured elsewhere, and counts once.
+    """
+    bench.a.strikes, bench.b.strikes = every(9), every(11)
+
+    made = tune(bench)
+
+    assert set(made) == {"a", "b"}
+    assert bench.a.n_lost + bench.b.n_lost >= 4
+    assert lost_traces(bench) == []
+
+
+def test_device_that_never_comes_back_leaves_its_rounds_to_the_other(bench: Bench) -> None:
+    """No candidate is blamed, however often the device is asked again."""
+    bench.a.strikes, bench.a.comes_back = every(6), False
+
+    made = tune(bench)
+
+    assert made["a"] < 6
+    assert bench.a.n_lost == 1
+    assert lost_traces(bench) == []
+
+
+def test_device_that_breaks_under_whatever_it_runs_costs_few_trials(bench: Bench) -> None:
+    """It says that it is there, and is asked less and less often."""
+    bench.a.strikes = every(1)
+
+    made = tune(bench)
+
+    assert set(made) <= {"a", "b"}
+    assert len(lost_traces(bench)) <= 3
+
+
+def test_candidate_that_takes_every_device_down_is_given_up_after_two(bench: Bench) -> None:
+    """It is recorded as what it is, once, and neither device meets it again."""
+    poison = '{"task": "one_0", "program": 7}'
+    # All programs of a small task are tried, the poison among them.
+    bench.a.strikes = bench.b.strikes = on(poison)
+    found = [toy.make_task("one_0", weight=1, base_secs=1e-3, n_programs=16)]
+    job = bench.session(bench.prepare("one", found=found), _TRIALS, trials_per_round=4)
+
+    bench.run(job)
+
+    assert bench.job(job.job_id).state == "done"
+    assert len(bench.trials()) == 16
+    # Asked for while the device ran another, it was not the one to blame.
+    assert 2 <= bench.a.n_lost + bench.b.n_lost <= 4
+    assert lost_traces(bench) == [poison]
+
+
+@pytest.mark.parametrize("function", ["reference", "run_interleaved"])
+def test_work_that_takes_every_device_down_ends(bench: Bench, function: str) -> None:
+    """A reference or a final that kills devices is given up, and the job has an end."""
+    bench.a.strikes = bench.b.strikes = lambda called, _: called == function
+    job = bench.job_of("one", 8)
+
+    bench.run(job)
+
+    assert bench.a.n_lost + bench.b.n_lost <= 2 * 3
+    assert bench.job(job.job_id).state == ("done" if function == "run_interleaved" else "failed")
+    assert len(bench.trials()) == 8

@@ -1,0 +1,97 @@
+"""Kill -9 of a coordinator that has rounds in flight on two devices, and of all its workers."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session, sessionmaker
+
+from records.models import MeasureRecord, Pick
+from tests.cli import ROOT
+from tests.engines.toy_network import open_sessions
+from tests.faults.conftest import check_bests, check_counts, wait_until
+
+
+@pytest.mark.parametrize(
+    ("n_kills", "trials"), [(3, 120), pytest.param(50, 1000, marks=pytest.mark.slow)]
+)
+def test_killed_coordinator_goes_on_with_all_rounds(
+    tmp_path: Path, n_kills: int, trials: int
+) -> None:
+    """Picks that were open are finished, the budget is spent exactly, no process is left."""
+    sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
+    rng = random.Random(3)
+    n_open = 0
+    for _ in range(n_kills):
+        n_before = count(sessions)
+        if n_before >= trials - 12:
+            break
+        process = start(tmp_path, trials)
+        wait_until(lambda: count(sessions) > n_before, 60.0)  # noqa: B023
+        time.sleep(rng.random() * 0.3)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.wait()
+        kept = traces(sessions)
+        n_open = max(n_open, len(open_picks(sessions)))
+        assert not psutil.wait_procs(children, 10.0)[1]
+        assert traces(sessions)[: len(kept)] == kept
+
+    last = start(tmp_path, trials)
+    assert last.wait(120.0) == 0, (tmp_path / "log").read_text()[-2000:]
+    assert n_open >= 2
+    check_counts(sessions, {1: trials})
+    check_bests(sessions)
+
+
+def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
+    """What its devices measured meanwhile is stored once."""
+    sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
+    process = start(tmp_path, 60)
+    wait_until(lambda: count(sessions) > 4, 60.0)
+
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGCONT)
+
+    assert process.wait(60.0) == 0, (tmp_path / "log").read_text()[-2000:]
+    check_counts(sessions, {1: 60})
+
+
+def start(folder: Path, trials: int) -> "subprocess.Popen[bytes]":
+    """Start a coordinator on a database, with the two devices."""
+    url = f"sqlite:///{folder / 'tuner.db'}"
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.two_devices", url, str(folder), str(trials)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02"},
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+def count(sessions: sessionmaker[Session]) -> int:
+    """Count the records."""
+    return len(traces(sessions))
+
+
+def traces(sessions: sessionmaker[Session]) -> list[str]:
+    """Return the hashes of all traces, the oldest first."""
+    with sessions() as session:
+        wanted = select(MeasureRecord.trace_hash).order_by(MeasureRecord.id)
+        return list(session.scalars(wanted))
+
+
+def open_picks(sessions: sessionmaker[Session]) -> list[int]:
+    """Return the picks whose rounds were in flight."""
+    with sessions() as session:
+        return list(session.scalars(select(Pick.id).where(~Pick.done)))

@@ -1,0 +1,24 @@
+"""A coordinator of two toy devices as a process, to be killed: ``DATABASE FOLDER TRIALS``."""
+
+import sys
+from pathlib import Path
+
+from tests.engines import toy
+from tests.engines.toy_network import Workshop, open_sessions
+from tuner.config import Settings
+from tuner.executors.local import LocalExecutor
+from tuner.runners.local import LocalRunner
+
+
+def main(url: str, folder: Path, trials: int) -> None:
+    """Tune a network of four tasks; started again it goes on where it was."""
+    settings = Settings("", folder, toy.NAME, 2)
+    devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
+    with LocalExecutor(settings, runners=devices) as executor:
+        shop = Workshop(open_sessions(url), folder, executor)
+        print("ready", flush=True)
+        shop.tune(shop.prepare(), trials, trials_per_round=6)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
