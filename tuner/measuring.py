@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +23,13 @@ from tuner.workplace import Workplace
 
 _REFERENCE_TIMEOUT_SECS = 300.0
 _ATTEMPTS = 2
+# Asked of a device while it works, so that it goes on at once.
+_RUNS_AHEAD = 1
 _POISON = f"{_ATTEMPTS} devices went away while they ran it: it is not tried again"
 _POISONED = RunResult(error_kind="worker_lost", error_text=_POISON)
 
 Told = Callable[[Candidate, RunResult], None]
+_Built = tuple[Candidate, str | RunResult]
 
 
 @dataclass(frozen=True)
@@ -81,15 +84,7 @@ class Measurer:
             DiskFull: If there is no room; a candidate that failed by it has no result.
             DeviceLost: If the device went away; some candidates have no result.
         """
-        try:
-            reference = await self.reference(subject, device)
-        except (DiskFull, DeviceLost):
-            raise
-        except WorkError as error:
-            for candidate in candidates:
-                told(candidate, answers.failed("run_error", error))
-            return
-        run = _Run(self, subject, reference, device, told)
+        run = _Run(self, subject, device, told)
         if device.runner.shares_cores:
             await run.after_building(candidates, on_turn)
         else:
@@ -324,18 +319,22 @@ class _Run:
 
     measurer: Measurer
     subject: Subject
-    reference: str
     device: Device
     told: Told
 
     def __post_init__(self) -> None:
         self._best_secs = self.subject.best_secs
         self._place = self.measurer._place
+        self._reference = ""
+        self._asked: list[Candidate] = []
+        self._is_lost = False
 
     async def after_building(
         self, candidates: Sequence[Candidate], on_turn: Callable[[], None]
     ) -> None:
         """Time in the order of the candidates, failed builds first."""
+        if not await self._find_reference(candidates):
+            return
         async with self._place.quiet.working():
             built = await self.measurer.build_all(self.subject, [c.trace for c in candidates])
         ready = []
@@ -363,42 +362,78 @@ class _Run:
         """Time in the order in which builds end."""
         builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
         try:
+            if not await self._find_reference(candidates):
+                return
             async with self.device.alone(self._place.quiet, self.measurer._target):
                 on_turn()
-                for each in asyncio.as_completed(builds):
-                    candidate, built = await each
-                    if isinstance(built, RunResult):
-                        self.told(candidate, built)
-                    else:
-                        await self._time(candidate, built)
+                await self._time_built(asyncio.as_completed(builds))
         finally:
             for build in builds:
                 if not build.cancel():
                     build.add_done_callback(self._forget)
 
-    def _forget(self, build: asyncio.Task[tuple[Candidate, str | RunResult]]) -> None:
+    async def _find_reference(self, candidates: Sequence[Candidate]) -> bool:
+        """Find what they are compared with; without it they fail, and there is nothing to time."""
+        try:
+            self._reference = await self.measurer.reference(self.subject, self.device)
+        except (DiskFull, DeviceLost):
+            raise
+        except WorkError as error:
+            for candidate in candidates:
+                self.told(candidate, answers.failed("run_error", error))
+            return False
+        return True
+
+    async def _time_built(self, builds: Iterator[Awaitable[_Built]]) -> None:
+        """Ask for a run while the one before goes on, so that the device need not wait for us."""
+        lanes = [asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _RUNS_AHEAD)]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for lane in lanes:
+                lane.cancel()
+
+    async def _time_next(self, builds: Iterator[Awaitable[_Built]]) -> None:
+        """Time what nobody else has taken, one after the other."""
+        for each in builds:
+            candidate, built = await each
+            if isinstance(built, RunResult):
+                self.told(candidate, built)
+            else:
+                await self._time(candidate, built)
+
+    def _forget(self, build: asyncio.Task[_Built]) -> None:
         """Forget an artifact, for nobody may have come to time it."""
         if not build.cancelled() and build.exception() is None:
             artifact = build.result()[1]
             self.measurer.discard([artifact] if isinstance(artifact, str) else [])
 
-    async def _build(self, candidate: Candidate) -> tuple[Candidate, str | RunResult]:
+    async def _build(self, candidate: Candidate) -> _Built:
         async with self._place.quiet.working():
             return candidate, await self.measurer.build(self.subject, candidate.trace)
 
     async def _time(self, candidate: Candidate, artifact: str) -> None:
-        request = self.measurer.request(artifact, self.reference, self._best_secs)
+        request = self.measurer.request(artifact, self._reference, self._best_secs)
+        self._asked.append(candidate)
         try:
-            with self.measurer.accusing(self.subject, candidate.trace):
-                result = await self.measurer.run(request, self.device)
+            result = await self.measurer.run(request, self.device)
         except DeviceLost:
-            if self.measurer.is_poison(self.subject, candidate.trace):
-                self.told(candidate, _POISONED)
+            self._accuse(candidate)
             raise
         finally:
+            self._asked.remove(candidate)
             self._place.executor.discard(artifact)
         self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
         self.told(candidate, result)
+
+    def _accuse(self, candidate: Candidate) -> None:
+        """Blame it for a device that went away, if it is what the device ran: the first asked."""
+        if self._is_lost or self._asked[0] is not candidate:
+            return
+        self._is_lost = True
+        self._place.suspects[self.subject.task_id, candidate.trace] += 1
+        if self.measurer.is_poison(self.subject, candidate.trace):
+            self.told(candidate, _POISONED)
 
 
 def _raise_if_full(error: Exception) -> None:
