@@ -5,15 +5,15 @@ time that runs slower the higher its priority is; the job that is furthest behin
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from scheduler.errors import SchedulerError
 
 _MOST_DOUBLINGS = 30
 
 
-@dataclass(frozen=True)
-class JobShare:
+class JobShare(NamedTuple):
     """What is known of one job when the next round is given away.
 
     Attributes:
@@ -55,6 +55,7 @@ def choose_job(jobs: Sequence[JobShare], *, typical_secs: float = 0.0) -> int | 
     return min(jobs, key=behind).job_id
 
 
+@lru_cache
 def share_of(priority: int) -> float:
     """Return the share that a priority buys, 1 for priority 0."""
     return float(2.0 ** min(max(priority, -_MOST_DOUBLINGS), _MOST_DOUBLINGS))

@@ -284,11 +284,11 @@ class Coordinator:
 
     def _choose(self, device: Device) -> _Seat | None:
         """Return the job furthest behind that has something for a device."""
-        shares = [
-            seat.share
-            for seat in self._seats.values()
-            if not (seat.idle or seat.ending) and self._serves(device, seat)
-        ]
+        ready = [seat for seat in self._seats.values() if not (seat.idle or seat.ending)]
+        # Once a target, of which there are few: of jobs there may be many.
+        targets = {seat.session.target_id: seat for seat in ready}
+        served = {i for i, seat in targets.items() if self._serves(device, seat)}
+        shares = [seat.share for seat in ready if seat.session.target_id in served]
         job_id = fairness.choose_job(shares, typical_secs=self._typical_secs)
         return None if job_id is None else self._seats[job_id]
 
