@@ -1,7 +1,6 @@
 """Jobs share devices by priority, whatever their rounds cost and whenever they come."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
