@@ -19,7 +19,7 @@ def run(
         chosen = choose_job(list(current.values()))
         assert chosen is not None
         cost = costs[chosen] * draws.uniform(0.5, 1.5)
-        current[chosen] = replace(current[chosen], virtual_secs=charge(current[chosen], cost))
+        current[chosen] = current[chosen]._replace(virtual_secs=charge(current[chosen], cost))
         secs[chosen] += cost
     return current, secs
 
@@ -41,7 +41,7 @@ def test_equal_jobs_take_turns() -> None:
     for _ in range(6):
         chosen = choose_job(list(jobs.values()))
         assert chosen is not None
-        jobs[chosen] = replace(jobs[chosen], virtual_secs=charge(jobs[chosen], 1.0))
+        jobs[chosen] = jobs[chosen]._replace(virtual_secs=charge(jobs[chosen], 1.0))
         order.append(chosen)
 
     assert order == [1, 2, 3, 1, 2, 3]
@@ -63,7 +63,7 @@ def test_a_paused_job_is_not_owed_its_time() -> None:
     costs = {1: 1.0, 2: 1.0}
     both, _ = run({i: JobShare(i, 0, 0.0) for i in costs}, costs, 20)
     alone, _ = run({1: both[1]}, costs, 1000)
-    back = replace(both[2], virtual_secs=join(both[2].virtual_secs, list(alone.values())))
+    back = both[2]._replace(virtual_secs=join(both[2].virtual_secs, list(alone.values())))
 
     _, secs = run({1: alone[1], 2: back}, costs, 100)
 
@@ -83,7 +83,7 @@ def test_rounds_in_flight_count_in_advance() -> None:
 
     assert choose_job([busy, idle], typical_secs=10.0) == 2
     assert choose_job([busy, idle], typical_secs=1.0) == 1
-    assert choose_job([replace(busy, priority=1), idle], typical_secs=10.0) == 1
+    assert choose_job([busy._replace(priority=1), idle], typical_secs=10.0) == 1
 
 
 def test_no_job_no_round() -> None:
