@@ -39,7 +39,8 @@ class Rack:
                 text=True,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"},
             )
-        self.address: str = self._ask("open", num_cpus=head_cpus, node_name="head")
+        self._pids["head"] = self._ask("add", num_cpus=head_cpus, node_name="head")
+        self.address: str = self._ask("address")
 
     def add(
         self,
@@ -119,12 +120,13 @@ def _serve() -> None:
         for line in sys.stdin:
             method, arguments = json.loads(line)
             answer: Any = None
-            if method != "close":
+            if method == "add":
                 node = cluster.add_node(
                     object_store_memory=STORE_BYTES, include_dashboard=False, **arguments
                 )
-                pid = node.all_processes["raylet"][0].process.pid
-                answer = cluster.address if method == "open" else pid
+                answer = node.all_processes["raylet"][0].process.pid
+            elif method == "address":
+                answer = cluster.address
             else:
                 cluster.shutdown()
             print(json.dumps(answer), file=answers, flush=True)

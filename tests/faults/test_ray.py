@@ -137,7 +137,7 @@ def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:
     stopped: list[psutil.Process] = []
 
     def stop() -> None:
-        if not stopped and n_records(hall) >= 8:
+        if not stopped and n_records(hall) >= 40:
             stopped.extend(rack.agents("left"))
             for agent in stopped:
                 agent.suspend()
