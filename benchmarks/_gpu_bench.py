@@ -21,8 +21,9 @@ from tuner.executors.pool import Pool
 
 # Of a tuning command that is not spent on trials: processes that start, and the final; and what
 # is spent on them in any case.
-_AROUND_SECS = 30.0
+_AROUND_SECS = 40.0
 _LEAST_SHARE = 0.4
+_LEAST_PATIENCE_SECS = 5.0
 
 
 @dataclass
@@ -77,8 +78,8 @@ class Bench:
 
     @property
     def left_secs(self) -> float:
-        """What is left, as a time-out: those of workers must not be 0."""
-        return max(self.timer.left, 1.0)
+        """What is left, as a time-out of a worker; a few seconds when nothing is."""
+        return max(self.timer.left, _LEAST_PATIENCE_SECS)
 
     def note(self, **facts: Any) -> None:
         """Add facts to the report, which is written."""

@@ -16,7 +16,7 @@ OURS = "ours"
 _AFTER_SECS, _AFTER_SHARE = 30.0, 0.5
 _FIRST_ROUNDS = 0.4
 # Tasks with fewer candidates than a round has trials come first, as it may be.
-_ROUND_TRIALS, _N_ROUNDS = 64, 3
+_ROUND_TRIALS, _N_ROUNDS = 64, 2
 _N_TURNS = 5
 _TRIALS_PER_ROUND = 16
 
