@@ -14,12 +14,12 @@ from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.opening import Describe, describe_by, is_elsewhere, open_executor
 from tuner.overview import Overview
-from tuner.patience import patient_sessions
+from tuner.patience import patient_sessions, through_outages
 from tuner.preparation import ModelRequest, Prepared, prepare
 from tuner.progress import make_progress, stderr_console
 from tuner.requests import TuneRequest, options_of
 from tuner.session import TuningSession
-from tuner.tune_options import TuneOptions, default_trials
+from tuner.tune_options import TuneOptions, Watcher, default_trials
 from tuner.workers import fresh_worker
 from tuner.workplace import Workplace
 
@@ -83,25 +83,61 @@ def _run(
         for note in dict.fromkeys(note for each in prepared for note in each.notes):
             console.print(f"note: {note}", style="dim", highlight=False)
         with make_progress(console) as progress:
-            place = Workplace(context.sessions, executor, settings.data_dir)
-            sessions = [
-                TuningSession(place, each, _with_budget(options, request, each), progress)
-                for each in prepared
-            ]
-            before = [sum(session.overview().own) for session in sessions]
-            calibration = CalibrationSettings(settings.device_tolerance)
-            coordinator = Coordinator(place, calibration=calibration)
+            wanted = [(each, _with_budget(options, request, each)) for each in prepared]
+            run = _Run(context, executor, wanted, progress)
             busy_before, begun = _busy_secs(executor), time.monotonic()
-            coordinator.run(sessions)
+            through_outages(context.engine, run.go_on)
             busy = _busy_shares(executor, busy_before, time.monotonic() - begun)
     return [
         replace(
             _result(*row, started=started),
-            error=coordinator.failures.get(row[0].job_id),
+            error=run.failures.get(row[0].job_id),
             busy=busy,
         )
-        for row in zip(sessions, prepared, before, strict=True)
+        for row in zip(run.sessions, prepared, run.before, run.first_records, strict=True)
     ]
+
+
+@dataclass
+class _Run:
+    """Jobs side by side, which go on where they were if the run has to begin anew.
+
+    Attributes:
+        context: Settings and the database.
+        executor: Of all runs.
+        wanted: What is tuned, and how.
+        watcher: Told how it goes.
+        sessions: The jobs in the latest run.
+        failures: Of jobs in the latest run.
+        before: Trials that the jobs had when the first run began.
+        first_records: When each job had its first record, by the clock of the process.
+    """
+
+    context: Context
+    executor: Executor
+    wanted: Sequence[tuple[Prepared, TuneOptions]]
+    watcher: Watcher
+    sessions: list[TuningSession] = field(default_factory=list)
+    failures: dict[int, TunerError] = field(default_factory=dict)
+    before: list[int] = field(default_factory=list)
+    first_records: list[float | None] = field(default_factory=list)
+
+    def go_on(self) -> None:
+        """Run the jobs to their ends."""
+        settings = self.context.settings
+        place = Workplace(self.context.sessions, self.executor, settings.data_dir)
+        self.sessions = [TuningSession(place, *each, self.watcher) for each in self.wanted]
+        if not self.before:
+            self.before = [sum(session.overview().own) for session in self.sessions]
+            self.first_records = [None] * len(self.sessions)
+        calibration = CalibrationSettings(settings.device_tolerance)
+        coordinator = Coordinator(place, calibration=calibration)
+        self.failures = coordinator.failures
+        try:
+            coordinator.run(self.sessions)
+        finally:
+            pairs = zip(self.first_records, self.sessions, strict=True)
+            self.first_records = [first or each.first_record_at for first, each in pairs]
 
 
 def _busy_secs(executor: Executor) -> dict[str, float]:
@@ -117,7 +153,12 @@ def _busy_shares(executor: Executor, before: Mapping[str, float], secs: float) -
 
 
 def _result(
-    session: TuningSession, prepared: Prepared, n_before: int, *, started: float
+    session: TuningSession,
+    prepared: Prepared,
+    n_before: int,
+    first_record_at: float | None,
+    *,
+    started: float,
 ) -> TuneResult:
     overview = session.overview()
     return TuneResult(
@@ -127,7 +168,7 @@ def _result(
         overview=overview,
         n_measured=sum(overview.own) - n_before,
         secs=time.monotonic() - started,
-        first_trial_secs=session.first_record_at and session.first_record_at - started,
+        first_trial_secs=first_record_at and first_record_at - started,
     )
 
 
