@@ -79,6 +79,7 @@ class Plan:
         self._loops: dict[int, tuple[int, int]] = {}
         self._low, self._high = 1, limits.most_threads
         self._n_lanes = 1
+        self._fetches: list[int] = []
         self._n_stages = 1
         for instruction in trace.insts:
             kind = str(instruction.kind.name)
@@ -97,6 +98,8 @@ class Plan:
         state = _State()
         for step in self._steps:
             step(decisions, state)
+        if any(state.values.get(lanes, 1).bit_count() != 1 for lanes in self._fetches):
+            return False
         if state.shared_bytes * self._n_stages > self._limits.most_shared_bytes:
             return False
         axes = [extents for axis, extents in state.threads.items() if axis.startswith("threadIdx")]
@@ -208,6 +211,10 @@ class Plan:
             self._low = int(instruction.inputs[1])
         elif name == f"{_PREFIX}high_inclusive":
             self._high = int(instruction.inputs[1])
+        elif name == "meta_schedule.cooperative_fetch":
+            # TVM 0.27 fails to build programs that fetch three numbers at once, because
+            # their indices are no ramps ("Check failed: (eval_vec_)", in its pass ThreadSync).
+            self._fetches.append(hash(instruction.inputs[1]))
         elif name == "warp_execution":
             self._n_lanes = _WARP_SIZE
         elif name == "software_pipeline_stage":
