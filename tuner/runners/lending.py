@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from tuner.errors import DeviceLost
 from tuner.runners.addresses import RpcAddress
-from tuner.runners.tracker import Lent, Server, Tracker
+from tuner.runners.tracker import Lent, Server, Tracker, give_back
 
-# A server waits for who was lent it four seconds, and registers itself anew after six.
-_SPARE_SECS = 2.0
-# After a server that nobody here wanted, so that others can have it.
-_PAUSE_SECS = 0.2
+# A server that was lent before its runner wants it is given back then; it waits four seconds.
+_SPARE_SECS = 0.5
+# After a server that nobody here wanted, so that another one comes to the head of the queue.
+_PAUSE_SECS = 0.1
 
 
 class Lender:
@@ -25,7 +25,7 @@ class Lender:
         self._tracker = Tracker(address)
         self._changed = threading.Condition()
         self._wanted: dict[Server, Lent | DeviceLost | None] = {}
-        self._spare: dict[Server, tuple[Lent, float]] = {}
+        self._spare: dict[Server, Lent] = {}
         self._is_closed = False
         self._is_asking = False
         self._thread = threading.Thread(target=self._ask, name="rpc-lender", daemon=True)
@@ -40,9 +40,8 @@ class Lender:
         with self._changed:
             if self._is_closed:
                 raise DeviceLost("the devices were let go")
-            lent, since = self._spare.pop(server, (None, 0.0))
-            if lent is not None and time.monotonic() - since < _SPARE_SECS:
-                return lent
+            if server in self._spare:
+                return self._spare.pop(server)
             self._wanted[server] = None
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._wanted[server] is not None)
@@ -63,6 +62,8 @@ class Lender:
             self._fail(lambda _: True, DeviceLost("the devices were let go"))
         self._thread.join()
         self._tracker.close()
+        for lent in list(self._spare.values()):
+            self._give_back(lent)
 
     def _fail(self, concerns: Callable[[Server], bool], error: DeviceLost) -> None:
         for server, outcome in self._wanted.items():
@@ -103,10 +104,20 @@ class Lender:
         server = (lent.host, lent.port)
         with self._changed:
             self._is_asking = False
-            is_wanted = server in self._wanted and self._wanted[server] is None
-            if is_wanted:
+            if server in self._wanted and self._wanted[server] is None:
                 self._wanted[server] = lent
                 self._changed.notify_all()
-            else:
-                self._spare[server] = (lent, time.monotonic())
-        return is_wanted
+                return True
+            self._spare[server] = lent
+        timer = threading.Timer(_SPARE_SECS, self._give_back, (lent,))
+        timer.daemon = True
+        timer.start()
+        return False
+
+    def _give_back(self, lent: Lent) -> None:
+        with self._changed:
+            is_spare = self._spare.get((lent.host, lent.port)) is lent
+            if is_spare:
+                del self._spare[lent.host, lent.port]
+        if is_spare:
+            give_back(lent)

@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tuner.runners.addresses import RpcAddress
 
 _MAGIC = struct.pack("<i", 0x2F271)
 _SUCCESS, _REQUEST, _SUMMARY = 0, 4, 6
+_RPC_MAGIC, _SHUTDOWN = 0xFF271, 1
 _CONNECT_SECS = 5.0
 _MOST_BYTES = 2**24
 # A tracker whose host is gone says nothing; the system asks it, and gives up after a minute.
@@ -86,6 +87,23 @@ class Tracker:
             self.close()
             tracker = self._address.tracker
             raise DeviceLost(f"the RPC tracker at {tracker} is gone: {error}") from error
+
+
+def give_back(lent: Lent) -> None:
+    """Open a session and end it at once, so that the server registers itself anew.
+
+    It would do so by itself, but only after six seconds. See ``rpc_endpoint.cc`` of TVM for what
+    ends a session.
+    """
+    key = f"client:{lent.match_key}".encode()
+    with (
+        suppress(OSError),  # a server that is gone need not be given back
+        socket.create_connection((lent.host, lent.port), _CONNECT_SECS) as connection,
+    ):
+        connection.sendall(struct.pack("<ii", _RPC_MAGIC, len(key)) + key)
+        _, n_bytes = struct.unpack("<ii", _receive(connection, 8))
+        _receive(connection, min(n_bytes, _MOST_BYTES))
+        connection.sendall(struct.pack("<Qi", 4, _SHUTDOWN))
 
 
 def _connect(address: RpcAddress) -> socket.socket:

@@ -41,15 +41,6 @@ def test_everybody_gets_the_server_they_want(tracker_alone: RpcServers) -> None:
     assert [(each.host, each.port) for each in lent] == [(HOST, port) for port in reversed(ports)]
 
 
-def test_a_server_that_was_lent_too_soon_is_kept_for_a_moment(tracker_alone: RpcServers) -> None:
-    """For the one who wants it, who may ask right after."""
-    with lender_of(tracker_alone, "soon", [1, 2]) as lender:
-        second = lender.lend((HOST, 2))
-        first = lender.lend((HOST, 1))
-
-    assert (first.port, second.port) == (1, 2)
-
-
 def test_who_waits_for_a_server_that_is_gone_is_told(tracker_alone: RpcServers) -> None:
     """And the others wait on."""
     with lender_of(tracker_alone, "gone", []) as lender, ThreadPoolExecutor(2) as threads:

@@ -19,9 +19,10 @@ from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunR
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.executors.base import CallTimeout
 from tuner.executors.opening import open_executor
+from tuner.runners.lending import Lender
 from tuner.runners.rpc import RpcRunner
 from tuner.runners.rpc_fleet import RpcFleet
-from tuner.runners.tracker import Tracker
+from tuner.runners.tracker import Tracker, give_back
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -88,7 +89,9 @@ def test_a_runner_is_a_server_and_a_key_a_kind(fleet: RpcFleet, servers: RpcServ
     with closing(Tracker(servers.address)) as tracker:
         places = [f"{host}:{port}" for host, port in tracker.servers()]
     assert [runner.name for runner in fleet.runners] == [f"rpc:nap/{place}" for place in places]
-    assert [info.device for info in infos] == [{"spec": "llvm", "name": "rpc:nap"}] * 2
+    assert infos[0] == infos[1]
+    assert infos[0].device["name"] == "rpc:nap"
+    assert not infos[0].problem
 
 
 def test_samples_are_those_of_the_kernel(
@@ -187,6 +190,19 @@ def test_waiting_for_a_server_is_not_timed(
         assert is_sleep_of(result, "program-0")
         with pytest.raises(CallTimeout):
             hung.result()
+
+
+def test_what_is_lent_to_nobody_is_given_back(
+    fleet: RpcFleet, servers: RpcServers, request_of: RequestOf
+) -> None:
+    """One that came before the one that was wanted, and one that is not used."""
+    with closing(Tracker(servers.address)) as tracker, closing(Lender(servers.address)) as lender:
+        for server in tracker.servers():
+            give_back(lender.lend(server))
+
+    request = request_of("program-0")
+    calls = [runner.measure("run", request, timeout_secs=30.0) for runner in fleet.runners]
+    assert all(is_sleep_of(call.result(), "program-0") for call in calls)
 
 
 def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: RequestOf) -> None:

@@ -1,0 +1,119 @@
+"""Two RPC servers against one: how many more trials an hour, where kernels sleep.
+
+Starts a tracker and servers of TVM's on loopback, and runs ``tuner tune --rpc`` on two of them and
+then on one. Search and build cost next to nothing, so that what is measured is how well the
+coordinator keeps devices busy. Prints one JSON line; every record is compared with its kernel.
+
+    python -m benchmarks.rpc_pair
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from benchmarks import _services
+from benchmarks import _sleeping_engine as sleeping
+from benchmarks._rpc_servers import RpcServers
+from records import database
+from records.models import MeasureRecord
+
+_GOAL = 1.7
+_TRIALS_PER_ROUND = 4
+# A sleeper is woken late where the machine has other things to do; the next kernel sleeps
+# a quarter longer.
+_TOLERANCE = 0.12
+
+
+def main() -> None:
+    """Run the tuning that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=128, help="a run")
+    parser.add_argument("--nap-secs", type=float, default=0.2, help="of the shortest kernel")
+    arguments = parser.parse_args()
+    _services.exit_on_sigterm()
+    os.environ["NAP_SECS"] = str(arguments.nap_secs)
+    with tempfile.TemporaryDirectory(prefix="rpc-pair-") as folder:
+        runs = {n: _run(Path(folder) / str(n), n, arguments.trials) for n in (2, 1)}
+    two, one = (_described(runs[n], arguments.nap_secs) for n in (2, 1))
+    ratio = two["trials_per_hour"] / one["trials_per_hour"]
+    wrong = two["wrong"] + one["wrong"]
+    result = {"two_servers": two, "one_server": one, "ratio": round(ratio, 2), "goal": _GOAL}
+    reached = ratio >= _GOAL and not wrong
+    print(json.dumps({"benchmark": "rpc_pair", **result, "reached": reached}), flush=True)
+
+
+def _run(folder: Path, n_servers: int, n_trials: int) -> list[MeasureRecord]:
+    """Tune on so many servers, and return the records."""
+    folder.mkdir(parents=True)
+    with RpcServers(folder) as servers:
+        for number in range(n_servers):
+            servers.start_server(f"server-{number}")
+        servers.wait_for(n_servers)
+        url = f"sqlite:///{folder / 'tuner.db'}"
+        _tune(folder, url, servers.setting, n_trials)
+    engine = database.open_database(url)
+    try:
+        with database.sessions(engine, read_only=True)() as session:
+            return list(session.scalars(select(MeasureRecord).order_by(MeasureRecord.id)))
+    finally:
+        engine.dispose()
+
+
+def _tune(folder: Path, url: str, rpc: str, n_trials: int) -> None:
+    options = {
+        "--target": "llvm",
+        "--rpc": rpc,
+        "--database": url,
+        "--data-dir": str(folder / "data"),
+        "--trials": str(n_trials),
+        "--trials-per-round": str(_TRIALS_PER_ROUND),
+        "--cost-model": "random",
+        "--min-repeat-ms": "0",
+    }
+    words = [word for pair in options.items() for word in pair]
+    command = [sys.executable, "-m", "tuner", "tune", "zoo:mlp", *words]
+    command += ["--no-cache-flush", "--json"]
+    environ = {**os.environ, "TUNER_ENGINE": sleeping.NAME, "TUNER_N_BUILDERS": "1"}
+    with (folder / "tune.log").open("wb") as log:
+        done = subprocess.run(command, env=environ, stdout=log, stderr=log, check=False)
+    if done.returncode:
+        raise RuntimeError(f"tuning failed: {(folder / 'tune.log').read_text()[-2000:]}")
+
+
+def _described(records: Sequence[MeasureRecord], nap_secs: float) -> dict[str, Any]:
+    """Return trials an hour while trials came in, how busy devices were, and what is wrong."""
+    times = [record.created.timestamp() for record in records]
+    secs = max(times) - min(times)
+    wrong = [record for record in records if not _is_right(record, nap_secs)]
+    doubled = len(records) - len({(record.task_id, record.trace_hash) for record in records})
+    return {
+        "trials": len(records),
+        "trials_per_hour": round((len(records) - 1) / secs * 3600.0),
+        "by_server": sorted(Counter(record.worker for record in records).values()),
+        "wrong": len(wrong) + doubled,
+        "wrong_examples": [_told(record) for record in wrong[:3]],
+    }
+
+
+def _is_right(record: MeasureRecord, nap_secs: float) -> bool:
+    wanted = sleeping.sleep_secs(record.trace, nap_secs)
+    samples = record.run_secs or []
+    late = _TOLERANCE * nap_secs
+    return record.verified and bool(samples) and all(0 <= x - wanted < late for x in samples)
+
+
+def _told(record: MeasureRecord) -> str:
+    return f"{record.trace}: {record.run_secs or record.error_text}"
+
+
+if __name__ == "__main__":
+    main()
