@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from records import events
 from records.errors import NoSuchRow
 from records.models import Job, Pick
+from records.statements import table
 from records.texts import storable
 
 
@@ -28,13 +29,12 @@ def add_pick(
     Raises:
         NoSuchRow: If there is no such job.
     """
-    locked = select(Job.id).where(Job.id == job_id).with_for_update(key_share=True)
-    if session.scalar(locked) is None:
+    found = session.execute(_LAST_SEQUENCE, {"of_job": job_id}).first()
+    if found is None:
         raise NoSuchRow(f"no job {job_id}")
-    last = session.scalar(select(func.max(Pick.sequence)).where(Pick.job_id == job_id))
     pick = Pick(
         job_id=job_id,
-        sequence=(last or 0) + 1,
+        sequence=(found.sequence or 0) + 1,
         task_id=task_id,
         n_trials=n_trials,
         terms=events.finite(terms),
@@ -70,7 +70,7 @@ def finish_pick(session: Session, pick_id: int, secs: float | None = None) -> Pi
 
 def set_outcome(
     session: Session, pick_id: int, *, total_secs: float, spent_trials: int, job_trials: int
-) -> Pick:
+) -> None:
     """Note what a job had come to after the round of a pick, and tell those who watch it.
 
     Args:
@@ -83,26 +83,19 @@ def set_outcome(
     Raises:
         NoSuchRow: If there is no such pick.
     """
-    pick = session.get(Pick, pick_id, populate_existing=True)
+    values = {"total": events.finite(total_secs), "trials": job_trials}
+    pick = session.execute(_SET_OUTCOME, {"of_pick": pick_id, **values}).first()
     if pick is None:
         raise NoSuchRow(f"no pick {pick_id}")
-    pick.total_secs = events.finite(total_secs)
-    pick.job_trials = job_trials
-    session.flush()
-    events.add_event(
-        session,
-        pick.job_id,
-        "round",
-        {
-            "pick": pick.sequence,
-            "task_id": pick.task_id,
-            "n_measured": pick.n_measured,
-            "n_failed": pick.n_failed,
-            "total_secs": total_secs,
-            "spent_trials": spent_trials,
-        },
-    )
-    return pick
+    told = {
+        "pick": pick.sequence,
+        "task_id": pick.task_id,
+        "n_measured": pick.n_measured,
+        "n_failed": pick.n_failed,
+        "total_secs": total_secs,
+        "spent_trials": spent_trials,
+    }
+    events.add_event(session, pick.job_id, "round", told)
 
 
 def fail_pick(session: Session, pick_id: int, reason: str) -> Pick:
@@ -143,3 +136,22 @@ def open_picks(session: Session, job_id: int) -> list[Pick]:
 def open_statement(job_id: int) -> Select[Pick]:
     """Return the query of ``open_picks``: an index has the open ones alone."""
     return select(Pick).where(Pick.job_id == job_id, ~Pick.done).order_by(Pick.sequence)
+
+
+def _last_sequence() -> Select[Any]:
+    last = select(func.max(Pick.sequence)).where(Pick.job_id == Job.id).scalar_subquery()
+    wanted = select(Job.id, last.label("sequence")).where(Job.id == bindparam("of_job"))
+    return wanted.with_for_update(key_share=True, of=Job)
+
+
+# Made once: to make them takes longer than the database takes to answer.
+_LAST_SEQUENCE = _last_sequence()
+_PICK = table(Pick)
+_SET_OUTCOME = (
+    update(_PICK)
+    .where(_PICK.c.id == bindparam("of_pick"))
+    .values(total_secs=bindparam("total"), job_trials=bindparam("trials"))
+    .returning(
+        _PICK.c.job_id, _PICK.c.sequence, _PICK.c.task_id, _PICK.c.n_measured, _PICK.c.n_failed
+    )
+)

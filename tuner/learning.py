@@ -60,7 +60,7 @@ class Learner:
 
     async def model(self, before_record_id: int) -> bytes:
         """Return the model of a round that may know records older than ``before_record_id``."""
-        if self._is_good_enough(before_record_id):
+        if self._is_good_enough(before_record_id) or self._is_due_later(before_record_id):
             return self._blob
         async with self._training:
             with self._sessions() as session:
@@ -74,6 +74,13 @@ class Learner:
             else:
                 await self._train(n_rows, total - n_rows, before_record_id)
         return self._blob
+
+    def _is_due_later(self, before: int) -> bool:
+        """Whether so few records came in since they were counted that no model is due by them."""
+        n_more = before - self._before
+        return (
+            self._before > 0 and n_more >= 0 and trained_on(self._n_known + n_more) == self._n_rows
+        )
 
     def _is_good_enough(self, before: int) -> bool:
         """Whether to take what there is, for nobody else waits for rounds to be in order."""
