@@ -35,6 +35,8 @@ _CONTRACT = ("errors.py", "engines/base.py", "executors/ray_agent.py", "executor
 # What a builder's answers depend on beside our own code.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "xgboost-cpu")
 _WARM_UP_TIMEOUT_SECS = 300.0
+# A device that begins may have to ask several before it finds its own.
+BEGIN_SECS = 4 * _WARM_UP_TIMEOUT_SECS
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import ray
 from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tuner.errors import DeviceLost, TunerError, WorkerLost, WorkError, first_line
-from tuner.executors.ray_agent import Agent, Answer, release
+from tuner.errors import DeviceLost, WorkerLost, WorkError, first_line
+from tuner.executors.ray_agent import BEGIN_SECS, Agent, Answer, release
 from tuner.executors.ray_cluster import Place
 
 _FIRST_PAUSE_SECS = 1.0
@@ -159,7 +159,7 @@ class Slot:
             except Unfit as error:
                 self._note(f"node {self.place.node} is left out: {error}")
                 return
-            except (exceptions.RayError, TunerError, OSError) as error:
+            except Exception as error:  # whatever it is, the next attempt may do better
                 self._note(f"no agent starts on node {self.place.node}: {_last_line(error)}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECS)
@@ -180,7 +180,7 @@ class Slot:
             theirs = await _within(agent.release.remote())
             if theirs != release():
                 raise Unfit(f"it has {theirs}; here is {release()}")
-            answer: Answer = await _within(agent.begin.remote())
+            answer: Answer = await _within(agent.begin.remote(), BEGIN_SECS)
             self.device = answer.unwrap()
         except BaseException:
             _kill(agent)
@@ -251,7 +251,8 @@ async def _within(part: Any, limit: float | None = None) -> Any:
 
 
 def _kill(agent: Any) -> None:
-    ray.kill(agent, no_restart=True)
+    with suppress(exceptions.RayError):  # it is gone
+        ray.kill(agent, no_restart=True)
 
 
 def _last_line(error: Exception) -> str:
