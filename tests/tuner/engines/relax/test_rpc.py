@@ -1,0 +1,196 @@
+"""Kernels on a device behind a real RPC server, called as a worker does."""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from onnx import helper
+
+from benchmarks._rpc_servers import RpcServers
+from tests.tuner.engines.relax.conftest import Save, draw
+from tuner import cost_models
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ExtractedTask,
+    RemoteAnswer,
+    RemoteServer,
+    RunRequest,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.engines.relax import worker
+from tuner.engines.relax.linker import find_linker
+from tuner.errors import TargetError, WorkError
+from tuner.runners.tracker import Tracker
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+BOARD = '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}'
+EVALUATOR = EvaluatorSettings(min_repeat_ms=0)
+_EM_AARCH64 = 183
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
+    """A tracker and a server."""
+    with RpcServers(tmp_path_factory.mktemp("servers"), key="host") as started:
+        started.start_server("only")
+        started.wait_for(1)
+        yield started
+
+
+@pytest.fixture
+def matmul(save: Save, target: TargetInfo) -> ExtractedTask:
+    """A matrix product that takes more than noise."""
+    nodes = [helper.make_node("MatMul", ["data", "w"], ["y"])]
+    model = save(nodes, (128, 256), {"w": draw(256, 256)})
+    return max(worker.extract(model, target.spec).tasks, key=lambda task: task.flop)
+
+
+def call(servers: RpcServers, function: str, *args: Any, secs: int = 60) -> RemoteAnswer:
+    """Borrow the server, and call a function there."""
+    with closing(Tracker(servers.address)) as tracker:
+        lent = tracker.request()
+    server = RemoteServer(lent.host, lent.port, lent.match_key, secs)
+    return worker.call_remotely(server, function, *args)
+
+
+def build(task: ExtractedTask, spec: str, trace: str, out: Path) -> str:
+    """Build an artifact."""
+    built = worker.build(BuildRequest(task.ir, spec, trace, str(out)))
+    assert built.artifact, built.error_text
+    return built.artifact
+
+
+def propose(task: ExtractedTask, spec: str, n: int) -> list[str]:
+    """Search traces."""
+    model = cost_models.create("random", 0).save()
+    request = SearchRequest(task.ir, spec, (), model, n, 16, 1, seed=5)
+    return [candidate.trace for candidate in worker.propose(request)]
+
+
+def test_kernels_run_there_as_they_run_here(
+    servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Verified against what the device computes unscheduled, in about the same time."""
+    kept = str(tmp_path / "reference.npz")
+    unscheduled = build(matmul, target.spec, "", tmp_path / "unscheduled")
+    assert call(servers, "reference", unscheduled, target.spec, kept) == RemoteAnswer()
+
+    (trace,) = propose(matmul, target.spec, 1)
+    artifact = build(matmul, target.spec, trace, tmp_path / "candidate")
+    request = RunRequest(artifact, target.spec, kept, EVALUATOR)
+    there = call(servers, "run", request).value
+    here = worker.run(request)
+
+    assert there.error_kind is here.error_kind is None
+    assert there.max_error == here.max_error
+    assert here.run_secs is not None
+    assert 0.1 < median(there.run_secs) / median(here.run_secs) < 10.0
+
+
+def test_a_kernel_of_another_workload_is_wrong_there_too(
+    servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
+) -> None:
+    """By the same comparison as here."""
+    kept = tmp_path / "reference.npz"
+    artifact = build(matmul, target.spec, "", tmp_path / "unscheduled")
+    worker.reference(artifact, target.spec, str(kept))
+    description = Path(artifact) / "kernel.json"
+    described = json.loads(description.read_text())
+    described["arguments"].insert(0, described["arguments"].pop(1))
+    shutil.copytree(artifact, tmp_path / "other")
+    (tmp_path / "other" / "kernel.json").write_text(json.dumps(described))
+
+    result = call(
+        servers, "run", RunRequest(str(tmp_path / "other"), target.spec, str(kept), EVALUATOR)
+    ).value
+
+    assert result.error_kind in ("wrong_result", "run_error")
+
+
+def test_an_unreadable_artifact_is_no_fault_of_the_session(
+    servers: RpcServers, target: TargetInfo, tmp_path: Path
+) -> None:
+    """It is as here."""
+    request = RunRequest(str(tmp_path / "missing"), target.spec, "", EVALUATOR)
+
+    with pytest.raises(FileNotFoundError):
+        call(servers, "run", request)
+    servers.wait_for(1)
+
+
+def test_a_session_that_nobody_grants_is_refused(target: TargetInfo) -> None:
+    """Within the time that connecting may take."""
+    server = RemoteServer("127.0.0.1", 1, "host:0.5", 10)
+
+    answer = worker.call_remotely(server, "describe_target", target.spec)
+
+    assert answer.problem == "refused"
+    assert answer.text
+
+
+def test_the_server_says_what_cpu_it_is(servers: RpcServers) -> None:
+    """As it has TVM's compiler; its name comes from whoever knows it."""
+    info = call(servers, "describe_target", "llvm").value
+
+    described = json.loads(info.spec)
+    assert described["mcpu"] == json.loads(worker.describe_target("llvm").spec)["mcpu"]
+    assert described["num-cores"] == info.device["n_threads"] >= 1
+    assert "name" not in info.device
+    assert info.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("cuda:sm_80", "the remote device has no CUDA device"),
+        (BOARD, f"it is code for aarch64, the remote device is {platform.machine()}"),
+    ],
+)
+def test_a_target_of_another_device_is_a_problem(
+    servers: RpcServers, spec: str, problem: str
+) -> None:
+    """And no error: another key may serve it."""
+    assert call(servers, "describe_target", spec).value.problem == problem
+
+
+def test_a_gpu_that_is_not_there_cannot_be_detected(servers: RpcServers) -> None:
+    """The request was wrong."""
+    with pytest.raises(TargetError, match="the remote device has no CUDA device"):
+        call(servers, "describe_target", "cuda")
+
+
+def test_candidates_for_a_board_build_here(save: Save, tmp_path: Path) -> None:
+    """Linked for its machine; they cannot run here."""
+    try:
+        find_linker("aarch64")
+    except WorkError as error:
+        pytest.skip(str(error))
+    info = worker.describe_target(BOARD)
+    model = save([helper.make_node("MatMul", ["data", "w"], ["y"])], (16, 64), {"w": draw(64, 48)})
+    task = max(worker.extract(model, info.spec).tasks, key=lambda task: task.flop)
+
+    for number, trace in enumerate(["", *propose(task, info.spec, 2)]):
+        artifact = build(task, info.spec, trace, tmp_path / str(number))
+        header = (Path(artifact) / "kernel.so").read_bytes()[:20]
+        assert int.from_bytes(header[18:20], "little") == _EM_AARCH64
+
+
+def test_a_missing_linker_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the package."""
+    monkeypatch.setitem(os.environ, "PATH", "")
+    find_linker.cache_clear()
+    try:
+        with pytest.raises(WorkError, match="apt install binutils-aarch64-linux-gnu, or lld"):
+            find_linker("aarch64")
+    finally:
+        find_linker.cache_clear()
