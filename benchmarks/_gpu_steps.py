@@ -13,7 +13,7 @@ PEERS = "benchmarks._gpu_peers"
 OURS = "ours"
 # For what comes after tuning: processes that start, torch among them, and a build; at most so much
 # of the time that is left.
-_AFTER_SECS, _AFTER_SHARE = 30.0, 0.5
+_AFTER_SECS, _AFTER_SHARE = 45.0, 0.5
 _FIRST_ROUNDS = 0.4
 # Tasks with fewer candidates than a round has trials come first, as it may be.
 _ROUND_TRIALS, _N_ROUNDS = 64, 2
