@@ -65,7 +65,7 @@ def forget(session: Session, silent: timedelta) -> None:
 
 def is_alive(device: DeviceStatus) -> bool:
     """Return whether something was said of a device a moment ago."""
-    return now() - device.heartbeat < SILENT
+    return abs(now() - device.heartbeat) < SILENT
 
 
 def list_devices(session: Session, *, lately: timedelta | None = None) -> list[DeviceStatus]:

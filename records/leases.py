@@ -34,15 +34,20 @@ def acquire(session: Session, name: str, holder: str, secs: float) -> Held | Non
         session: The transaction.
         name: The role.
         holder: Who asks; the same holder may ask again and gets a new epoch.
-        secs: How long it lasts unless it is renewed.
+        secs: How long it lasts unless it is renewed; all who ask for it agree on that.
     """
     at = _database_now(session)
     free = insert(session, Lease).values(name=name, holder="", epoch=0, expires=at)
     session.execute(free.on_conflict_do_nothing())
+    # An end that nobody can have asked for is of before the clock was set back.
+    until = at + timedelta(seconds=secs)
+    session.execute(
+        update(Lease).where(Lease.name == name, Lease.expires > until).values(expires=until)
+    )
     epoch = session.scalar(
         update(Lease)
         .where(Lease.name == name, (Lease.expires <= at) | (Lease.holder == holder))
-        .values(holder=holder, epoch=Lease.epoch + 1, expires=at + timedelta(seconds=secs))
+        .values(holder=holder, epoch=Lease.epoch + 1, expires=until)
         .returning(Lease.epoch)
     )
     return None if epoch is None else Held(name, holder, epoch)

@@ -62,4 +62,5 @@ def list_workers(session: Session, *, lately: timedelta | None = None) -> list[W
 
 def is_alive(worker: Worker) -> bool:
     """Return whether a process was heard of a moment ago and did not say goodbye."""
-    return worker.stopped is None and now() - worker.heartbeat < SILENT
+    # Clocks are set back too: nobody was heard of in an hour from now.
+    return worker.stopped is None and abs(now() - worker.heartbeat) < SILENT
