@@ -1,0 +1,158 @@
+"""Workers of two devices that are killed, stopped or poisoned while rounds overlap."""
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import psutil
+import pytest
+from sqlalchemy import select
+
+from records.models import MeasureRecord
+from tests.engines import toy
+from tests.engines.faults import checksum
+from tests.faults.conftest import Hall, Meanwhile, wait_until, workers_of
+from tuner.engines.base import Candidate
+from tuner.errors import WorkError
+from tuner.executors.pool import Pool
+from tuner.session import TuningSession
+
+
+def pools(hall: Hall) -> list[Pool]:
+    """Of the builders and of both devices."""
+    return [hall.workers.builders, *(runner.pool for runner in hall.workers.runners)]  # type: ignore[attr-defined]
+
+
+@contextmanager
+def impatient(hall: Hall) -> Iterator[None]:
+    """A worker that dies at the moment it takes a call takes the call along: notice it soon."""
+    before = [(pool, pool._settings) for pool in pools(hall)]
+    for pool, settings in before:
+        pool._settings = replace(settings, patience_secs=2.0)
+    try:
+        yield
+    finally:
+        for pool, settings in before:
+            pool._settings = settings
+
+
+def errors(hall: Hall) -> Counter[str | None]:
+    """How many trials had which error."""
+    with hall.sessions() as session:
+        return Counter(session.scalars(select(MeasureRecord.error_kind)))
+
+
+@pytest.mark.parametrize(
+    ("n_kills", "trials"), [(12, 60), pytest.param(300, 2000, marks=pytest.mark.slow)]
+)
+def test_workers_killed_at_any_moment_cost_no_trial_twice(
+    hall: Hall, n_kills: int, trials: int
+) -> None:
+    """Builders and both devices lose their processes, busy or idle, again and again."""
+    rng = random.Random(7)
+    killed: list[psutil.Process] = []
+
+    def kill() -> None:
+        alive = workers_of(rng.choice(pools(hall)))
+        if alive and len(killed) < n_kills:
+            killed.append(rng.choice(alive))
+            with suppress(psutil.NoSuchProcess):
+                killed[-1].kill()
+
+    pair = [hall.job_of(name, trials) for name in ("one", "two")]
+    with impatient(hall), Meanwhile(kill, lambda: rng.uniform(0.02, 0.3)):
+        coordinator = hall.run(*pair)
+
+    assert coordinator.failures == {}
+    assert len(killed) >= min(n_kills, 5)
+    hall.check_whole(*pair, trials=trials)
+    assert not psutil.wait_procs(killed, 5.0)[1]
+
+
+@pytest.mark.parametrize("function", ["propose", "build", "run"])
+def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) -> None:
+    """Each call that is hit is made once more."""
+    hall.control.inject(**{function: [{"fault": "kill", "one_in": 4, "once": True}]})
+    job = hall.job_of("one", 32)
+
+    hall.run(job)
+
+    hall.check_whole(job, trials=32)
+    assert "worker_lost" not in errors(hall)
+
+
+@pytest.mark.parametrize("function", ["build", "run"])
+def test_candidate_that_kills_every_worker_is_tried_twice(hall: Hall, function: str) -> None:
+    """It is recorded as what it is, and nobody proposes it again."""
+    found = [toy.make_task("small", weight=1, base_secs=1e-3, n_programs=16)]
+    poison = json.dumps({"task": "small", "program": 7})
+    hall.control.inject(**{function: [{"fault": "kill", "only": [checksum(poison)]}]})
+    job = hall.session(hall.prepare("small", found=found), 40, trials_per_round=4)
+
+    hall.run(job)
+
+    assert len(hall.trials()) == 16
+    with hall.sessions() as session:
+        lost = select(MeasureRecord.trace).where(MeasureRecord.error_kind == "worker_lost")
+        assert session.scalars(lost).all() == [poison]
+
+
+def test_answer_that_comes_too_late_counts_once(hall: Hall) -> None:
+    """The process of a device is stopped until its call has timed out or is lost, and goes on."""
+    device = hall.workers.runners[0].pool  # type: ignore[attr-defined]
+    stopped: list[psutil.Process] = []
+
+    def stop_one() -> None:
+        if len(hall.trials()) >= 8 and not stopped:
+            stopped.extend(workers_of(device))
+            os.kill(stopped[0].pid, signal.SIGSTOP)
+
+    job = hall.job_of("one", 60)
+    with impatient(hall), Meanwhile(stop_one, lambda: 0.02):
+        hall.run(job)
+    with suppress(ProcessLookupError):
+        os.kill(stopped[0].pid, signal.SIGCONT)
+
+    hall.check_whole(job, trials=60)
+    # Lost, where it was stopped before it took the call: that is made again.
+    assert errors(hall)["run_timeout"] <= 1
+    wait_until(lambda: not stopped[0].is_running())
+
+
+def test_job_that_fails_takes_its_rounds_along_and_nobody_elses(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a round on each device when its searches fail; the other job spends its budget."""
+    bad, good = hall.job_of("bad", 200), hall.job_of("good", 60)
+    fail_after(bad, 4, monkeypatch)
+
+    coordinator = hall.run(bad, good)
+
+    assert set(coordinator.failures) == {bad.job_id}
+    assert hall.job(bad.job_id).state == "failed"
+    assert hall.job(good.job_id).state == "done"
+    monkeypatch.undo()
+    again = hall.job_of("bad", 200)
+    hall.run(again)
+    assert again.job_id == bad.job_id
+    with hall.sessions() as session:
+        kept = session.execute(select(MeasureRecord.task_id, MeasureRecord.trace_hash)).all()
+    assert len(kept) == len(set(kept)) == 260
+
+
+def fail_after(job: TuningSession, n_rounds: int, patch: pytest.MonkeyPatch) -> None:
+    """Let every search of a job fail after so many."""
+    propose, left = job._rounds._propose, [n_rounds]
+
+    async def failing(*args: object) -> list[Candidate]:
+        left[0] -= 1
+        if left[0] < 0:
+            raise WorkError("out of luck")
+        return await propose(*args)  # type: ignore[arg-type]
+
+    patch.setattr(job._rounds, "_propose", failing)
