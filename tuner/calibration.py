@@ -28,6 +28,9 @@ _ATTEMPTS = 3
 _PATIENCE_SECS = 30.0
 # Who is due is looked up so often, and whenever something happened.
 _LOOK_SECS = 0.5
+# From so many devices on, looking at all of them takes a fiftieth of the time at most.
+_MANY = 16
+_REST_PER_LOOK = 50.0
 # What a device took counts for so many periods after it is gone.
 _REMEMBERED_PERIODS = 2.0
 
@@ -66,7 +69,7 @@ class Calibrator:
         self._settings = settings
         self._start = start
         self._groups: dict[int, _Group] = {}
-        self._looked = -math.inf
+        self._looked = self._rested = -math.inf
         self.is_due = True
 
     def tend(self, targets: Callable[[], Mapping[int, TargetInfo]]) -> None:
@@ -76,16 +79,19 @@ class Calibrator:
             targets: Returns what is tuned for, by id; asked if it is time to.
         """
         now = self._place.now()
-        if not self.is_due and now - self._looked < _LOOK_SECS:
+        if now < self._rested or (not self.is_due and now - self._looked < _LOOK_SECS):
             return
         self.is_due, self._looked = False, now
-        wanted = targets()
-        for target_id, target in wanted.items():
+        unbarred: set[str] = set()
+        for target_id, target in targets().items():
             if target_id not in self._groups:
                 self._groups[target_id] = self._open(target_id, target)
-            self._look_at(self._groups[target_id], now)
+            unbarred |= self._look_at(self._groups[target_id], now)
         for device in self._place.devices.values():
-            device.is_barred = all(_is_barred(device, target) for target in wanted.values())
+            device.is_barred = device.name not in unbarred
+        if len(self._place.devices) > _MANY:
+            done = self._place.now()
+            self._rested = done + _REST_PER_LOOK * (done - now)
 
     def admits(self, device: Device, target: TargetInfo) -> bool:
         """Whether a device that serves a target gets rounds of it now."""
@@ -98,18 +104,27 @@ class Calibrator:
             newest = measures.newest_id(session)
         return _Group(target_id, target, CalibrationKernel(self._place, target), newest)
 
-    def _look_at(self, group: "_Group", now: float) -> None:
-        devices = [each for each in self._place.devices.values() if not each.apart]
-        serving = [each for each in devices if each.serves(group.target)]
-        is_complete = all(each.serves(group.target) is not None for each in devices)
+    def _look_at(self, group: "_Group", now: float) -> set[str]:
+        """Return who gets rounds of a target, or was not asked yet whether it serves it."""
+        answers = [
+            (each, each.serves(group.target))
+            for each in self._place.devices.values()
+            if not each.apart
+        ]
+        serving = [device for device, serves in answers if serves]
+        unasked = {device.name for device, serves in answers if serves is None}
         group.meet(serving, now, _REMEMBERED_PERIODS * self._settings.period_secs)
         if len(serving) == 1 and group.knows_none_but(serving[0]):
-            _admit_alone(group.standing(serving[0]), now, is_complete=is_complete)
-            return
+            _admit_alone(group.standing(serving[0]), now, is_complete=not unasked)
+        else:
+            self._compare(group, serving, now)
+        admitted = {each.name for each in serving if group.standing(each).is_admitted}
+        return admitted | unasked
+
+    def _compare(self, group: "_Group", serving: Sequence[Device], now: float) -> None:
         disagreeing = find_disagreements(group.secs, self._settings.tolerance)
         for device in serving:
-            doubt = disagreeing.get(device.name)
-            self._place_among(group, device, doubt, now)
+            self._place_among(group, device, disagreeing.get(device.name), now)
         _admit_newcomers(group, serving, now)
 
     def _place_among(
@@ -214,7 +229,8 @@ class _Group:
         """Note who is there, and forget who has been gone for long."""
         for device in serving:
             self._seen[device.name] = now
-            device.standings.setdefault(self.target.spec, Standing(now, self._newest_record))
+            if self.target.spec not in device.standings:
+                device.standings[self.target.spec] = Standing(now, self._newest_record)
         for name in [each for each in self.secs if now - self._seen[each] > remembered_secs]:
             del self.secs[name]
 
@@ -242,14 +258,6 @@ def _admit_newcomers(group: _Group, serving: Sequence[Device], now: float) -> No
         if standing.is_admitted and not standing.was_admitted:
             is_late = now - standing.opened >= _PATIENCE_SECS
             standing.is_admitted = standing.was_admitted = not n_new or is_late
-
-
-def _is_barred(device: Device, target: TargetInfo) -> bool:
-    """Whether it is known that a device gets no rounds of a target now."""
-    serves, standing = device.serves(target), device.standings.get(target.spec)
-    if not serves:
-        return serves is False
-    return standing is not None and not standing.is_admitted
 
 
 def _stand_well(session: Session, standing: Standing) -> None:

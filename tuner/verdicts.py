@@ -52,6 +52,10 @@ def _largest_group(ordered: list[float], tolerance: float) -> slice:
     return best
 
 
+def _in_ms(secs: float) -> str:
+    return f"{1e3 * secs:.3g}" if secs < 0.9995 else f"{1e3 * secs:.0f}"
+
+
 def _disagreement(took: float, peer: tuple[float, str]) -> Disagreement:
     expected, name = peer
     if math.isinf(took):
@@ -59,5 +63,5 @@ def _disagreement(took: float, peer: tuple[float, str]) -> Disagreement:
     ratio = took / expected
     share = ratio - 1.0 if ratio > 1.0 else 1.0 - ratio
     word = "slower" if ratio > 1.0 else "faster"
-    compared = f"{1e3 * took:.3g} against {1e3 * expected:.3g} ms"
+    compared = f"{_in_ms(took)} against {_in_ms(expected)} ms"
     return Disagreement(ratio, f"{100 * share:.0f} % {word} than {name} (calibration {compared})")
