@@ -138,7 +138,7 @@ def measured(session: Session, task_id: int, before_pick_id: int | None) -> list
 
 def newest_id(session: Session) -> int:
     """Return the id of the newest record, 0 if there is none."""
-    return session.scalar(select(func.max(MeasureRecord.id))) or 0
+    return session.scalar(_NEWEST) or 0
 
 
 def foreign_since(
@@ -218,3 +218,6 @@ def _durations(samples: Sequence[float]) -> list[float]:
     if not secs or not all(math.isfinite(sample) and sample >= 0.0 for sample in secs):
         raise ValueError(f"run times must be finite seconds, at least one, got {secs}")
     return secs
+
+
+_NEWEST = select(func.max(MeasureRecord.id))
