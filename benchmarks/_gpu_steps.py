@@ -15,7 +15,7 @@ OURS = "ours"
 # of the time that is left.
 _AFTER_SECS, _AFTER_SHARE = 45.0, 0.5
 _FIRST_ROUNDS = 0.4
-# Tasks with fewer candidates than a round has trials come first, as it may be.
+# More than one: the first task may have fewer candidates than a round has trials.
 _ROUND_TRIALS, _N_ROUNDS = 64, 2
 _N_TURNS = 5
 _TRIALS_PER_ROUND = 16
