@@ -61,12 +61,13 @@ class Unreliable(LocalRunner):
         """Measure, unless the device goes away."""
         if self.is_gone:
             return _Lost()
+        strikes = self.strikes(function, args[0])
+        self.n_lost += strikes
+        self.is_gone = strikes and not self.comes_back
+        if strikes and function == "reference":
+            return _Lost()  # it would leave its file
         call = super().measure(function, *args, timeout_secs=timeout_secs)
-        if not self.strikes(function, args[0]):
-            return call
-        self.n_lost += 1
-        self.is_gone = not self.comes_back
-        return _Lost(call)
+        return _Lost(call) if strikes else call
 
 
 @dataclass
