@@ -180,6 +180,8 @@ class Board:
         Its job may have ended meanwhile, and is read anew where somebody else is on its tasks.
         """
         if pick.id in self._measured:
+            if not self._measured[pick.id]:
+                self._has_started(pick)
             self._measured[pick.id] += 1
         state = self._states.get(pick.task_id)
         if record is None or state is None:

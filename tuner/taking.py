@@ -59,17 +59,20 @@ class Taking:
         """
         if self._source is None:
             return ()
-        brought: Sequence[Opening] = ()
         if self._question is not None:
             if not self._question.done():
                 return ()
             brought, self._question = self._question.result(), None
             self._found_none = not (brought or running)
-            self.is_due |= bool(brought)
+            if brought:
+                # Asked now, before they are under way, the source would bring them again.
+                self.is_due = True
+                ended.set()
+                return brought
         now = asyncio.get_running_loop().time()
         if (self.is_due and not is_large) or now - self._asked >= _POLL_SECS:
             self._ask(set(running), ended)
-        return brought
+        return ()
 
     def _ask(self, running: set[int], ended: asyncio.Event) -> None:
         self.is_due = False
