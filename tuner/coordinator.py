@@ -23,7 +23,6 @@ from tuner.calibration import CalibrationSettings, Calibrator
 from tuner.devices import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceApart, DeviceLost, TunerError, WorkError
-from tuner.executors.base import CallTimeout
 from tuner.roster import Roster
 from tuner.session import TuningSession
 from tuner.taking import Source, Taking
@@ -320,10 +319,13 @@ class Coordinator:
     def _answered(self, device: Device, asking: "asyncio.Task[None]") -> None:
         self._calibrator.is_due = True
         error = asking.exception()
-        if isinstance(error, TunerError | CallTimeout):
-            self._set_aside(device, DeviceLost(str(error)))
-        elif error is not None:
+        if error is None:
+            return
+        if isinstance(error, LOST) or not isinstance(error, Exception):
             raise error
+        if not isinstance(error, TunerError | OSError):
+            _LOG.error("a question to device %s failed", device.name, exc_info=error)
+        self._set_aside(device, DeviceLost(str(error)))
 
     def _start(self, seat: _Seat, device: Device, pick: Pick | None) -> None:
         """Start a round, or the final, on a device."""
@@ -345,7 +347,9 @@ class Coordinator:
         if session.job_id not in self._seats:
             return
         session.rest("failed", str(error))
-        self.failures[session.job_id] = error
+        if not self._stays:
+            # Nobody asks for them where jobs come and go; tracebacks would keep all of a job.
+            self.failures[session.job_id] = error
         self._end(seat)
         for task, errand in self._errands.items():
             if errand.seat is seat:

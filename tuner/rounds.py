@@ -26,6 +26,10 @@ class SearchFailed(WorkError):  # noqa: N818  the name says what happened
     """Nothing could be proposed, which is no word on the task: it is tried again later."""
 
 
+class NothingLeft(WorkError):  # noqa: N818  the name says what happened
+    """Others were quicker meanwhile, which is no word on the task either."""
+
+
 class _Known(NamedTuple):
     """What is known of a task when a round on it starts."""
 
@@ -66,6 +70,7 @@ class Rounds:
 
         Raises:
             SearchFailed: If nothing could be proposed.
+            NothingLeft: If the budget allows none of what was proposed, or others measure it.
             DeviceLost: If the device went away; what it measured is stored.
         """
         known = self._look_up(pick)
@@ -74,10 +79,19 @@ class Rounds:
             proposed = await self._propose(pick, known)
         except WorkError as error:
             raise SearchFailed(str(error)) from error
-        fresh = [each for each in proposed if _short_hash(each.trace) not in known.recorded]
+        # Rounds that search at the same time may find the same: who comes first has it.
+        taken = {each.trace for flying in others.values() for each in flying}
+        fresh = [
+            each
+            for each in proposed
+            if each.trace not in taken and _short_hash(each.trace) not in known.recorded
+        ]
         # Proposed anew while others measure, they may be others than before: still no more of them.
         n_left = min(course.n_left(), pick.n_trials - len(known.recorded))
         candidates = fresh[: max(n_left, 0)]
+        if proposed and not (candidates or known.recorded):
+            # A round without trials would say that there is nothing to find any more.
+            raise NothingLeft("others had the budget or the candidates when they were found")
         others[pick.id] = candidates
         try:
             await self.measurer.measure(
@@ -102,6 +116,8 @@ class Rounds:
             await self._place.journal.settle()
         else:
             self._place.journal.flush()
+        if candidates and not self._place.board.trials_of(pick):
+            raise NothingLeft("others had measured the candidates when they were stored")
 
     def _look_up(self, pick: Pick) -> _Known:
         with self._place.sessions() as session:

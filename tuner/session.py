@@ -29,7 +29,7 @@ from tuner.errors import DeviceLost, RequestError, WorkError
 from tuner.goals import objective_of
 from tuner.overview import Overview, TaskRow, read_overview
 from tuner.preparation import Prepared
-from tuner.rounds import Course, Rounds, SearchFailed
+from tuner.rounds import Course, NothingLeft, Rounds, SearchFailed
 from tuner.tune_options import Status, TuneOptions, Watcher, round_size
 from tuner.workplace import Workplace
 
@@ -144,14 +144,14 @@ class TuningSession:
             DeviceLost: If the device went away; the pick will be the next again.
             WorkError: If searches keep failing.
         """
-        failure: SearchFailed | None = None
+        failure: SearchFailed | NothingLeft | None = None
         completed = False
         with self._clocked():
             started = self._place.now()
             try:
                 await self._run(pick, device)
                 completed = True
-            except SearchFailed as error:
+            except (SearchFailed, NothingLeft) as error:
                 failure, completed = error, True
             except DeviceLost:
                 self._open_picks.append(pick)
@@ -160,6 +160,8 @@ class TuningSession:
                 self._place.board.land(pick, completed=completed, failed=failure is not None)
             if failure is None:
                 self._end_round(pick, self._place.now() - started)
+            elif isinstance(failure, NothingLeft):
+                self._end_round(pick, failed=str(failure))
             else:
                 self._give_up_round(pick, failure)
 
@@ -186,6 +188,8 @@ class TuningSession:
             if self._asked != decided:
                 return False
             await self._confirm_winners(device)
+            # What is read anew has to be written.
+            self._place.journal.flush()
             self._place.board.reload([self.job_id])
         spent = self.overview().spent_trials(self._budget.trials)
         with self._place.sessions.begin() as session:

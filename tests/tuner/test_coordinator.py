@@ -14,6 +14,7 @@ from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner.devices import Device
+from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.session import TuningSession
 from tuner.taking import Opening
@@ -292,3 +293,52 @@ def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
 
     charged = sum(workshop.job(job.job_id).spent_secs for job in pair)
     assert charged <= time.monotonic() - started
+
+
+def test_a_job_is_not_brought_twice(workshop: Workshop) -> None:
+    """Who is asked for more knows those that were brought to be under way, before they are."""
+    asked: list[set[int]] = []
+    job = private(workshop, "a", 40)
+
+    def source(running: Collection[int]) -> list[Opening]:
+        asked.append(set(running))
+        return [lambda _place: job] if len(asked) == 1 else []
+
+    workshop.run(source=source)
+
+    assert asked[:2] == [set(), {job.job_id}]
+
+
+def test_rounds_that_ended_are_not_in_flight(workshop: Workshop) -> None:
+    """On one device nothing is under way when the next task is chosen."""
+    flying: list[int] = []
+
+    def watch(status: Status) -> None:
+        if status.phase == "choosing":
+            flying.append(sum(status.overview.in_flight))
+
+    job = workshop.session(workshop.prepare(), 24, watch, trials_per_round=4)
+    workshop.run(job)
+
+    assert set(flying) == {0}
+
+
+@pytest.mark.parametrize("error", [OSError("no more files"), KeyError("x")])
+def test_a_device_that_cannot_be_asked_is_asked_again(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever is wrong with the answer, the job waits for the device and is done."""
+    monkeypatch.setattr("tuner.devices._RETRY_SECS", 0.01)
+    ask = Device.ask
+    errors = [error]
+
+    async def broken(device: Device, target: TargetInfo) -> None:
+        if errors:
+            raise errors.pop()
+        await ask(device, target)
+
+    monkeypatch.setattr(Device, "ask", broken)
+    job = private(workshop, "a", 8)
+    workshop.run(job)
+
+    assert workshop.job(job.job_id).state == "done"

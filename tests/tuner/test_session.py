@@ -635,3 +635,23 @@ def _wait(condition: Callable[[], bool], limit_secs: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         event.wait(0.01)
+
+
+def test_a_round_that_others_left_nothing_for_exhausts_no_task(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found and not measured, for others spent the budget meanwhile, is there to find."""
+    job = workshop.session(workshop.prepare(), 40, trials_per_round=8)
+    propose = job._rounds._propose
+
+    async def slow(*args: Any) -> list[Candidate]:
+        found = await propose(*args)
+        if len(workshop.trials()) == 8:
+            monkeypatch.setattr(job, "_budget", Budget(8))
+        return found
+
+    monkeypatch.setattr(job._rounds, "_propose", slow)
+    overview = workshop.run_alone(job)
+
+    assert [row.n_trials for row in overview.rows if row.n_trials] == [8]
+    assert not any(row.exhausted for row in overview.rows)
