@@ -368,9 +368,9 @@ class _Run:
                 on_turn()
                 await self._time_built(asyncio.as_completed(builds))
         finally:
+            # Those that nobody came to time go on: their workers would, whoever waits for them.
             for build in builds:
-                if not build.cancel():
-                    build.add_done_callback(self._forget)
+                build.add_done_callback(self._forget)
 
     async def _find_reference(self, candidates: Sequence[Candidate]) -> bool:
         """Find what they are compared with; without it they fail, and there is nothing to time."""

@@ -1,15 +1,17 @@
 """The workers of one machine: processes that build, and the runners of its devices."""
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tuner.config import Settings
-from tuner.engines.base import BuildRequest
+from tuner.engines.base import BuildRequest, BuildResult
 from tuner.executors.base import Call
 from tuner.executors.meter import Meter
 from tuner.executors.pool import Pool, PoolCall
@@ -18,6 +20,33 @@ from tuner.runners.local import LocalRunner
 from tuner.workers import builders
 
 _TRAINING_MODULE = "tuner.cost_models.training"
+
+
+@dataclass(frozen=True)
+class _Build(PoolCall):
+    """A build; its folder goes where it gives no artifact, or one that nobody waits for."""
+
+    out: str
+
+    async def _ended(self) -> Any:
+        try:
+            return await super()._ended()
+        except asyncio.CancelledError:
+            self.future.add_done_callback(self._remove)
+            raise
+
+    def _outcome(self) -> Any:
+        try:
+            result = super()._outcome()
+        except BaseException:
+            self._remove()
+            raise
+        if not isinstance(result, BuildResult) or result.error_text:
+            self._remove()
+        return result
+
+    def _remove(self, _: Future[Any] | None = None) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
 
 
 class LocalExecutor:
@@ -78,7 +107,8 @@ class LocalExecutor:
         """
         self._artifacts.mkdir(parents=True, exist_ok=True)
         out = tempfile.mkdtemp(dir=self._artifacts)
-        return self.submit("build", replace(request, out=out), timeout_secs=timeout_secs)
+        call = self.submit("build", replace(request, out=out), timeout_secs=timeout_secs)
+        return _Build(call.pool, call.future, out)
 
     def discard(self, artifact: str) -> None:
         """Remove the folder of an artifact."""
