@@ -87,7 +87,10 @@ class RpcRunner:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, work: Callable[[], Any]) -> "RpcCall":
-        future = self._thread.submit(self._guarded, work)
+        try:
+            future = self._thread.submit(self._guarded, work)
+        except RuntimeError as error:  # it was closed, for its server was away for long
+            raise DeviceLost(f"{self.name} is gone") from error
         self._calls.add(future)
         future.add_done_callback(self._calls.discard)
         return RpcCall(future)

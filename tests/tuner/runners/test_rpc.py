@@ -237,6 +237,17 @@ def test_closing_ends_a_call_in_flight(
             call.result()
 
 
+def test_a_runner_that_was_closed_is_a_lost_device(
+    servers: RpcServers, request_of: RequestOf, tmp_path: Path
+) -> None:
+    """A round that was built while its server was away for long goes on elsewhere."""
+    with open_fleet(servers, tmp_path) as fleet:
+        runner = fleet.runners[0]
+
+    with pytest.raises(DeviceLost):
+        runner.measure("run", request_of("program-0"), timeout_secs=5.0)
+
+
 def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
     """Beside its builders, whose artifacts run on every device."""
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=servers.setting)
