@@ -243,6 +243,7 @@ def _add(session: Session, replay: Replay, task_id: int, result: RunResult) -> i
             error_text=result.error_text or None,
             max_error=result.max_error,
             verified=result.run_secs is not None,
+            conditions=None if result.conditions is None else dict(result.conditions),
             worker=WORKER,
         ),
     )
