@@ -60,11 +60,12 @@ def connect(address: str) -> None:
             f"a Ray cluster is asked for ({address}), but Ray is not installed: "
             "pip install 'subgraph-tuner[ray]'"
         ) from error
-    _check_listening(address)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Ray prints what happens to its nodes to stdout, whatever log_to_driver says.
     ray._private.worker.print_to_stdstream = _note
-    _join(address)
+    head = _head(address)
+    _check_listening(head)
+    _join(head)
 
 
 def disconnect() -> None:
@@ -116,16 +117,32 @@ def builder_places(
     return places[:most]
 
 
+def _head(address: str) -> str:
+    """Return the address of the head, which for ``auto`` is that of this machine's cluster."""
+    import ray
+
+    if address != "auto":
+        return address
+    try:
+        found = ray._private.services.canonicalize_bootstrap_address("auto")
+    except ConnectionError:
+        found = None
+    if found is None:
+        raise RequestError("no node of a Ray cluster runs on this machine: see ray start --address")
+    return str(found)
+
+
 def _check_listening(address: str) -> None:
-    """Ask for a connection, because Ray waits for minutes where nobody listens."""
-    if address == "auto":
-        return
+    """Ask the head for something: a driver that finds none hangs, and cannot be stopped."""
+    import ray
+
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit():
         raise RequestError(f"a Ray address is HOST:PORT or auto, got {address!r}")
     try:
         socket.create_connection((host, int(port)), _CONNECT_SECS).close()
-    except (OSError, OverflowError) as error:
+        ray._raylet.GcsClient(address=address)
+    except (OSError, OverflowError, ray.exceptions.RayError) as error:
         raise RequestError(f"no Ray cluster answers at {address}: {error}") from error
 
 
