@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,7 +42,7 @@ class RpcServers:
         port = self.address.port
         ports = ["--port", str(port), "--port-end", str(port + 1)]
         self._start("tracker", "tvm.exec.rpc_tracker", *ports)
-        self.wait_for(0)
+        self._wait_until(lambda n_servers: n_servers >= 0)
 
     def start_server(self, name: str, *options: str) -> None:
         """Start a server, which registers itself."""
@@ -56,10 +57,13 @@ class RpcServers:
         Raises:
             TimeoutError: If it takes three minutes.
         """
+        self._wait_until(lambda n_known: n_known == n_servers)
+
+    def _wait_until(self, is_enough: Callable[[int], bool]) -> None:
         deadline = time.monotonic() + _START_SECS
-        while self.n_servers() != n_servers:
+        while not is_enough(n_servers := self.n_servers()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.n_servers()} servers, not {n_servers}")
+                raise TimeoutError(f"the tracker knows {n_servers} servers")
             time.sleep(0.1)
 
     def n_servers(self) -> int:

@@ -13,12 +13,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, sessionmaker
 
 from benchmarks import _services
 from benchmarks import _sleeping_engine as sleeping
@@ -59,16 +61,21 @@ def _run(folder: Path, n_servers: int, n_trials: int) -> list[MeasureRecord]:
             servers.start_server(f"server-{number}")
         servers.wait_for(n_servers)
         url = f"sqlite:///{folder / 'tuner.db'}"
-        _tune(folder, url, servers.setting, n_trials)
-    engine = database.open_database(url)
-    try:
-        with database.sessions(engine, read_only=True)() as session:
-            return list(session.scalars(select(MeasureRecord).order_by(MeasureRecord.id)))
-    finally:
-        engine.dispose()
+        engine = database.open_database(url)
+        try:
+            _tune(folder, url, servers.setting, n_trials, database.sessions(engine))
+            with database.sessions(engine, read_only=True)() as session:
+                return list(session.scalars(select(MeasureRecord).order_by(MeasureRecord.id)))
+        finally:
+            engine.dispose()
 
 
-def _tune(folder: Path, url: str, rpc: str, n_trials: int) -> None:
+def _tune(folder: Path, url: str, rpc: str, n_trials: int, sessions: sessionmaker[Session]) -> None:
+    """Run the command until its trials are spent; the confirmation of winners is left out.
+
+    Raises:
+        RuntimeError: If it ends before.
+    """
     options = {
         "--target": "llvm",
         "--rpc": rpc,
@@ -80,13 +87,24 @@ def _tune(folder: Path, url: str, rpc: str, n_trials: int) -> None:
         "--min-repeat-ms": "0",
     }
     words = [word for pair in options.items() for word in pair]
-    command = [sys.executable, "-m", "tuner", "tune", "zoo:mlp", *words]
-    command += ["--no-cache-flush", "--json"]
+    command = [sys.executable, "-m", "tuner", "tune", "zoo:mlp", *words, "--no-cache-flush"]
     environ = {**os.environ, "TUNER_ENGINE": sleeping.NAME, "TUNER_N_BUILDERS": "1"}
-    with (folder / "tune.log").open("wb") as log:
-        done = subprocess.run(command, env=environ, stdout=log, stderr=log, check=False)
-    if done.returncode:
-        raise RuntimeError(f"tuning failed: {(folder / 'tune.log').read_text()[-2000:]}")
+    log = folder / "tune.log"
+    with log.open("wb") as stream:
+        tuning = subprocess.Popen(command, env=environ, stdout=stream, stderr=stream)
+    try:
+        while _n_records(sessions) < n_trials:
+            if tuning.poll() is not None:
+                raise RuntimeError(f"tuning ended early: {log.read_text()[-2000:]}")
+            time.sleep(1.0)
+    finally:
+        tuning.terminate()
+        tuning.wait()
+
+
+def _n_records(sessions: sessionmaker[Session]) -> int:
+    with sessions() as session:
+        return session.scalar(select(func.count(MeasureRecord.id))) or 0
 
 
 def _described(records: Sequence[MeasureRecord], nap_secs: float) -> dict[str, Any]:
