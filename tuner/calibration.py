@@ -4,6 +4,7 @@ Where two or more devices serve a target, each times the kernel before its first
 now and then between two rounds. Who disagrees with the others gets no more rounds until it agrees.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,8 +23,11 @@ from tuner.roster import full_name, host_of
 from tuner.verdicts import Disagreement, find_disagreements
 from tuner.workplace import Workplace
 
-# How often a device is timed before it is kept apart: what disturbs it passes.
+# How often a device is timed before it is kept apart, and how long after: what disturbs it passes.
 _ATTEMPTS = 3
+_PAUSE_SECS = 1.0
+# A device that is apart has nothing else to do.
+_TIMES_AS_OFTEN = 5.0
 # A device that neither answers nor can be timed keeps the others waiting no longer.
 _PATIENCE_SECS = 30.0
 # Who is due is looked up so often, and whenever something happened.
@@ -45,7 +49,7 @@ class CalibrationSettings:
 
     Attributes:
         tolerance: By which share devices of one kind may differ.
-        period_secs: Between two calibrations of a device.
+        period_secs: Between two calibrations of a device; one that is apart is tried more often.
     """
 
     tolerance: float = DEVICE_TOLERANCE
@@ -134,7 +138,8 @@ class Calibrator:
         standing = group.standing(device)
         is_new = standing.secs is None
         is_doubtful = doubt is not None and not standing.apart and not standing.is_thorough
-        is_old = now - standing.calibrated >= self._settings.period_secs
+        period = self._settings.period_secs / (_TIMES_AS_OFTEN if standing.apart else 1.0)
+        is_old = now - standing.calibrated >= period
         if (is_new or is_doubtful or is_old) and not standing.is_calibrating:
             standing.is_calibrating = True
             self._start(device, self._calibrate(group, device))
@@ -147,11 +152,12 @@ class Calibrator:
             secs, n_timed = math.inf, _ATTEMPTS
             artifact = await group.kernel.artifact()
             if artifact is not None:
-                async with device.alone(self._place.quiet):
-                    for n_timed in range(1, _ATTEMPTS + 1):  # noqa: B007  counts
+                for n_timed in range(1, _ATTEMPTS + 1):
+                    await asyncio.sleep(_PAUSE_SECS if n_timed > 1 else 0.0)
+                    async with device.alone(self._place.quiet):
                         secs = min(secs, await group.kernel.time(artifact, device))
-                        if self._doubt(group, device, secs) is None:
-                            break
+                    if self._doubt(group, device, secs) is None:
+                        break
         finally:
             standing.is_calibrating = False
         standing.secs, standing.calibrated = secs, self._place.now()
