@@ -143,9 +143,7 @@ class Measurer:
         requests = [RunRequest(path, self._target, "", evaluator) for path in artifacts]
         timeout = self._evaluator.timeout_secs * len(artifacts) * n_turns
         try:
-            timed = await device.runner.measure(
-                "run_interleaved", requests, n_turns, timeout_secs=timeout
-            )
+            timed = await self._interleave(device, requests, n_turns, timeout)
         except DeviceLost:
             raise
         except (CallTimeout, WorkError, OSError) as error:
@@ -154,6 +152,22 @@ class Measurer:
         if not isinstance(timed, list) or len(timed) != len(artifacts):
             return [answers.garbage("run_error", timed)] * len(artifacts)
         return [answers.checked(result) for result in timed]
+
+    async def _interleave(
+        self, device: Device, requests: Sequence[RunRequest], n_turns: int, timeout_secs: float
+    ) -> object:
+        """Time artifacts in turns; a process that left before it began is no verdict on them."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await device.runner.measure(
+                    "run_interleaved", requests, n_turns, timeout_secs=timeout_secs
+                )
+            except DeviceLost:
+                raise
+            except WorkerLost as error:
+                if error.crashed or attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
 
     async def reference(self, subject: Subject, device: Device) -> str:
         """Return the file with the expected output of a workload, computing it once.

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from records.models import MeasureRecord
 from tests.engines import toy
 from tests.engines.faults import checksum
+from tests.engines.toy_network import bests_of
 from tests.faults.conftest import Hall, Meanwhile, wait_until, workers_of
 from tuner.engines.base import Candidate
 from tuner.errors import WorkError
@@ -72,6 +73,16 @@ def test_workers_killed_at_any_moment_cost_no_trial_twice(
     assert len(killed) >= min(n_kills, 5)
     hall.check_whole(*pair, trials=trials)
     assert not psutil.wait_procs(killed, 5.0)[1]
+
+
+def test_finals_whose_processes_are_killed_are_run_again(hall: Hall) -> None:
+    """Every winner is confirmed all the same."""
+    hall.control.inject(run_interleaved=[{"fault": "kill", "once": True}])
+    job = hall.job_of("one", 24)
+
+    hall.run(job)
+
+    assert {confirmed for *_, confirmed in bests_of(hall.sessions)} == {True}
 
 
 @pytest.mark.parametrize("function", ["propose", "build", "run"])
