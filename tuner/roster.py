@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from records import devices
 from records.devices import Report
 from records.service_models import DeviceState
+from records.texts import storable
 from tuner.devices import Device
 from tuner.workplace import Workplace
 
@@ -53,7 +54,7 @@ class Roster:
             host=host_of(device.name),
             fingerprint=device.fingerprint,
             state=state,
-            reason=reason,
+            reason=storable(reason),
             busy_share=meter.share(),
             busy_secs=meter.busy_secs,
             job_id=job_id,
