@@ -16,6 +16,8 @@ from tuner.engines.base import (
     BuildRequest,
     BuildResult,
     Candidate,
+    LinkedObject,
+    LinkRequest,
     Measured,
     SearchRequest,
     TargetInfo,
@@ -213,3 +215,39 @@ def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
 
     assert not Plan(space.trace, limits).fits(decisions)
     assert Plan(space.trace, limits).draw(Random(0)) is None
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Path) -> None:
+    """As the search finds it in a network."""
+    target = worker.describe_target(f"cuda:{arch}")
+    tasks = worker.extract(networks.load("zoo:resnet-18?image=32&dtype=float16", 1), target.spec)
+    task = next(each for each in tasks.tasks if each.name.startswith("conv2d_add_relu"))
+
+    found = [each for each in search(task.ir, target, 24) if intrinsics.named_in(each.trace)]
+
+    assert found
+    request = BuildRequest(task.ir, target.spec, found[0].trace, str(tmp_path / "out"))
+    assert worker.build(request).error_text == ""
+
+
+def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path) -> None:
+    """A trace with tensor cores in one of its subgraphs, default schedules in the rest."""
+    model = networks.load("zoo:mlp?dtype=float16&batch=64")
+    task = worker.extract(model, target.spec).tasks[0]
+    (tuned, *_) = [
+        each.trace for each in search(task.ir, target, 24) if intrinsics.named_in(each.trace)
+    ]
+    out = tmp_path / "library"
+    out.mkdir()
+
+    untuned = networks.compile_objects([model], target, tmp_path / "untuned")
+    objects = networks.compile_objects([model], target, tmp_path / "tuned", {task.workload: tuned})
+    worker.link_network(LinkRequest((model,), target.spec, objects, str(out)))
+
+    def binary_of(each: LinkedObject) -> bytes:
+        return (Path(each.folder) / "kernel.cubin").read_bytes()
+
+    changed = {name for name in objects if binary_of(objects[name]) != binary_of(untuned[name])}
+    assert changed == {task.workload}
+    assert binary_of(objects[task.workload]) in (out / "lib.so").read_bytes()

@@ -1,0 +1,58 @@
+"""Every candidate of a round for ResNet-18 becomes a binary, for each architecture."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.tuner.engines.relax import networks
+from tuner import cost_models
+from tuner.engines.base import BuildRequest, ExtractedTask, SearchRequest, TargetInfo
+from tuner.engines.relax import cuda, worker
+
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.skipif(
+        cuda.describe_compiler()["nvrtc"] is None,
+        reason="NVRTC is not installed: the cuda extra",
+    ),
+]
+
+
+def build_round(task: ExtractedTask, target: TargetInfo, n: int, folder: Path) -> Counter[str]:
+    """Build a round of candidates; count what came of them, by the first line of errors."""
+    model = cost_models.create("random", 0).save()
+    request = SearchRequest(task.ir, target.spec, (), model, n, 6 * n, 2, seed=1)
+    ended: Counter[str] = Counter()
+    for place, candidate in enumerate(worker.propose(request)):
+        out = folder / f"{task.workload}-{place}"
+        built = worker.build(BuildRequest(task.ir, target.spec, candidate.trace, str(out)))
+        ended[built.error_text.partition("\n")[0] or "built"] += 1
+    return ended
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_rounds_of_three_tasks_are_binaries(arch: str, tmp_path: Path) -> None:
+    """Its first, its last and its heaviest, at a small size."""
+    target = worker.describe_target(f"cuda:{arch}")
+    tasks = worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks
+
+    for task in (tasks[0], tasks[-1], max(tasks, key=lambda each: each.flop)):
+        ended = build_round(task, target, 16, tmp_path)
+        assert ended["built"] >= 0.9 * ended.total() > 0, (task.name, ended)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_round_of_every_task_is_binaries(arch: str, tmp_path: Path) -> None:
+    """64 candidates a task; two in a hundred may meet what TVM's check does not know."""
+    target = worker.describe_target(f"cuda:{arch}")
+    ended: Counter[str] = Counter()
+    for task in worker.extract(networks.load("zoo:resnet-18", 1), target.spec).tasks:
+        found = build_round(task, target, 64, tmp_path)
+        assert found["built"], task.name
+        ended += found
+
+    print(dict(ended))
+    assert ended["built"] >= 0.98 * ended.total(), ended
