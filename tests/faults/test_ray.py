@@ -51,7 +51,7 @@ def hall(rack: Rack, control: Control, tmp_path: Path) -> Iterator[Hall]:
     control.inject()
     settings = Settings("", tmp_path, faulty_toy.NAME, 2, ray_address=rack.address)
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    patience = Patience(poll_secs=0.2, grace_secs=6.0, fetch_secs=2.0)
+    patience = Patience(poll_secs=0.2, grace_secs=8.0, fetch_secs=4.0)
     with RayExecutor(settings, patience=patience) as executor:
         wait_until(lambda: len(executor.runners) == len(_NODES), _START_SECS)
         workers = cast("LocalExecutor", executor)
