@@ -33,7 +33,7 @@ class Clock:
         partial.rename(self._file)
 
 
-@pytest.mark.parametrize("secs", [_HOUR, -_HOUR])
+@pytest.mark.parametrize("secs", [_HOUR, pytest.param(-_HOUR, marks=pytest.mark.slow)])
 def test_job_outlives_a_jump_of_the_clock(tmp_path: Path, secs: float) -> None:
     """Whoever has the lease then finishes the job, and its seconds are those that passed."""
     clock = Clock(tmp_path)
