@@ -2,15 +2,17 @@
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from tuner.engines.base import BuildResult, ErrorKind, RunResult
+from tuner.engines.base import BuildResult, ErrorKind, RunResult, TargetInfo
 
 # What a worker says may be of any size; what is more than that is no use to anybody.
 _MOST_SAMPLES = 100_000
 _MOST_TEXT = 8_000
+_LARGEST = sys.float_info.max
 
 
 def artifact_of(result: Any) -> str | RunResult:
@@ -46,15 +48,31 @@ def _is_sound(result: RunResult) -> bool:
         return False
     return (
         isinstance(result.error_text, str)
-        and isinstance(result.max_error, float | int | None)
+        and (result.max_error is None or _is_number(result.max_error))
         and isinstance(result.conditions, Mapping | None)
         and isinstance(result.run_secs, Sequence | None)
         and len(result.run_secs or ()) <= _MOST_SAMPLES
     )
 
 
+def is_description(answer: Any) -> bool:
+    """Whether a device said of itself what can be compared and stored; it may say anything."""
+    if not (isinstance(answer, TargetInfo) and isinstance(answer.device, Mapping)):
+        return False
+    try:
+        json.dumps(dict(answer.device), allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(answer.problem, str)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether something is a number that databases have room for; infinity and NaN are."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) <= _LARGEST)
+
+
 def _is_duration(secs: Any) -> bool:
-    return isinstance(secs, float | int) and 0 < secs < math.inf
+    return _is_number(secs) and 0 < secs < math.inf
 
 
 def garbage(kind: ErrorKind, answer: Any) -> RunResult:

@@ -249,13 +249,18 @@ class Coordinator:
         return False
 
     def _tell_who_waits(self) -> None:
-        """Tell the jobs that no device measures for, so that somebody sees why nothing happens."""
+        """Tell the jobs that no device measures for, so that somebody sees why nothing happens.
+
+        Those that were stopped end without a device.
+        """
         devices = list(self._place.devices.values())
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):
             if seat.n_rounds or self._asking:
                 continue
-            if not any(self._measures(each, seat.session.target) for each in devices):
-                seat.session.wait_for_device()
+            if any(self._measures(each, seat.session.target) for each in devices):
+                continue
+            if not seat.session.wait_for_device():
+                self._end(seat)
 
     def _give(self, device: Device) -> bool:
         """Give a device something to do, if there is anything."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner import answers
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceApart, DeviceLost, RequestError, WorkError
 from tuner.executors.base import CallTimeout
@@ -98,7 +99,7 @@ class Device:
         """Ask what the device makes of a target; one that cannot say does not serve it."""
         try:
             answer = await self.runner.describe(target.spec)
-            if not isinstance(answer, TargetInfo):
+            if not answers.is_description(answer):
                 raise WorkError(f"{self.name} says {answer!r:.200} of itself")
             self._answers[target.spec] = answer
         except RequestError:

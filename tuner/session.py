@@ -165,10 +165,17 @@ class TuningSession:
             else:
                 self._give_up_round(pick, failure)
 
-    def wait_for_device(self) -> None:
-        """Tell those who watch that no device measures for this job now."""
+    def wait_for_device(self) -> bool:
+        """Tell those who watch that no device measures for this job now.
+
+        Returns:
+            False if somebody stopped the job: it waits for nothing any more.
+        """
+        if not self._may_go_on(_TELL_SECS):
+            return False
         if self._phase != WAITING:
             self._tell(WAITING, self.overview())
+        return True
 
     async def finish(self, device: Device) -> bool:
         """Confirm the winners on a device and mark the job as done.

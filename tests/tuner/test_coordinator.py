@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,11 @@ from records.errors import LeaseLost
 from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
+from tuner.config import Settings
 from tuner.devices import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
+from tuner.executors.local import LocalExecutor
 from tuner.session import TuningSession
 from tuner.taking import Opening
 from tuner.tune_options import Status
@@ -342,3 +345,23 @@ def test_a_device_that_cannot_be_asked_is_asked_again(
     workshop.run(job)
 
     assert workshop.job(job.job_id).state == "done"
+
+
+def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    """There may never be one."""
+    with LocalExecutor(Settings("", tmp_path / "none", toy.NAME, 1), runners=[]) as nothing:
+        shop = Workshop(workshop.sessions, tmp_path, nothing)
+        phases: list[str] = []
+
+        def cancel(status: Status) -> None:
+            phases.append(status.phase)
+            with shop.sessions.begin() as session:
+                jobs.set_state(session, 1, "cancelled")
+
+        job = shop.session(shop.prepare(), 8, cancel)
+        shop.run(job)
+
+    assert phases == ["waiting for a device"]
+    assert shop.job(job.job_id).state == "cancelled"
