@@ -16,7 +16,7 @@ _N_BASELINE = 5
 
 
 class NewCalibration(NamedTuple):
-    """How long a device takes for a kernel, named by its workload hash; median, seconds."""
+    """How long a device takes for a kernel, named by its hash; shortest sample, seconds."""
 
     device: str
     host: str

@@ -104,7 +104,7 @@ class DeviceStatus(Base):
 
 
 class Calibration(Base):
-    """How long a device took for a kernel, named by its workload hash; median, seconds."""
+    """How long a device took for a kernel, named by its hash; shortest sample, seconds."""
 
     __tablename__ = "calibration"
     __table_args__ = (Index(None, "target_id", "kernel", "device", "id"),)
