@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _gpu_records as job_records
-from benchmarks._gpu_commands import StepFailed, run_tuner
+from benchmarks._gpu_commands import StepFailed, read_busy, run_tuner
 from benchmarks._gpu_networks import FULL, Sizes
 from benchmarks._gpu_race import Runs
 from benchmarks._gpu_sharing import Timer
@@ -90,7 +90,7 @@ class Bench:
         """Run a command of the tuner with this step's data; see :func:`run_tuner`."""
         place = ("--data-dir", str(self.data_dir), "--database", self.settings.database)
         self.commands.append(shlex.join(["tuner", *words]))
-        return run_tuner([*words, *place], secs, self.out / "logs" / f"{self.name}.log")
+        return run_tuner([*words, *place], secs, self._log)
 
     def tune(self, model: str, secs: float, *words: str) -> dict[str, Any]:
         """Tune a network, and say what that came to.
@@ -117,7 +117,7 @@ class Bench:
             "was_stopped": not printed,
             "n_tasks": len(printed["tasks"]) if printed else None,
             "estimated_secs": printed.get("total_latency_secs"),
-            "busy": printed.get("busy", {}),
+            "busy": read_busy(self._log),
         }
 
     def build(self, model: str, name: str) -> dict[str, Any]:
@@ -158,6 +158,10 @@ class Bench:
             return secs
 
         return run
+
+    @property
+    def _log(self) -> Path:
+        return self.out / "logs" / f"{self.name}.log"
 
     def _spent_secs(self) -> float:
         """Seconds that the step's job has had, for they count."""

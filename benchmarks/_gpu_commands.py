@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,13 @@ def _wait(process: "subprocess.Popen[str]", secs: float) -> tuple[str, bool]:
 def _kill(process: "subprocess.Popen[str]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def read_busy(log: Path) -> dict[str, float]:
+    """Return the busy share of each device as the last tuning command in a log said it."""
+    lines = re.findall(r"^busy: (.*)$", log.read_text(), re.MULTILINE) if log.is_file() else []
+    pairs = re.findall(r"(\S+) ([\d.]+)%", lines[-1]) if lines else []
+    return {name: float(percent) / 100 for name, percent in pairs}
 
 
 def ask_gpu() -> dict[str, str]:

@@ -118,7 +118,7 @@ def _tuning(facts: Mapping[str, Any]) -> str:
         ("seconds from the first pick to the last record", _rounded(facts.get("measuring_secs"))),
         ("trials a second", _rounded(facts.get("trials_per_sec"), 2)),
         ("the same in the largest round", _round(full)),
-        ("busy share of devices", busy or "not known: the command was stopped"),
+        ("busy share of devices", busy or "not known: the command was killed"),
         ("failed trials", errors or "none"),
         ("of them, with a context that was broken after", _shown(facts.get("sticky"))),
         ("trials on a throttled device", _shown(facts.get("throttled"))),

@@ -86,8 +86,11 @@ def _run(
             wanted = [(each, _with_budget(options, request, each)) for each in prepared]
             run = _Run(context, executor, wanted, progress)
             busy_before, begun = _busy_secs(executor), time.monotonic()
-            through_outages(context.engine, run.go_on)
-            busy = _busy_shares(executor, busy_before, time.monotonic() - begun)
+            try:
+                through_outages(context.engine, run.go_on)
+            finally:  # who is interrupted wants to know too
+                busy = _busy_shares(executor, busy_before, time.monotonic() - begun)
+                console.print(f"busy: {_shown(busy)}", style="dim", highlight=False)
     return [
         replace(
             _result(*row, started=started),
@@ -138,6 +141,10 @@ class _Run:
         finally:
             pairs = zip(self.first_records, self.sessions, strict=True)
             self.first_records = [first or each.first_record_at for first, each in pairs]
+
+
+def _shown(busy: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.1%}" for name, share in busy.items())
 
 
 def _busy_secs(executor: Executor) -> dict[str, float]:

@@ -272,6 +272,14 @@ def test_records_tell_the_rate_and_the_errors(tmp_path: Path) -> None:
     assert read_job(tmp_path, begun + timedelta(hours=1))["trials_now"] == 0
 
 
+def test_busy_shares_are_those_of_the_last_command(tmp_path: Path) -> None:
+    """Nothing if none said any."""
+    log = tmp_path / "step.log"
+    assert commands.read_busy(log) == {}
+    log.write_text("note: a\nbusy: gpu0 12.5%\nnote: b\nbusy: local 40.0%, gpu0 75.5%\n")
+    assert commands.read_busy(log) == {"local": 0.4, "gpu0": 0.755}
+
+
 @pytest.mark.parametrize("name", [RESNET, BERT])
 def test_networks_are_the_same_in_every_process(name: str, tmp_path: Path) -> None:
     """Two exports have the same bytes, and the input that the network draws for itself."""

@@ -36,10 +36,13 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     assert str(bad.error) == "the device is gone"
 
 
-def test_busy_share_of_each_device_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_share_of_each_device_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A device that measured was busy for a part of the time, and never for more than all."""
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
     with open_context(None, tmp_path) as context:
         result = run_tuning(context, TuneRequest(ModelRequest("zoo:mlp"), trials=8))
 
     assert 0.0 < result.busy["local"] <= 1.0
+    assert f"busy: local {result.busy['local']:.1%}" in capsys.readouterr().err
