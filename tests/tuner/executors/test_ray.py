@@ -246,10 +246,11 @@ def test_agent_that_is_killed_is_replaced(
     executor: RayExecutor, rack: Rack, control: Control
 ) -> None:
     """Kill -9 of an agent loses its call; the device stays, and so do builders."""
-    control.inject(run=[{"fault": "mark", "only": [checksum("slow")]}])
+    control.inject(run=[{"fault": "hang", "only": [checksum("slow")]}])
     device = runner(executor, "left")
     call = device.measure("run", request(built(executor, "slow")), timeout_secs=30.0)
-    wait_until(lambda: call.future.done() or (control.path.parent / "run.mark").exists())
+    time.sleep(1.0)
+    assert not call.future.done()
     workers = rack.workers("left")
     (agent,) = rack.agents("left")
     agent.kill()
@@ -261,12 +262,12 @@ def test_agent_that_is_killed_is_replaced(
     assert not caught.value.crashed
     assert device in executor.runners
     assert isinstance(run(executor, "left"), RunResult)
-    assert not any(worker.is_running() for worker in workers)
+    wait_until(lambda: not any(worker.is_running() for worker in workers))
 
 
 def test_builder_agent_that_is_killed_is_replaced(executor: RayExecutor, rack: Rack) -> None:
-    """Killing all agents of a builder node loses at most the calls they are given first."""
-    for agent in rack.agents("builder"):
+    """Killing the builders of a node loses at most the calls that they are given first."""
+    for agent in rack.agents("head"):
         agent.kill()
     names = []
     for number in range(8):
@@ -288,7 +289,7 @@ def test_agent_that_hangs_is_replaced(executor: RayExecutor, rack: Rack) -> None
         runner(executor, "right").measure("run", request(artifact), timeout_secs=1.0).result()
 
     assert isinstance(run(executor, "right"), RunResult)
-    assert not agent.is_running()
+    wait_until(lambda: not agent.is_running())
 
 
 def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
@@ -314,8 +315,9 @@ def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
 
 def test_artifact_of_a_lost_node_is_built_again(executor: RayExecutor, rack: Rack) -> None:
     """What a dead node built is built elsewhere, under the same name, when it is to run."""
+    n_builders = executor.n_builders
     rack.add("brief", n_cpus=4)
-    wait_until(lambda: executor.n_builders == 7)
+    wait_until(lambda: executor.n_builders == n_builders + 4)
     artifacts = [built(executor, f"{number} {LARGE}") for number in range(14)]
     nodes = {executor._fleet._stock.artifacts[name].node_id for name in artifacts}
     rack.kill("brief")
