@@ -34,6 +34,17 @@ from tuner.engines.base import (
     TargetInfo,
 )
 
+with warnings.catch_warnings():
+    # TVM warns about its own deprecations when it is imported.
+    warnings.simplefilter("ignore")
+    import tvm
+    from tvm.script import from_source
+    from tvm.target import Target
+
+    from tuner.engines.relax import rpc
+    from tuner.engines.relax import run as kernels
+    from tuner.engines.relax.linker import link_shared
+
 NAME = "benchmarks._sleeping_engine"
 SPEC = '{"kind":"llvm","mcpu":"generic"}'
 BASE_SECS = float(os.environ.get("NAP_SECS", "0.05"))
@@ -105,14 +116,6 @@ def _library(trace: str) -> bytes:
 
 @lru_cache(maxsize=4)
 def _compiled(call: str, value: float) -> bytes:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import tvm
-        from tvm.script import from_source
-        from tvm.target import Target
-
-    from tuner.engines.relax.linker import link_shared
-
     function = from_source(_KERNEL.format(call=call, value=value))
     module = tvm.tirx.build(tvm.IRModule({"kernel": function}), target=Target(json.loads(SPEC)))
     with tempfile.TemporaryDirectory() as folder:
@@ -129,22 +132,16 @@ def calibration_kernel(_target: str) -> bytes:
 
 def reference(artifact: str, target: str, out: str) -> None:
     """Keep what every kernel writes."""
-    from tuner.engines.relax import run as kernels
-
     kernels.reference(artifact, target, out)
 
 
 def run(request: Any) -> RunResult:
     """Run a kernel on this machine."""
-    from tuner.engines.relax import run as kernels
-
     return kernels.run(request)
 
 
 def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnswer:
     """Run a kernel on a remote device, as the real engine does."""
-    from tuner.engines.relax import rpc
-
     if function != "describe_target":
         return rpc.call_remotely(server, function, *args)
     answer = rpc.call_remotely(server, function, SPEC)
