@@ -1,21 +1,27 @@
 """Records of a device that turned out to have drifted: marked, and not believed if too good."""
 
+from collections.abc import Collection
+
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from records import withdrawals
-from records.models import MeasureRecord, Task
+from records.models import MeasureRecord, Pick
 
 
-def mark(session: Session, target_id: int, device: str, after_id: int, ratio: float) -> int:
+def mark(
+    session: Session, job_ids: Collection[int], device: str, after_id: int, ratio: float
+) -> int:
     """Note with records of a device that its latencies do not compare with those of others.
+
+    Another coordinator may have a device of the same name: the jobs say whose is meant.
 
     Latencies that are too long stay: a candidate that won nevertheless is at least as good.
     Those that are too short lose their verification, for they would win by it.
 
     Args:
         session: The transaction.
-        target_id: Only records of this target.
+        job_ids: Only records that these jobs paid for.
         device: Which device timed them.
         after_id: Only records that are newer than this one.
         ratio: What the device takes by what it should, stored as ``device_drift``.
@@ -25,12 +31,12 @@ def mark(session: Session, target_id: int, device: str, after_id: int, ratio: fl
     """
     wanted = (
         select(MeasureRecord.id, MeasureRecord.conditions, MeasureRecord.verified)
-        .join(Task, Task.id == MeasureRecord.task_id)
+        .join(Pick, Pick.id == MeasureRecord.pick_id)
         .where(
             MeasureRecord.id > after_id,
             MeasureRecord.worker == device,
             MeasureRecord.run_secs.is_not(None),
-            Task.target_id == target_id,
+            Pick.job_id.in_(job_ids),
         )
         .order_by(MeasureRecord.id)
     )

@@ -43,9 +43,15 @@ class _Account:
 class Board:
     """The tasks of all jobs under way; used by one thread."""
 
-    def __init__(self, sessions: sessionmaker[Session], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sessions: sessionmaker[Session],
+        clock: Callable[[], float],
+        write_all: Callable[[], None] = lambda: None,
+    ) -> None:
         self._sessions = sessions
         self._clock = clock
+        self._write_all = write_all
         self._states: dict[int, TaskState] = {}
         self._accounts: dict[int, _Account] = {}
         self._users: Counter[int] = Counter()
@@ -69,6 +75,11 @@ class Board:
         self._users.update(task_ids)
         self._accounts[job_id] = _Account(tasks, Counter(), (), {})
         self.reload([*sharing, job_id])
+
+    @property
+    def job_ids(self) -> list[int]:
+        """The jobs under way."""
+        return list(self._accounts)
 
     def knows(self, job_id: int) -> bool:
         """Whether a job is under way."""
@@ -112,6 +123,8 @@ class Board:
         chosen = list(self._accounts if job_ids is None else job_ids)
         if not chosen:
             return
+        # What was told and is not written yet would be forgotten.
+        self._write_all()
         with self._sessions() as session:
             for job_id in chosen:
                 self._read(session, job_id, self._accounts[job_id])
@@ -169,10 +182,6 @@ class Board:
     def trials_of(self, pick: Pick) -> int:
         """Return the trials that the round of a pick has made."""
         return self._states[pick.task_id].round_of(pick.id).n_trials
-
-    def rounds_in_flight(self, job_id: int) -> int:
-        """Return how many rounds of a job are under way."""
-        return len(self._accounts[job_id].flying)
 
     def stored(self, pick: Pick, new: NewRecord, record: Stored | None) -> None:
         """Note a trial that was stored; None: the task had that trace already.

@@ -199,10 +199,10 @@ class Calibrator:
         """Mark what a device measured since it agreed with the others."""
         if math.isinf(ratio):
             return
-        standing, target_id = group.standing(device), group.target_id
+        standing, job_ids = group.standing(device), self._place.board.job_ids
         self._place.journal.write(
             lambda session: drift.mark(
-                session, target_id, device.name, standing.record_id, round(ratio, 3)
+                session, job_ids, device.name, standing.record_id, round(ratio, 3)
             )
         )
         if ratio < 1.0:

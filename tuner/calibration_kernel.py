@@ -65,7 +65,9 @@ class CalibrationKernel:
         if result.run_secs is not None:
             return min(result.run_secs)
         _LOG.warning("the calibration kernel fails on %s: %s", device.name, result.error_text)
-        self._artifact = None
+        if self._artifact is not None:
+            self._place.executor.discard(self._artifact)
+            self._artifact = None
         return math.inf
 
     async def _build(self) -> str:

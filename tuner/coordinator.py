@@ -10,11 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import exc
 from sqlalchemy.orm import Session
 
 from records import jobs
-from records.errors import LeaseLost
 from records.models import JobState, Pick
 from scheduler import fairness
 from scheduler.fairness import JobShare
@@ -23,20 +21,12 @@ from tuner.calibration import CalibrationSettings, Calibrator
 from tuner.devices import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceApart, DeviceLost, TunerError, WorkError
+from tuner.patience import LOST
 from tuner.roster import Roster
 from tuner.session import TuningSession
 from tuner.taking import Source, Taking
 from tuner.workplace import Workplace
 
-# What ends a run and not just a job: there is no database, or it is not ours to write any more.
-# A server that ended a transaction because nothing happened in it says InternalError.
-LOST = (
-    LeaseLost,
-    exc.OperationalError,
-    exc.InterfaceError,
-    exc.InternalError,
-    exc.TimeoutError,
-)
 # Whether somebody asked something of a job, or a device came, is looked up so often.
 _POLL_SECS = 0.5
 # Rounds that are given away before what others brought is looked at.
@@ -82,8 +72,9 @@ class _Errand(NamedTuple):
 class Coordinator:
     """Gives rounds to jobs by priority, fair over the seconds that rounds take.
 
-    A job that fails, in whatever way, does not end the others; see :attr:`failures`. Jobs that
-    share tasks share their records: what one measures, the others are credited with.
+    A job that fails, in whatever way, does not end the others; see :attr:`failures`, and
+    :attr:`unfinished` for those that were under way when the run ended. Jobs that share tasks
+    share their records: what one measures, the others are credited with.
 
     Args:
         place: What the sessions share; of one run.
@@ -117,6 +108,7 @@ class Coordinator:
         self._typical_secs = 0.0
         self._owing: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
+        self.unfinished: set[int] = set()
 
     def run(self, first: Sequence[TuningSession] = ()) -> None:
         """Run jobs, and those that the source brings, until none has anything left to do.
@@ -370,15 +362,28 @@ class Coordinator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        is_there = self._write_the_rest()
+        self.unfinished = set(self._seats)
+        for seat in self._seats.values():
+            # Who asks a database that is away for one job after the other waits for hours.
+            is_there = is_there and self._rest(seat)
+        self._seats.clear()
+
+    def _write_the_rest(self) -> bool:
+        """Write what is told; whether there is a database to write to."""
         try:
             self._roster.tell_now({})
             self._place.journal.flush()
         except LOST as error:
             _LOG.warning("what was measured last is lost: %s", type(error).__name__)
-        for seat in self._seats.values():
-            try:
-                seat.session.rest(self._interrupted)
-            except LOST as error:
-                job_id = seat.session.job_id
-                _LOG.warning("job %d stays as it is: %s", job_id, type(error).__name__)
-        self._seats.clear()
+            return False
+        return True
+
+    def _rest(self, seat: _Seat) -> bool:
+        try:
+            seat.session.rest(self._interrupted)
+        except LOST as error:
+            job_id = seat.session.job_id
+            _LOG.warning("job %d and others stay as they are: %s", job_id, type(error).__name__)
+            return False
+        return True

@@ -5,6 +5,7 @@ that a coordinator does; here commits take a fifth of its time at most, and grow
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,96 +14,154 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import measures
 from records.measures import NewRecord
 from records.storing import Stored
+from tuner.interrupts import Interrupted
+from tuner.patience import LOST
 
 _REST_PER_COMMIT = 4.0
+
+_LOG = logging.getLogger(__name__)
+
+
+_Write = Callable[[Session], object]
 
 
 @dataclass(frozen=True)
 class _Trial:
     new: NewRecord
     told: Callable[[Stored | None], None]
+    owner: int | None
 
 
-_Write = Callable[[Session], object]
+@dataclass(frozen=True)
+class _Change:
+    make: _Write
+    owner: int | None
+
+
+_Stored = tuple[_Trial, Stored | None]
 
 
 class Journal:
-    """Keeps the order in which it was told, but for trials, which come first; of one thread."""
+    """Keeps the order in which it was told, but for trials, which come first; of one thread.
+
+    What a job tells is its own: if it cannot be stored, that job is told and nobody else.
+    """
 
     def __init__(self, sessions: sessionmaker[Session]) -> None:
         self._sessions = sessions
-        self._waiting: list[_Trial | _Write] = []
+        self._waiting: list[_Trial | _Change] = []
         self._timer: asyncio.Handle | None = None
         self._free_at = 0.0
-        self._error: Exception | None = None
+        self._lost: Exception | None = None
+        self._refused: dict[int, Exception] = {}
         self._settling: asyncio.Future[None] | None = None
 
-    def record(self, new: NewRecord, told: Callable[[Stored | None], None]) -> None:
+    def record(
+        self, new: NewRecord, told: Callable[[Stored | None], None], owner: int | None = None
+    ) -> None:
         """Store a trial soon; ``told`` of what became of it, None if it was there already.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
+            Exception: What the owner, a job, told before and the database refused.
         """
-        self._add(_Trial(new, told))
+        self._add(_Trial(new, told, owner))
 
-    def write(self, change: _Write) -> None:
+    def write(self, make: _Write, owner: int | None = None) -> None:
         """Make a change soon, after all trials and changes that were told before.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
+            Exception: What the owner, a job, told before and the database refused.
         """
-        self._add(change)
+        self._add(_Change(make, owner))
 
-    def flush(self) -> None:
+    def flush(self, owner: int | None = None) -> None:
         """Write all that waits, now.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database is lost.
+            Exception: What the owner, a job, told and the database refused.
         """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._raise_if_lost()
+        self._raise_if(None)
         chosen, self._waiting = self._waiting, []
         settling, self._settling = self._settling, None
         try:
             if chosen:
                 self._write(chosen)
-        except Exception as error:
+        except BaseException as error:
             if settling is not None:
-                settling.set_exception(error)
+                settling.set_exception(error if isinstance(error, Exception) else _Stopped())
             raise
         if settling is not None:
             settling.set_result(None)
+        self._raise_if(owner)
 
-    async def settle(self) -> None:
+    async def settle(self, owner: int | None = None) -> None:
         """Wait until all that was told is written, with whatever else is by then.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database is lost.
+            Exception: What the owner, a job, told and the database refused.
         """
-        self._raise_if_lost()
+        self._raise_if(owner)
         if self._waiting:
             if self._settling is None:
                 self._settling = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._settling)
+        self._raise_if(owner)
 
-    def _write(self, chosen: Sequence[_Trial | _Write]) -> None:
-        """Write trials in one go, then the changes, for no trial waits for one."""
+    def forget(self, owner: int) -> None:
+        """Forget what was refused of a job that has ended."""
+        self._refused.pop(owner, None)
+
+    def _write(self, chosen: Sequence[_Trial | _Change]) -> None:
+        """Write all in one transaction; what the database refuses, without the others.
+
+        Raises:
+            sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
         clock = asyncio.get_running_loop().time
         started = clock()
+        try:
+            stored = self._write_together(chosen)
+        except LOST:
+            raise
+        except Exception:
+            _LOG.exception("what %d items say cannot be stored together", len(chosen))
+            one_by_one = sorted(chosen, key=lambda each: isinstance(each, _Change))
+            stored = [pair for each in one_by_one for pair in self._write_alone(each)]
+        for trial, record in stored:
+            trial.told(record)
+        self._free_at = clock() + _REST_PER_COMMIT * (clock() - started)
+
+    def _write_together(self, chosen: Sequence[_Trial | _Change]) -> list[_Stored]:
+        """Write trials in one go, then the changes, for no trial waits for one."""
         trials = [each for each in chosen if isinstance(each, _Trial)]
         with self._sessions.begin() as session:
             found = measures.add_records(session, [each.new for each in trials]) if trials else []
             for change in chosen:
-                if not isinstance(change, _Trial):
-                    change(session)
-        for trial, record in zip(trials, found, strict=True):
-            trial.told(record)
-        self._free_at = clock() + _REST_PER_COMMIT * (clock() - started)
+                if isinstance(change, _Change):
+                    change.make(session)
+        return list(zip(trials, found, strict=True))
 
-    def _add(self, each: _Trial | _Write) -> None:
-        self._raise_if_lost()
+    def _write_alone(self, each: _Trial | _Change) -> list[_Stored]:
+        try:
+            return self._write_together([each])
+        except LOST:
+            raise
+        except Exception as error:
+            if each.owner is None:
+                _LOG.exception("a change is lost")
+            else:
+                self._refused.setdefault(each.owner, error)
+        return []
+
+    def _add(self, each: _Trial | _Change) -> None:
+        self._raise_if(each.owner)
         self._waiting.append(each)
         if self._timer is None:
             loop = asyncio.get_running_loop()
@@ -112,10 +171,18 @@ class Journal:
         self._timer = None
         try:
             self.flush()
+        except Interrupted:
+            pass  # it is raised again where the loop waits
         except Exception as error:  # whoever writes next is told
-            self._error = error
+            self._lost = error
 
-    def _raise_if_lost(self) -> None:
-        if self._error is not None:
-            error, self._error = self._error, None
+    def _raise_if(self, owner: int | None) -> None:
+        if self._lost is not None:
+            error, self._lost = self._lost, None
             raise error
+        if owner is not None and owner in self._refused:
+            raise self._refused.pop(owner)
+
+
+class _Stopped(Exception):  # noqa: N818  nobody sees it: the run ends
+    """Whoever waited waits in vain: the process is asked to stop."""

@@ -12,9 +12,20 @@ from sqlalchemy import Engine, exc, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database
+from records.errors import LeaseLost
 from tuner import interrupts
 from tuner.context import Context
 from tuner.errors import first_line
+
+# What ends a run and not just a job: there is no database, or it is not ours to write any more.
+# A server that ended a transaction because nothing happened in it says InternalError.
+LOST = (
+    LeaseLost,
+    exc.OperationalError,
+    exc.InterfaceError,
+    exc.InternalError,
+    exc.TimeoutError,
+)
 
 _MOST_SECS = 600.0
 _ASK_SECS = 1.0

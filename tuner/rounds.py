@@ -108,14 +108,14 @@ class Rounds:
             )
         except DeviceLost:
             # Whoever takes the round over looks up what is left of it.
-            self._place.journal.flush()
+            self._place.journal.flush(pick.job_id)
             raise
         finally:
             others.pop(pick.id, None)
         if self._place.is_large:
-            await self._place.journal.settle()
+            await self._place.journal.settle(pick.job_id)
         else:
-            self._place.journal.flush()
+            self._place.journal.flush(pick.job_id)
         if candidates and not self._place.board.trials_of(pick):
             raise NothingLeft("others had measured the candidates when they were stored")
 
@@ -165,10 +165,11 @@ class Rounds:
             conditions=None if result.conditions is None else dict(result.conditions),
             worker=device.name,
         )
-        self._place.journal.record(new, lambda stored: self._stored(pick, new, stored))
+        journal = self._place.journal
+        journal.record(new, lambda stored: self._stored(pick, new, stored), pick.job_id)
         if device.runner.shares_cores:
             # Once the next candidate is timed, nobody may use a core.
-            self._place.journal.flush()
+            journal.flush(pick.job_id)
 
     def _stored(self, pick: Pick, new: NewRecord, stored: Stored | None) -> None:
         self._place.board.stored(pick, new, stored)

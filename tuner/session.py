@@ -118,6 +118,7 @@ class TuningSession:
     def rest(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
         self._place.board.leave(self.job_id)
+        self._place.journal.forget(self.job_id)
         with self._place.sessions.begin() as session:
             self._save_time(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
@@ -196,7 +197,7 @@ class TuningSession:
                 return False
             await self._confirm_winners(device)
             # What is read anew has to be written.
-            self._place.journal.flush()
+            self._place.journal.flush(self.job_id)
             self._place.board.reload([self.job_id])
         spent = self.overview().spent_trials(self._budget.trials)
         with self._place.sessions.begin() as session:
@@ -352,7 +353,7 @@ class TuningSession:
     def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
         if not self._place.is_large:
             # Whoever comes later may know these trials: they are to be older than the pick.
-            self._place.journal.flush()
+            self._place.journal.flush(self.job_id)
         decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
         if decision is None:
             return None
@@ -409,7 +410,7 @@ class TuningSession:
             self._save_time(session)
 
         if self._place.is_large:
-            self._place.journal.write(store)
+            self._place.journal.write(store, self.job_id)
             return
         with self._place.sessions.begin() as session:
             store(session)
@@ -518,7 +519,7 @@ class TuningSession:
         self._spent += secs
         self._unsaved += secs
         if not self._place.is_large:
-            self._place.journal.write(self._save_time)
+            self._place.journal.write(self._save_time, self.job_id)
 
     def _save_time(self, session: Session) -> None:
         secs, self._unsaved = self._unsaved, 0.0

@@ -111,7 +111,8 @@ class _Run:
         wanted: What is tuned, and how.
         watcher: Told how it goes.
         sessions: The jobs in the latest run.
-        failures: Of jobs in the latest run.
+        failures: Of jobs, in whatever run.
+        unfinished: Jobs that were under way when the latest run ended; None before the first.
         before: Trials that the jobs had when the first run began.
         first_records: When each job had its first record, by the clock of the process.
     """
@@ -122,6 +123,7 @@ class _Run:
     watcher: Watcher
     sessions: list[TuningSession] = field(default_factory=list)
     failures: dict[int, TunerError] = field(default_factory=dict)
+    unfinished: set[int] | None = None
     before: list[int] = field(default_factory=list)
     first_records: list[float | None] = field(default_factory=list)
 
@@ -130,15 +132,22 @@ class _Run:
         settings = self.context.settings
         place = Workplace(self.context.sessions, self.executor, settings.data_dir)
         self.sessions = [TuningSession(place, *each, self.watcher) for each in self.wanted]
+        # Those that ended, or that others stopped, before an outage are not begun again.
+        goes_on = [
+            each
+            for each in self.sessions
+            if self.unfinished is None or each.job_id in self.unfinished
+        ]
         if not self.before:
             self.before = [sum(session.overview().own) for session in self.sessions]
             self.first_records = [None] * len(self.sessions)
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(place, calibration=calibration)
-        self.failures = coordinator.failures
         try:
-            coordinator.run(self.sessions)
+            coordinator.run(goes_on)
         finally:
+            self.failures |= coordinator.failures
+            self.unfinished = coordinator.unfinished
             pairs = zip(self.first_records, self.sessions, strict=True)
             self.first_records = [first or each.first_record_at for first, each in pairs]
 

@@ -52,8 +52,8 @@ class Workplace:
         self.data_dir = data_dir
         self.worker = worker
         self.quiet = Quiet()
-        self.board = Board(sessions, self.now)
         self.journal = Journal(sessions)
+        self.board = Board(sessions, self.now, self.journal.flush)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.suspects: Counter[tuple[int, str]] = Counter()
         self.devices: dict[str, Device] = {}

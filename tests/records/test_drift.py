@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import bests, drift, measures
+from records import bests, drift, measures, picks
 from records.models import MeasureRecord
 from tests.records import make
 
@@ -14,22 +14,30 @@ def _conditions(session: Session) -> dict[str, object]:
     return {record.trace_hash: record.conditions for record in found}
 
 
-def test_only_later_records_of_that_device_and_target_are_marked(session: Session) -> None:
+def _job(session: Session, task_id: int, seed: int = 0) -> tuple[int, int]:
+    """Return the ids of a job and of a pick of its."""
+    job_id = make.job(session, seed=seed)
+    return job_id, picks.add_pick(session, job_id, task_id, 4, {}).id
+
+
+def test_only_later_records_of_that_device_and_job_are_marked(session: Session) -> None:
     """What else is known of them stays; a trial that failed has no latency to mark."""
-    task_id, other = make.task(session), make.task(session, core_count=64)
-    measures.add_record(session, make.timed(task_id, "before", 1.0))
+    task_id = make.task(session)
+    (job_id, pick), (_, other) = _job(session, task_id), _job(session, task_id, seed=1)
+    measures.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
     after_id = measures.newest_id(session)
     measures.add_records(
         session,
         [
-            make.timed(task_id, "drifted", 3.0, conditions={"clock_mhz": 900}),
-            make.timed(task_id, "of another device", 1.0, worker="w2"),
-            make.timed(other, "of another target", 1.0),
-            make.failed(task_id, "failed"),
+            make.timed(task_id, "drifted", 3.0, conditions={"clock_mhz": 900}, pick_id=pick),
+            make.timed(task_id, "of another device", 1.0, worker="w2", pick_id=pick),
+            make.timed(task_id, "of another job", 1.0, pick_id=other),
+            make.timed(task_id, "imported", 1.0),
+            make.failed(task_id, "failed", pick_id=pick),
         ],
     )
 
-    n_marked = drift.mark(session, make.target(session), "w1", after_id, 3.0)
+    n_marked = drift.mark(session, [job_id], "w1", after_id, 3.0)
 
     conditions = _conditions(session)
     assert n_marked == 1
@@ -41,10 +49,11 @@ def test_only_later_records_of_that_device_and_target_are_marked(session: Sessio
 def test_records_that_are_too_good_win_nothing(session: Session, ratio: float, best: str) -> None:
     """A device that was too slow and won nevertheless deserves it."""
     task_id = make.task(session)
-    measures.add_record(session, make.timed(task_id, "before", 1.0))
+    job_id, pick = _job(session, task_id)
+    measures.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
     after_id = measures.newest_id(session)
-    measures.add_record(session, make.timed(task_id, "drifted", 0.9))
+    measures.add_record(session, make.timed(task_id, "drifted", 0.9, pick_id=pick))
 
-    drift.mark(session, make.target(session), "w1", after_id, ratio)
+    drift.mark(session, [job_id], "w1", after_id, ratio)
 
     assert bests.best_records(session, [task_id])[task_id].trace_hash == best

@@ -60,7 +60,9 @@ class Lender:
         with self._changed:
             self._is_closed = True
             self._fail(lambda _: True, DeviceLost("the devices were let go"))
-        self._thread.join()
+        while self._thread.is_alive():
+            self._tracker.close()  # again and again: it may be about to connect
+            self._thread.join(0.1)
         self._tracker.close()
         for lent in list(self._spare.values()):
             self._give_back(lent)

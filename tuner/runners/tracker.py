@@ -62,6 +62,7 @@ class Tracker:
 
     def request(self) -> Lent:
         """Wait for a server, by priority among all who wait, for as long as it takes."""
+        self.close()  # the tracker of the last connection may be gone, and another one there
         with self._connected(None) as connection:
             key, priority = self._address.key, self._address.priority
             code, lent = _ask(connection, [_REQUEST, key, "", priority])

@@ -8,9 +8,9 @@ from records.models import Job
 from records.service_models import Build
 from tuner.building import BuildOptions, keep_library
 from tuner.context import Context
-from tuner.coordinator import LOST
 from tuner.errors import RequestError, TunerError, WorkError
 from tuner.library.opening import open_cache
+from tuner.patience import LOST
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.intake import NO_MESSAGE, UNSTORABLE, Told

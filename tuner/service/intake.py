@@ -12,9 +12,9 @@ from records import events, jobs, submissions
 from records.models import Job, JobState
 from scheduler.budget import Budget
 from tuner.context import Context
-from tuner.coordinator import LOST
 from tuner.errors import TunerError
 from tuner.executors.opening import Describe
+from tuner.patience import LOST
 from tuner.preparation import Prepared
 from tuner.requests import options_of
 from tuner.service import logs

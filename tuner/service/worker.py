@@ -16,12 +16,12 @@ from records.leases import Held
 from tuner import interrupts
 from tuner.calibration import CalibrationSettings
 from tuner.context import Context
-from tuner.coordinator import LOST, Coordinator
+from tuner.coordinator import Coordinator
 from tuner.device_lock import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
 from tuner.executors.base import CallTimeout, Executor
 from tuner.executors.opening import describe_by, is_elsewhere, open_executor
-from tuner.patience import wait_for_lock
+from tuner.patience import LOST, wait_for_lock
 from tuner.service.building import BuildDesk
 from tuner.service.intake import Intake
 from tuner.service.loading import Limits
