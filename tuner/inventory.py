@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -91,6 +91,22 @@ def list_devices(settings: Settings, chosen: Sequence[Seat]) -> list[Device]:
             info = seat.describe(pool, settings)
         devices.append(Device(seat.name, info.kind, info.device))
     return devices
+
+
+def describe(engine: str, kind: str, spec: str) -> TargetInfo:
+    """Resolve a target in a process that times on a device of a kind, for that device alone.
+
+    A process that times on a GPU can run code for the CPU too, and the other way round: whoever
+    did both would measure on a device that another process owns.
+    """
+    return only_of(kind, import_module(engine).describe_target(spec))
+
+
+def only_of(kind: str, info: TargetInfo) -> TargetInfo:
+    """Return a target with a problem where it is of another kind than a device is."""
+    if info.kind == kind or info.problem:
+        return info
+    return replace(info, problem=f"it is for {info.kind}, and this device is measured for {kind}")
 
 
 def resource_of(kind: str, fingerprint: Mapping[str, Any]) -> str:

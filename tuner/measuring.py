@@ -16,12 +16,14 @@ from tuner.engines.base import (
     EvaluatorSettings,
     RunRequest,
     RunResult,
+    Verdict,
 )
 from tuner.errors import DeviceLost, DiskFull, WorkerLost, WorkError
 from tuner.executors.base import CallTimeout
 from tuner.workplace import Workplace
 
 _REFERENCE_TIMEOUT_SECS = 300.0
+_SANITIZE_TIMEOUT_SECS = 900.0
 _ATTEMPTS = 2
 # Asked of a device while it works, so that it goes on at once.
 _RUNS_AHEAD = 1
@@ -278,6 +280,32 @@ class Measurer:
         with needing_room():
             return check_blame(await self._try(request, device), self._place.data_dir)
 
+    async def sanitize(self, subject: Subject, trace: str, device: Device) -> RunResult | None:
+        """Run a trace under the sanitizer of a device.
+
+        Returns:
+            None if nothing is wrong with it, or what is.
+
+        Raises:
+            RequestError: If the device has no sanitizer.
+            WorkError: If the sanitizer came to no end.
+        """
+        async with self._place.quiet.working():
+            built = await self.build(subject, trace)
+        if isinstance(built, RunResult):
+            return built
+        try:
+            async with device.alone(self._place.quiet, self._target):
+                verdicts = await device.runner.measure(
+                    "sanitize", built, self._target, timeout_secs=_SANITIZE_TIMEOUT_SECS
+                )
+        except CallTimeout as error:
+            limit = f"{_SANITIZE_TIMEOUT_SECS:g} s"
+            raise WorkError(f"the sanitizer took longer than {limit}") from error
+        finally:
+            self._place.executor.discard(built)
+        return _sanitized(verdicts)
+
     def request(self, artifact: str, reference: str, best_secs: float) -> RunRequest:
         """Ask for an artifact to be compared and timed."""
         return RunRequest(artifact, self._target, reference, self._evaluator, best_secs)
@@ -454,3 +482,16 @@ def _raise_if_full(error: Exception) -> None:
     """Leave to :func:`needing_room` what is no candidate's fault."""
     if isinstance(error, OSError) and is_full(error):
         raise error
+
+
+def _sanitized(verdicts: Sequence[Verdict]) -> RunResult | None:
+    """Return the error that the tools of a sanitizer found, if they did.
+
+    Raises:
+        WorkError: If one came to no end.
+    """
+    for each in verdicts:
+        if each.n_errors is None:
+            raise WorkError(f"{each.tool} came to no end: {each.text}")
+    found = [f"{each.tool}: {each.text}" for each in verdicts if not each.is_clean]
+    return RunResult(error_kind="wrong_result", error_text="; ".join(found)) if found else None

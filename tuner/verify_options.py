@@ -17,6 +17,7 @@ class VerifyRequest:
         top: At most so many tasks, those that matter most; None: all.
         per_task: So many of the best records of each task.
         current: The records of this version, instead of those of others.
+        sanitize: Run those that agree under the sanitizer of the device, too.
     """
 
     target: str = "llvm"
@@ -25,6 +26,7 @@ class VerifyRequest:
     top: int | None = None
     per_task: int = 1
     current: bool = False
+    sanitize: bool = False
 
 
 @dataclass(frozen=True)

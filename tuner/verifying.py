@@ -70,7 +70,7 @@ def verify_records(context: Context, request: VerifyRequest, watcher: Watcher) -
             rows.append(row)
             watcher(len(rows), n_all, row)
 
-        _verify(context, where, chosen, told, current=request.current)
+        _verify(context, where, chosen, told, request)
     return Verified(
         where.target.spec, tuple(rows), len(found) - len(chosen), time.monotonic() - started
     )
@@ -141,7 +141,7 @@ class _Verifier:
 
     context: Context
     where: Here
-    current: bool
+    request: VerifyRequest
     measurer: Measurer
     device: Device
     told: Callable[[Remeasured], None]
@@ -159,17 +159,25 @@ class _Verifier:
         ]
         replays = {replay.trace: replay for replay in stale.replays}
 
+        measured: list[tuple[Candidate, RunResult]] = []
+
         def told(candidate: Candidate, result: RunResult) -> None:
-            self.told(self._store(stale, replays[candidate.trace], task_id, result))
+            if self.request.sanitize and result.run_secs is not None:
+                measured.append((candidate, result))
+            else:
+                self.told(self._store(stale, replays[candidate.trace], task_id, result))
 
         await self.measurer.measure(subject, candidates, self.device, told)
+        for candidate, result in measured:
+            verdict = await self.measurer.sanitize(subject, candidate.trace, self.device)
+            self.told(self._store(stale, replays[candidate.trace], task_id, verdict or result))
 
     def _store(
         self, stale: StaleBest, replay: Replay, task_id: int, result: RunResult
     ) -> Remeasured:
         record = None
         with self.context.sessions.begin() as session:
-            if self.current:
+            if self.request.current:
                 record = replay.record_id
                 if result.error_kind == "wrong_result":
                     withdrawals.withdraw(session, record)
@@ -198,8 +206,7 @@ def _verify(
     where: Here,
     chosen: Sequence[StaleBest],
     told: Callable[[Remeasured], None],
-    *,
-    current: bool,
+    request: VerifyRequest,
 ) -> None:
     settings = context.settings
     with device_lock(settings.data_dir), open_executor(settings) as executor:
@@ -213,7 +220,7 @@ def _verify(
             place.refresh()
             device = await place.device_for(where.target)
             measurer = Measurer(place, where.target.spec, evaluator, _BUILD_TIMEOUT_SECS)
-            verifier = _Verifier(context, where, current, measurer, device, told)
+            verifier = _Verifier(context, where, request, measurer, device, told)
             for stale in chosen:
                 await verifier.measure(stale)
 

@@ -324,3 +324,22 @@ def test_records_are_timed_as_those_of_the_target_were(upgraded: Workshop) -> No
 
     assert verifying._evaluator(context, [99, target_id]).repeat == 7
     assert verifying._evaluator(context, [99]).repeat == 3
+
+
+def test_a_sanitizer_withdraws_what_it_finds_wrong(workshop: Workshop) -> None:
+    """A record whose output agrees is wrong all the same if its threads race."""
+    workshop.tune(workshop.prepare(), 40, trials_per_round=10)
+    calm = verify(workshop, current=True)
+
+    found = verify(workshop, current=True, sanitize=True)
+
+    assert calm.n_verified == N_TASKS
+    wrong = {row.old_record for row in found.rows if row.error_kind == "wrong_result"}
+    assert wrong
+    assert {row.error_text for row in found.rows if row.latency is None} == {
+        "racecheck: Race reported"
+    }
+    with workshop.sessions() as session:
+        kept = set(session.scalars(select(MeasureRecord.id).where(MeasureRecord.verified)))
+        best = set(session.scalars(select(BestRecord.record_id)))
+    assert not wrong & (kept | best)

@@ -57,6 +57,14 @@ def verify(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    sanitize: Annotated[
+        bool,
+        typer.Option(
+            "--sanitize",
+            help="Run those that agree under compute-sanitizer too (GPUs): a read beyond a buffer "
+            "or a race makes a record wrong, whatever it computed.",
+        ),
+    ] = False,
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
@@ -91,6 +99,7 @@ def verify(
         top=top,
         per_task=per_task,
         current=current,
+        sanitize=sanitize,
     )
     where = {"rpc": rpc, "ray_address": ray_address}
     found = _run(request, database, data_dir, where)

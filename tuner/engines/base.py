@@ -138,7 +138,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Build one candidate into the directory ``out``; an empty trace leaves it unscheduled.
+    """Build one candidate into the directory ``out``.
+
+    An empty trace leaves it unscheduled, or for a GPU with a default schedule.
 
     The executor says which directory.
     """
@@ -355,6 +357,26 @@ class NetworkRun:
     n_runs: int
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What one tool of a sanitizer says of a kernel.
+
+    Attributes:
+        tool: ``"memcheck"`` or ``"racecheck"``.
+        n_errors: How many errors or hazards; None if it came to no end.
+        text: The first of them, or why there is no verdict; empty if all is well.
+    """
+
+    tool: str
+    n_errors: int | None
+    text: str
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the tool ran the kernel and found nothing."""
+        return self.n_errors == 0
+
+
 class Engine(Protocol):
     """The functions an engine module offers to workers."""
 
@@ -398,6 +420,13 @@ class Engine(Protocol):
 
         Artifacts and references are files of this machine; what the device needs is uploaded.
         An engine that knows no remote devices has no such function.
+        """
+
+    def sanitize(self, artifact: str, target: str) -> tuple[Verdict, ...]:
+        """Run an artifact under the tools that find accesses and races which did no harm.
+
+        Raises:
+            RequestError: If there are none for the target, or they are not installed.
         """
 
     def compile_subgraph(self, request: ObjectRequest) -> ObjectResult:

@@ -77,8 +77,13 @@ def describe_by(executor: Executor) -> Describe:
 def _local_runners(settings: Settings, meter: Meter) -> list[Runner]:
     """Make the runners of this machine; their processes start with their first call."""
     return [
-        LocalRunner(settings, "local", shares_cores=True, meter=meter)
-        if seat.name == CPU
-        else LocalRunner(settings, seat.name, shares_cores=False, environ=dict(seat.environ))
+        LocalRunner(
+            settings,
+            "local" if seat.name == CPU else seat.name,
+            shares_cores=seat.name == CPU,
+            kind=seat.kind,
+            meter=meter if seat.name == CPU else None,
+            environ=dict(seat.environ),
+        )
         for seat in seats()
     ]

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import tuner
 from tuner.config import read_settings
 from tuner.device_lock import device_lock
-from tuner.engines.base import BuildRequest, BuildResult
+from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
 from tuner.errors import DeviceBusy, TargetError, TunerError
 from tuner.executors.base import CallTimeout
 from tuner.executors.parcels import Parcel, pack, rename, unpack
 from tuner.executors.ray_folders import folder_of_process
 from tuner.fingerprints import versions_of
-from tuner.inventory import kind_of, resource_of, seats
+from tuner.inventory import kind_of, only_of, resource_of, seats
 from tuner.workers import builders
 
 if TYPE_CHECKING:
@@ -125,9 +125,15 @@ class Agent:
                 if answer.error is not None:
                     return answer
                 written = tuple(Path(places[name]).read_bytes() for name in parcels.written)
-                return Answer((answer.value, written))
+                return Answer((self._own(answer.value), written))
             except (PartsLost, OSError) as error:
                 return Answer(error=error)
+
+    def _own(self, value: Any) -> Any:
+        """Describe a target as the device of this agent sees it, not as its process does."""
+        if self._resource is None or not isinstance(value, TargetInfo):
+            return value
+        return only_of(kind_of(self._resource), value)
 
     def _engine(self, function: str, args: tuple[Any, ...], timeout_secs: float) -> Answer:
         return self.call((self._settings.engine, function), args, timeout_secs)

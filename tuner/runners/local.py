@@ -6,6 +6,7 @@ so that builders never time and the runner never searches.
 
 from typing import Any
 
+from tuner import inventory
 from tuner.config import Settings
 from tuner.executors.meter import Meter
 from tuner.executors.pool import Pool, PoolCall
@@ -21,6 +22,7 @@ class LocalRunner:
         settings: Name the engine.
         name: Of the device.
         shares_cores: Whether the device is this machine's CPU.
+        kind: Of the targets that are measured on it; None: whatever its process runs.
         meter: Told when it works; its own by default.
         environ: Environment variables that show the process its device and no other.
     """
@@ -31,6 +33,7 @@ class LocalRunner:
         name: str,
         *,
         shares_cores: bool,
+        kind: str | None = None,
         meter: Meter | None = None,
         environ: dict[str, str] | None = None,
     ) -> None:
@@ -39,12 +42,15 @@ class LocalRunner:
         self.meter = meter or Meter()
         self.pool: Pool = fresh_worker(settings, "runner", environ=environ)
         self._engine = settings.engine
+        self._kind = kind
 
     def describe(self, spec: str) -> PoolCall:
         """See :class:`tuner.runners.base.Runner`."""
-        return self.pool.submit(
-            self._engine, "describe_target", spec, timeout_secs=_DESCRIBE_TIMEOUT_SECS
-        )
+        if self._kind is None:
+            asked: tuple[str, ...] = (self._engine, "describe_target", spec)
+        else:
+            asked = (inventory.__name__, "describe", self._engine, self._kind, spec)
+        return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
         """See :class:`tuner.runners.base.Runner`."""

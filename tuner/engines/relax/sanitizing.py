@@ -9,8 +9,8 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 
+from tuner.engines.base import Verdict
 from tuner.errors import RequestError
 
 TOOLS = ("memcheck", "racecheck")
@@ -19,26 +19,6 @@ _FOUND = 86
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _FIRST = re.compile(r"^=+ (?:Error: |Warning: )?((?:Invalid|Race|Misaligned|Program hit).*)$", re.M)
 _CALL = "import sys; from tuner.engines.relax import sanitizing; sanitizing.call(*sys.argv[1:])"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What one tool says of a kernel.
-
-    Attributes:
-        tool: ``"memcheck"`` or ``"racecheck"``.
-        n_errors: How many errors or hazards; None if it came to no end.
-        text: The first of them, or why there is no verdict; empty if all is well.
-    """
-
-    tool: str
-    n_errors: int | None
-    text: str
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the tool ran the kernel and found nothing."""
-        return self.n_errors == 0
 
 
 def sanitize(artifact: str, target: str, *, timeout_secs: float = 300.0) -> tuple[Verdict, ...]:

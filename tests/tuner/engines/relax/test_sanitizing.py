@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.engines.base import Verdict
 from tuner.engines.relax import sanitizing
 from tuner.errors import RequestError
 
@@ -57,7 +58,7 @@ def test_output_is_read(
     """How much it found, the first of it, and that no summary is no verdict."""
     verdict = sanitizing.parse(tool, output, status)
 
-    assert verdict == sanitizing.Verdict(tool, n_errors, text)
+    assert verdict == Verdict(tool, n_errors, text)
     assert verdict.is_clean is (n_errors == 0)
 
 
@@ -84,7 +85,7 @@ def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.Monkey
     memory, races = sanitizing.sanitize("the/artifact", "{}", timeout_secs=2.0)
 
     assert memory.is_clean
-    assert races == sanitizing.Verdict("racecheck", None, "it took longer than 2 s")
+    assert races == Verdict("racecheck", None, "it took longer than 2 s")
     first, second = (tmp_path / "calls").read_text().splitlines()
     assert first.startswith("--tool memcheck --error-exitcode 86")
     assert first.endswith("the/artifact {}")
