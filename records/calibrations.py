@@ -4,15 +4,14 @@ Only latencies of one kernel can be compared. The kernel of a target is the one 
 last: after it changes, what devices said before no longer counts.
 """
 
-import statistics
+from datetime import timedelta
 from typing import NamedTuple
 
-from sqlalchemy import ScalarSelect, func, select
+from sqlalchemy import ScalarSelect, delete, func, select
 from sqlalchemy.orm import Session
 
+from records.models import now
 from records.service_models import Calibration
-
-_N_BASELINE = 5
 
 
 class NewCalibration(NamedTuple):
@@ -45,23 +44,9 @@ def latest(session: Session, target_id: int) -> dict[str, float]:
     return {device: secs for device, secs in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def baseline(session: Session, target_id: int, device: str) -> float | None:
-    """Return how long a device took at first, seconds: the median of its first five calibrations.
-
-    Not of its last: one that slows down little by little would take its baseline along. None if it
-    was never calibrated.
-    """
-    first = session.scalars(
-        select(Calibration.secs)
-        .where(
-            Calibration.target_id == target_id,
-            Calibration.kernel == _kernel(target_id),
-            Calibration.device == device,
-        )
-        .order_by(Calibration.id)
-        .limit(_N_BASELINE)
-    ).all()
-    return statistics.median(first) if first else None
+def forget(session: Session, age: timedelta) -> None:
+    """Remove calibrations that are older than that."""
+    session.execute(delete(Calibration).where(Calibration.created < now() - age))
 
 
 def _kernel(target_id: int) -> ScalarSelect[str]:

@@ -5,7 +5,7 @@ One thread, one event loop: rounds run as tasks of it, and everything else happe
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -227,18 +227,34 @@ class Coordinator:
         self._place.refresh()
         self._calibrator.tend(self._targets)
         self._roster.tell(self._jobs_by_device)
+        # Once a target, of which there are few: of jobs and devices there may be many.
+        seats = [seat for seat in self._seats.values() if not (seat.idle or seat.ending)]
+        targets = {seat.session.target_id: seat.session.target for seat in seats}
+        nothing_for: set[frozenset[int]] = set()
         n_given = 0
-        for device in list(self._place.devices.values()):
-            if device.apart or device.is_barred:
+        for device in self._with_room():
+            served = frozenset(i for i, each in targets.items() if self._serves(device, each))
+            if served in nothing_for:
                 continue
-            while device.n_rounds < device.most_rounds:
-                if n_given >= _MOST_AT_ONCE:
-                    return True
-                if not self._give(device):
-                    break
+            if n_given >= _MOST_AT_ONCE:
+                return True
+            if self._give(device, served):
                 n_given += 1
+            else:
+                nothing_for.add(served)
+        if n_given:
+            return True
         self._tell_who_waits()
         return False
+
+    def _with_room(self) -> list[Device]:
+        """Return the devices that may have a round more, those that have none first."""
+        devices = [
+            device
+            for device in self._place.devices.values()
+            if device.n_rounds < device.most_rounds and not (device.apart or device.is_barred)
+        ]
+        return sorted(devices, key=lambda device: device.n_rounds)
 
     def _tell_who_waits(self) -> None:
         """Tell the jobs that no device measures for, so that somebody sees why nothing happens.
@@ -254,9 +270,9 @@ class Coordinator:
             if not seat.session.wait_for_device():
                 self._end(seat)
 
-    def _give(self, device: Device) -> bool:
-        """Give a device something to do, if there is anything."""
-        while (seat := self._choose(device)) is not None:
+    def _give(self, device: Device, served: Collection[int]) -> bool:
+        """Give a device something to do for the targets it serves, if there is anything."""
+        while (seat := self._choose(served)) is not None:
             try:
                 pick = seat.session.next_pick()
             except LOST:
@@ -278,19 +294,18 @@ class Coordinator:
             seat.idle = True
         return False
 
-    def _choose(self, device: Device) -> _Seat | None:
-        """Return the job furthest behind that has something for a device."""
-        ready = [seat for seat in self._seats.values() if not (seat.idle or seat.ending)]
-        # Once a target, of which there are few: of jobs there may be many.
-        targets = {seat.session.target_id: seat for seat in ready}
-        served = {i for i, seat in targets.items() if self._serves(device, seat)}
-        shares = [seat.share for seat in ready if seat.session.target_id in served]
+    def _choose(self, served: Collection[int]) -> _Seat | None:
+        """Return the job furthest behind that has something to do for some targets."""
+        shares = [
+            seat.share
+            for seat in self._seats.values()
+            if not (seat.idle or seat.ending) and seat.session.target_id in served
+        ]
         job_id = fairness.choose_job(shares, typical_secs=self._typical_secs)
         return None if job_id is None else self._seats[job_id]
 
-    def _serves(self, device: Device, seat: _Seat) -> bool:
-        """Whether a device measures for a job; who was not asked is asked."""
-        target = seat.session.target
+    def _serves(self, device: Device, target: TargetInfo) -> bool:
+        """Whether a device measures for a target; who was not asked is asked."""
         if device.serves(target) is None and device not in self._asking.values():
             self._ask(device, device.ask(target))
         return self._measures(device, target)

@@ -8,15 +8,13 @@ propose anew may differ: they leave out what the others were about to measure.
 
 import math
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import NamedTuple, get_args
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import events, jobs, measures, picks
+from records import jobs, measures, picks
 from records.models import Job, JobState, MeasureRecord, Pick
 from scheduler import allocators
 from scheduler.allocator import GreedyAllocator
@@ -27,17 +25,19 @@ from tuner.devices import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, RequestError, WorkError
 from tuner.goals import objective_of
+from tuner.job_clock import JobClock
 from tuner.overview import Overview, TaskRow, read_overview
 from tuner.preparation import Prepared
 from tuner.rounds import Course, NothingLeft, Rounds, SearchFailed
+from tuner.telling import News, Teller
 from tuner.tune_options import Status, TuneOptions, Watcher, round_size
 from tuner.workplace import Workplace
 
 WAITING = "waiting for a device"
 
 _MOST_FAILED_SEARCHES = 3
-# Where many measure, what a job does is told so often.
-_TELL_SECS = 0.5
+# Where many measure, what others want of a job is looked up so often.
+_ORDERS_SECS = 0.5
 
 
 class _Asked(NamedTuple):
@@ -62,7 +62,6 @@ class TuningSession:
         self._place = place
         self._prepared = prepared
         self._options = options
-        self._watcher = watcher
         self._objective = objective_of(options.goal, prepared)
         self._greedy = options.scheduler or allocators.default_settings(options.allocator)
         self._allocator = allocators.make_allocator(
@@ -76,11 +75,11 @@ class TuningSession:
         self._trials_to_stop: int | None = None
         self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
-        self._n_busy = 0
-        self._clock = self._told = self._spent = self._unsaved = 0.0
-        self._phase = ""
         self.priority = options.priority
-        self.job_id = self._open_job()
+        job = self._open_job()
+        self.job_id = job.id
+        self._clock = JobClock(place, job.id, job.spent_secs)
+        self._teller = Teller(place, job.id, watcher)
         place.board.enter(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
         self._n_picks = 0
@@ -120,7 +119,7 @@ class TuningSession:
         self._place.board.leave(self.job_id)
         self._place.journal.forget(self.job_id)
         with self._place.sessions.begin() as session:
-            self._save_time(session)
+            self._clock.save(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
     def next_pick(self) -> Pick | None:
@@ -130,8 +129,8 @@ class TuningSession:
             None if there is nothing to do now: before a round that is under way ends, or at all,
             or because somebody stopped the job.
         """
-        with self._clocked():
-            if not self._may_go_on(_TELL_SECS if self._place.is_large else 0.0):
+        with self._clock.running():
+            if not self._may_go_on(_ORDERS_SECS if self._place.is_large else 0.0):
                 return None
             pick = self._next_pick()
         if pick is not None:
@@ -147,7 +146,7 @@ class TuningSession:
         """
         failure: SearchFailed | NothingLeft | None = None
         completed = False
-        with self._clocked():
+        with self._clock.running():
             started = self._place.now()
             try:
                 await self._run(pick, device)
@@ -172,9 +171,9 @@ class TuningSession:
         Returns:
             False if somebody stopped the job: it waits for nothing any more.
         """
-        if not self._may_go_on(_TELL_SECS):
+        if not self._may_go_on(_ORDERS_SECS):
             return False
-        if self._phase != WAITING:
+        if self._teller.phase != WAITING:
             self._tell(WAITING, self.overview())
         return True
 
@@ -190,7 +189,7 @@ class TuningSession:
             WorkError: If no candidate of any task could be measured.
         """
         decided = self._asked
-        with self._clocked():
+        with self._clock.running():
             if not self._may_go_on():
                 return True
             if self._asked != decided:
@@ -215,18 +214,6 @@ class TuningSession:
         with self._place.sessions() as session:
             return read_overview(session, self._prepared.tasks, session.get(Job, self.job_id))
 
-    @contextmanager
-    def _clocked(self) -> Iterator[None]:
-        """Charge the job for the time in which it does anything, once for all that it does."""
-        if not self._n_busy:
-            self._clock = self._place.now()
-        self._n_busy += 1
-        try:
-            yield
-        finally:
-            self._spend_time()
-            self._n_busy -= 1
-
     def _may_go_on(self, max_age_secs: float = 0.0) -> bool:
         """Look up what others want of the job: its state, and limits that were changed."""
         job = self._place.board.standing(self.job_id, max_age_secs)
@@ -242,7 +229,7 @@ class TuningSession:
                 self._least_gain_secs = asked.least_gain_secs
         return job.state == "running"
 
-    def _open_job(self) -> int:
+    def _open_job(self) -> Job:
         budget = self._options.budget
         with self._place.sessions.begin() as session:
             self._check_comparable(session)
@@ -268,12 +255,11 @@ class TuningSession:
                 ),
             )
             self._asked = _asked_of(job)
-            self._spent = job.spent_secs
             self.priority = job.priority
             if self._options.submission:
                 # Its row is what was asked for, which may have grown since we read it.
                 self._budget = Budget(job.budget_trials, job.budget_secs)
-            return job.id
+            return job
 
     def _check_comparable(self, session: Session) -> None:
         """Refuse to mix latencies that were measured in ways that do not compare.
@@ -298,7 +284,7 @@ class TuningSession:
         overview = self.overview()
         spent = overview.spent_trials(self._budget.trials)
         pick = self._open_pick()
-        if self._budget.exhausted(spent, self._spent_secs()):
+        if self._budget.exhausted(spent, self._clock.secs):
             if pick is not None and board.trials_of(pick) >= pick.n_trials:
                 self._end_round(pick)
             elif pick is not None:
@@ -335,9 +321,9 @@ class TuningSession:
         table = overview.table
         if table.unseen.any() or not table.measured.any():
             return None
-        if self._least_gain_secs is None and not self._is_time_to_tell():
+        if self._least_gain_secs is None and not self._teller.is_due:
             return self._outlook
-        secs, n_trials = self._spent_secs(), sum(overview.own)
+        secs, n_trials = self._clock.secs, sum(overview.own)
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
         step = max(a_minute, self._n_trials)
@@ -369,7 +355,7 @@ class TuningSession:
         return pick
 
     async def _run(self, pick: Pick, device: Device) -> None:
-        if self._is_time_to_tell():
+        if self._teller.is_due:
             self._tell("searching", self.overview(), pick.task_id)
 
         def n_left() -> int:
@@ -380,7 +366,7 @@ class TuningSession:
             return self._budget.round_size(max(pick.n_trials, 1), spent)
 
         def on_turn(n_candidates: int) -> None:
-            if self._is_time_to_tell():
+            if self._teller.is_due:
                 is_quiet = device.runner.shares_cores
                 phase = f"measuring {n_candidates} candidates"
                 self._tell(phase, self.overview(), pick.task_id, quiet=is_quiet)
@@ -407,7 +393,7 @@ class TuningSession:
                 spent_trials=spent,
                 job_trials=own,
             )
-            self._save_time(session)
+            self._clock.save(session)
 
         if self._place.is_large:
             self._place.journal.write(store, self.job_id)
@@ -463,68 +449,28 @@ class TuningSession:
     def _tell(
         self, phase: str, overview: Overview, current: int | None = None, *, quiet: bool = False
     ) -> None:
-        self._phase = phase
-        if not self._is_time_to_tell():
+        if not self._teller.is_due:
             return
-        started = self._told = self._place.now()
-        spent = overview.spent_trials(self._budget.trials)
-        self._store_status(phase, overview, current, spent)
-        self._watcher(
-            Status(
-                phase,
-                overview,
-                self._budget,
-                spent,
-                self._spent_secs(),
-                current,
-                quiet,
-                self._outlook,
-                self._trials_to_stop,
-            )
+        status = Status(
+            phase,
+            overview,
+            self._budget,
+            overview.spent_trials(self._budget.trials),
+            self._clock.secs,
+            current,
+            quiet,
+            self._outlook,
+            self._trials_to_stop,
         )
-        self._place.have_told(started)
+        self._teller.tell(News(status, self._gains(overview) if current is None else None))
 
-    def _is_time_to_tell(self) -> bool:
-        place = self._place
-        since = place.now() - self._told
-        return not place.is_large or (place.may_tell and since >= _TELL_SECS)
-
-    def _store_status(
-        self, phase: str, overview: Overview, current: int | None, spent_trials: int
-    ) -> None:
-        gains = None
-        if isinstance(self._allocator, GreedyAllocator) and current is None:
-            values = self._allocator.gains(overview.table, self._n_trials)
-            pairs = zip(overview.rows, values.tolist(), strict=True)
-            gains = {str(row.task_id): gain for row, gain in pairs}
-        with self._place.sessions.begin() as session:
-            events.set_status(
-                session,
-                self.job_id,
-                phase=phase,
-                task_id=current,
-                gains=gains,
-                total_secs=overview.total_secs,
-                spent_trials=spent_trials,
-                outlook=None if self._outlook is None else asdict(self._outlook),
-            )
-
-    def _spent_secs(self) -> float:
-        return self._spent + (self._place.now() - self._clock if self._n_busy else 0.0)
-
-    def _spend_time(self) -> None:
-        """Note what passed since the clock was last read."""
-        now = self._place.now()
-        secs, self._clock = now - self._clock, now
-        self._spent += secs
-        self._unsaved += secs
-        if not self._place.is_large:
-            self._place.journal.write(self._save_time, self.job_id)
-
-    def _save_time(self, session: Session) -> None:
-        secs, self._unsaved = self._unsaved, 0.0
-        if secs:
-            jobs.add_spent_secs(session, self.job_id, secs)
+    def _gains(self, overview: Overview) -> dict[str, float] | None:
+        """Return what a round on each task is worth, if the allocator can say."""
+        if not isinstance(self._allocator, GreedyAllocator):
+            return None
+        values = self._allocator.gains(overview.table, self._n_trials)
+        pairs = zip(overview.rows, values.tolist(), strict=True)
+        return {str(row.task_id): gain for row, gain in pairs}
 
 
 def _asked_of(job: Job | jobs.Standing) -> _Asked:

@@ -1,8 +1,13 @@
 """Devices that disagree, and those that drift, are found by what one kernel takes on them."""
 
+from datetime import timedelta
+
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from records import calibrations
+from records.models import now
+from records.service_models import Calibration
 from tests.records import make
 
 
@@ -23,15 +28,15 @@ def test_latest_is_what_each_device_took_last(session: Session) -> None:
     assert calibrations.latest(session, 99) == {}
 
 
-def test_a_baseline_is_what_a_device_took_at_first(session: Session) -> None:
-    """A device that slows down little by little does not take it along."""
-    _add(session, "a", 1.0, 1.5, 1.2, 1.1, 1.3, 9.0, 9.0, 9.0)
-    _add(session, "b", 4.0, 2.0)
-    target_id = make.target(session)
+def test_old_ones_are_forgotten(session: Session) -> None:
+    """Those of today stay."""
+    _add(session, "a", 1.0)
+    session.execute(update(Calibration).values(created=now() - timedelta(days=40)))
+    _add(session, "b", 2.0)
 
-    assert calibrations.baseline(session, target_id, "a") == 1.2
-    assert calibrations.baseline(session, target_id, "b") == 3.0
-    assert calibrations.baseline(session, target_id, "c") is None
+    calibrations.forget(session, timedelta(days=30))
+
+    assert calibrations.latest(session, make.target(session)) == {"b": 2.0}
 
 
 def test_another_kernel_begins_anew(session: Session) -> None:
@@ -42,5 +47,3 @@ def test_another_kernel_begins_anew(session: Session) -> None:
     target_id = make.target(session)
 
     assert calibrations.latest(session, target_id) == {"b": 5.0}
-    assert calibrations.baseline(session, target_id, "a") is None
-    assert calibrations.baseline(session, target_id, "b") == 5.0

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from records import jobs, submissions
+from records import database, jobs, submissions
 from records.errors import LeaseLost
 from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
@@ -19,6 +19,7 @@ from tuner.devices import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
+from tuner.runners.local import LocalRunner
 from tuner.session import TuningSession
 from tuner.taking import Opening
 from tuner.tune_options import Status
@@ -94,7 +95,7 @@ def test_job_that_others_stop_ends_with_its_round(
             with workshop.sessions.begin() as session:
                 jobs.set_state(session, stopped.job_id, state)  # type: ignore[arg-type]
 
-    other._watcher = stop
+    other._teller._watcher = stop
     workshop.run(stopped, other)
 
     assert workshop.job(stopped.job_id).state == state
@@ -110,7 +111,7 @@ def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> Non
         with workshop.sessions.begin() as session:
             jobs.raise_budget(session, job.job_id, trials=40)
 
-    job._watcher = extend
+    job._teller._watcher = extend
     workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
@@ -196,7 +197,7 @@ def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) ->
             jobs.set_state(session, gone.job_id, "cancelled")
             submissions.hide(session, gone.job_id)
 
-    gone._watcher = delete
+    gone._teller._watcher = delete
     workshop.run(gone, other)
 
     assert workshop.job(gone.job_id).state == "cancelled"
@@ -211,7 +212,7 @@ def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
         if len(workshop.trials()) >= 8:
             raise KeyboardInterrupt
 
-    pair[0]._watcher = interrupt
+    pair[0]._teller._watcher = interrupt
     with pytest.raises(KeyboardInterrupt):
         workshop.run(*pair)
 
@@ -237,7 +238,7 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
         with workshop.sessions.begin() as session:
             session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
 
-    job._watcher = ask_again
+    job._teller._watcher = ask_again
     workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
@@ -365,3 +366,18 @@ def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
 
     assert phases == ["waiting for a device"]
     assert shop.job(job.job_id).state == "cancelled"
+
+
+def test_a_device_without_a_round_comes_before_a_second_round(tmp_path: Path) -> None:
+    """Two tasks go to two devices, though each may have a round in preparation beside one."""
+    settings = Settings("", tmp_path, toy.NAME, 2)
+    devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
+    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
+    with LocalExecutor(settings, runners=devices) as executor:
+        workshop = Workshop(database.sessions(engine), tmp_path, executor)
+        workshop.run(private(workshop, "pair", 8))
+        with workshop.sessions() as session:
+            found = session.scalars(select(MeasureRecord.worker).distinct()).all()
+    engine.dispose()
+
+    assert sorted(found) == ["a", "b"]

@@ -21,7 +21,8 @@ def open_executor(settings: Settings, meter: Meter | None = None) -> Executor:
     """Start the workers that the settings ask for: a cluster's, RPC devices', or this machine's.
 
     Raises:
-        RequestError: If there is no such cluster, tracker, or package.
+        RequestError: If there is no such cluster or package.
+        DeviceLost: If a tracker does not answer.
     """
     if settings.ray_address is not None:
         from tuner.executors.ray import RayExecutor

@@ -25,6 +25,7 @@ from pebble import ProcessExpired, ProcessPool
 from tuner import interrupts
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import CallTimeout
+from tuner.executors.future_call import end_of
 from tuner.executors.process import WorkerContext, invoke, set_up
 
 __all__ = ["CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
@@ -179,13 +180,7 @@ class PoolCall:
         return self._ended().__await__()
 
     async def _ended(self) -> Any:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell(_: Future[Any]) -> None:
-            with suppress(RuntimeError):  # a loop that was closed has nobody who waits
-                loop.call_soon_threadsafe(ended.set)
-
-        self.future.add_done_callback(tell)
+        ended = end_of(self.future)
         while not self.future.done():
             patience = self.pool.replace_if_stalled()
             with suppress(TimeoutError):

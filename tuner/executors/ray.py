@@ -8,8 +8,9 @@ from tuner.config import Settings
 from tuner.engines.base import BuildRequest
 from tuner.errors import RequestError
 from tuner.executors import ray_cluster
+from tuner.executors.future_call import FutureCall
 from tuner.executors.meter import Meter
-from tuner.executors.ray_loop import BackgroundLoop, RayCall
+from tuner.executors.ray_loop import BackgroundLoop
 from tuner.runners.base import Runner
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ class RayRunner:
         self.slot = slot
         self._executor = executor
 
-    def describe(self, spec: str) -> RayCall:
+    def describe(self, spec: str) -> FutureCall:
         """See :class:`tuner.runners.base.Runner`."""
         return self._executor.measure(
             self.slot, "describe_target", spec, timeout_secs=_DESCRIBE_TIMEOUT_SECS
         )
 
-    def measure(self, function: str, *args: Any, timeout_secs: float) -> RayCall:
+    def measure(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """See :class:`tuner.runners.base.Runner`."""
         call = self._executor.measure(self.slot, function, *args, timeout_secs=timeout_secs)
         return self.meter.watch(call)
@@ -94,23 +95,23 @@ class RayExecutor:
         self._runners = {slot: self._runners.get(slot) or self._runner(slot) for slot in there}
         return list(self._runners.values())
 
-    def warm_up(self) -> list[RayCall]:
+    def warm_up(self) -> list[FutureCall]:
         """Return a call that ends when every agent is ready or known not to start."""
         return [self._start(self._fleet.settle())]
 
-    def submit(self, function: str, *args: Any, timeout_secs: float) -> RayCall:
+    def submit(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """See :class:`tuner.executors.base.Executor`."""
         return self._start(self._fleet.call(self._settings.engine, function, args, timeout_secs))
 
-    def train(self, *args: Any, timeout_secs: float) -> RayCall:
+    def train(self, *args: Any, timeout_secs: float) -> FutureCall:
         """See :class:`tuner.executors.base.Executor`."""
         return self._start(self._fleet.call(_TRAINING_MODULE, "train", args, timeout_secs))
 
-    def build(self, request: BuildRequest, *, timeout_secs: float) -> RayCall:
+    def build(self, request: BuildRequest, *, timeout_secs: float) -> FutureCall:
         """See :class:`tuner.executors.base.Executor`; the artifact stays where it was built."""
         return self._start(self._fleet.build(request, timeout_secs))
 
-    def measure(self, slot: "Slot", function: str, *args: Any, timeout_secs: float) -> RayCall:
+    def measure(self, slot: "Slot", function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """Call a function of the engine on the device of an agent."""
         return self._start(self._fleet.measure(slot, function, args, timeout_secs))
 
@@ -124,7 +125,7 @@ class RayExecutor:
         self._loop.close()
         ray_cluster.disconnect()
 
-    def _start(self, work: Coroutine[Any, Any, Any]) -> RayCall:
+    def _start(self, work: Coroutine[Any, Any, Any]) -> FutureCall:
         return self._loop.start(work)
 
     def _runner(self, slot: "Slot") -> RayRunner:

@@ -2,43 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator
-from concurrent import futures
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tuner import interrupts
 from tuner.errors import WorkerLost
-
-
-@dataclass(frozen=True)
-class RayCall:
-    """A call under way in such a thread; see :class:`tuner.executors.base.Call`."""
-
-    future: Future[Any]
-
-    def result(self) -> Any:
-        """Wait for the call, and do nothing else meanwhile."""
-        with interrupts.waiting():
-            futures.wait([self.future])
-        return self.future.result()
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the call in an event loop."""
-        return self._ended().__await__()
-
-    async def _ended(self) -> Any:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell(_: Future[Any]) -> None:
-            with suppress(RuntimeError):  # a loop that was closed has nobody who waits
-                loop.call_soon_threadsafe(ended.set)
-
-        self.future.add_done_callback(tell)
-        await ended.wait()
-        return self.future.result()
+from tuner.executors.future_call import FutureCall
 
 
 class BackgroundLoop:
@@ -51,9 +19,9 @@ class BackgroundLoop:
         )
         self._thread.start()
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> RayCall:
+    def start(self, work: Coroutine[Any, Any, Any]) -> FutureCall:
         """Run a coroutine there; one that does not end before the loop is a lost call."""
-        return RayCall(asyncio.run_coroutine_threadsafe(_reported(work), self._loop))
+        return FutureCall(asyncio.run_coroutine_threadsafe(_reported(work), self._loop))
 
     def run(self, work: Callable[[], None]) -> None:
         """Call a function there; returns at once."""

@@ -5,21 +5,20 @@ too. A session lasts one call: whatever a kernel does to the server's process, t
 a fresh one. The tracker lends any server of a key; see lending.py for how a runner gets its own.
 """
 
-import asyncio
 import importlib
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
-from tuner import interrupts
 from tuner.config import Settings
 from tuner.engines.base import RemoteAnswer, RemoteServer, TargetInfo
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.executors.base import CallTimeout
+from tuner.executors.future_call import FutureCall
 from tuner.executors.meter import Meter
 from tuner.runners.addresses import RpcAddress
 from tuner.runners.lending import Lender
@@ -67,11 +66,11 @@ class RpcRunner:
         """Whether no call is under way."""
         return not self._calls
 
-    def describe(self, spec: str) -> "RpcCall":
+    def describe(self, spec: str) -> FutureCall:
         """See :class:`tuner.runners.base.Runner`; the key is all that names the device."""
         return self._submit(lambda: self._describe(spec))
 
-    def measure(self, function: str, *args: Any, timeout_secs: float) -> "RpcCall":
+    def measure(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """See :class:`tuner.runners.base.Runner`; waiting for a server is not timed."""
         return self._submit(lambda: self._call(function, args, timeout_secs))
 
@@ -86,14 +85,14 @@ class RpcRunner:
         self._pool.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, work: Callable[[], Any]) -> "RpcCall":
+    def _submit(self, work: Callable[[], Any]) -> FutureCall:
         try:
             future = self._thread.submit(self._guarded, work)
         except RuntimeError as error:  # it was closed, for its server was away for long
             raise DeviceLost(f"{self.name} is gone") from error
         self._calls.add(future)
         future.add_done_callback(self._calls.discard)
-        return RpcCall(future)
+        return FutureCall(future)
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
         try:
@@ -151,33 +150,6 @@ class RpcRunner:
     def _is_listed(self) -> bool:
         with closing(Tracker(self._address)) as tracker:
             return self._server in tracker.servers()
-
-
-@dataclass(frozen=True)
-class RpcCall:
-    """See :class:`tuner.executors.base.Call`."""
-
-    future: Future[Any]
-
-    def result(self) -> Any:
-        """Wait for the call, and do nothing else meanwhile."""
-        with interrupts.waiting():
-            return self.future.result()
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the call in an event loop."""
-        return self._ended().__await__()
-
-    async def _ended(self) -> Any:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell(_: Future[Any]) -> None:
-            with suppress(RuntimeError):  # a loop that was closed has nobody who waits
-                loop.call_soon_threadsafe(ended.set)
-
-        self.future.add_done_callback(tell)
-        await ended.wait()
-        return self.future.result()
 
 
 def prepare(engine: str) -> None:

@@ -59,6 +59,7 @@ class Intake:
         self._limits = limits
         self._tell = tell
         self._describe = describe
+        self._claimed: set[int] = set()
 
     def take(self, running: Collection[int]) -> Sequence[Opening]:
         """Load the model of the next job that waits; what is returned opens its session.
@@ -75,13 +76,25 @@ class Intake:
         job = self._claim(running)
         if job is None:
             return ()
+        self._claimed.add(job.id)
         _LOG.info("loading the model", extra={"job": job.id})
         self._tell(job.id, "loading the model")
         loaded = self._guard(job.id, lambda: self._prepare(job))
         if loaded is None:
+            self._claimed.discard(job.id)
             return ()
         fresh, prepared = loaded
-        return (lambda place: self._guard(job.id, lambda: self._open(place, fresh, prepared)),)
+
+        def opening(place: Workplace) -> TuningSession | None:
+            self._claimed.discard(job.id)
+            return self._guard(job.id, lambda: self._open(place, fresh, prepared))
+
+        return (opening,)
+
+    def give_back(self) -> None:
+        """Queue the job again whose model is being loaded: nobody waits for that any more."""
+        for job_id in list(self._claimed):
+            self._end(job_id, "queued")
 
     def _guard(self, job_id: int, work: Callable[[], Result | None]) -> Result | None:
         """Do a part of the work on a job; what goes wrong fails the job, and gives None."""

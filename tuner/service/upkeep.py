@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
-from records import builds, devices, submissions, workers
+from records import builds, calibrations, devices, submissions, workers
 from tuner.context import Context
 from tuner.service.archives import archives_of
 from tuner.submitting import uploads_of
@@ -18,6 +18,7 @@ _EVERY_SECS = 3600.0
 # A file younger than this may be of a request that is not stored yet.
 _LEFT_SECS = 24 * 3600.0
 _GONE = timedelta(days=7)
+_OLD = timedelta(days=30)
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def tidy_up(context: Context) -> None:
     with context.sessions.begin() as session:
         workers.forget(session, _GONE)
         devices.forget(session, _GONE)
+        calibrations.forget(session, _OLD)
 
 
 def _remove(folder: Path, pattern: str, named: Collection[str]) -> None:

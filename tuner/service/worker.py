@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from records import database, leases
@@ -118,7 +118,11 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
         coordinator = Coordinator(
             place, source, interrupted="queued", stays=True, calibration=calibration
         )
-        coordinator.run()
+        try:
+            coordinator.run()
+        finally:
+            with suppress(*LOST):  # whoever coordinates next takes what runs, too
+                intake.give_back()
 
 
 def _device_of(executor: Executor) -> dict[str, object]:

@@ -46,7 +46,7 @@ def test_trials_asked_for_while_the_model_is_loaded_are_made(
     """A job that wanted its tasks alone when loading began, and more when it ended, is tuned."""
     shop = Workshop(context.sessions, context.settings.data_dir, workers)
 
-    def load(_context: Context, models: Sequence[ModelRequest], _limits: Limits) -> Prepared:
+    def load(_context: Context, models: Sequence[ModelRequest], *_: object) -> Prepared:
         assert submit(context, replace(REQUEST, trials=24)) == 1
         return shop.prepare(models[0].name)
 
