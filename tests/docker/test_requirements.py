@@ -105,8 +105,9 @@ def test_api_list_has_what_is_imported_late(package: str) -> None:
 
 @pytest.mark.parametrize("package", ["tuner", "records", "scheduler"])
 def test_worker_list_has_what_is_imported_late(package: str) -> None:
-    """Nothing is missing but what the service never calls."""
-    brought = modules_of("docker/worker-requirements.txt") | _LEFT_OUT
+    """Nothing is missing but what the service never calls; what GPUs need is in the CUDA list."""
+    lists = ("docker/worker-requirements.txt", "docker/cuda-requirements.txt")
+    brought = _LEFT_OUT.union(*map(modules_of, lists))
     missing = {(str(file), name) for file, name in imports_of(package) if name not in brought}
     assert not missing
 
@@ -124,6 +125,11 @@ def test_lists_are_those_of_the_project(name: str) -> None:
 
 
 def test_cuda_list_is_pinned() -> None:
-    """What the CUDA variant adds is of exact versions, of one CUDA release."""
-    wanted = [Requirement(line) for line in images.read_names("docker/cuda-requirements.txt")]
-    assert all(str(each.specifier).startswith("==13.0.") for each in wanted)
+    """What the CUDA variant adds is the extra, in exact versions, of one CUDA release."""
+    listed = images.read_names("docker/cuda-requirements.txt")
+    wanted = {each.name: str(each.specifier) for each in map(Requirement, listed)}
+    extra = map(Requirement, images.read_project()["optional-dependencies"]["cuda"])
+    assert {each.name for each in extra} == set(wanted)
+    assert set(listed) <= set(images.read_names("constraints.txt"))
+    assert wanted.pop("nvidia-ml-py")  # has numbers of its own
+    assert all(version.startswith("==13.0.") for version in wanted.values())
