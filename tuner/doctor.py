@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ _GIB = 2**30
 _LOW_BYTES = 2 * _GIB
 _TARGET_TIMEOUT_SECS = 120.0
 _TOOL_TIMEOUT_SECS = 20.0
+# The first that knows CUDA 13.
+_OLDEST_DRIVER = (580,)
 _FFI_HAZARD = "0.1.15 crashes in tvm.ir.save_json and 0.1.13 does not import"
 
 
@@ -77,6 +80,10 @@ PACKAGES = (
     Package("onnxruntime", ">=1.23", "onnxruntime", "compares in tuner bench"),
     Package("torch", ">=2.8", "torch", "reads .pt2 models"),
     Package("psycopg", ">=3.2", "postgresql", "speaks to PostgreSQL"),
+    Package("cuda-bindings", ">=13.0,<14", "cuda", "compiles for NVIDIA GPUs"),
+    Package("nvidia-ml-py", ">=13", "cuda", "finds NVIDIA GPUs and reads their clocks"),
+    Package("ray", "==2.60.*", "ray", "builds and measures on a Ray cluster"),
+    Package("tornado", ">=6.4", "rpc", "runs TVM's RPC tracker and servers here"),
 )
 
 
@@ -128,10 +135,13 @@ def check_package(package: Package) -> Check:
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Return whether a version meets every ``==``, ``>=`` and ``<`` of a requirement."""
+    """Return whether a version meets every ``==``, ``>=`` and ``<`` of a requirement.
+
+    Only ``==`` knows ``.*``.
+    """
     for clause in wanted.split(","):
         operator, limit = re.fullmatch(r"(==|>=|<)(.+)", clause.strip()).groups()  # type: ignore[union-attr]
-        if operator == "==" and version != limit:
+        if operator == "==" and not fnmatchcase(version, limit):
             return False
         if operator == ">=" and _numbers(version) < _numbers(limit):
             return False
@@ -204,7 +214,11 @@ def check_cuda() -> Check:
             "load the driver (nvidia-smi must work); in a container, start it with --gpus all",
             essential=False,
         )  # fmt: skip
-    return Check("CUDA", "ok", "; ".join(gpus), essential=False, details={"gpus": gpus})
+    found, details = "; ".join(gpus), {"gpus": gpus}
+    if _numbers(gpus[0].rpartition(",")[2].strip()) < _OLDEST_DRIVER:
+        mend = "upgrade the NVIDIA driver to 580 or later: kernels are compiled for CUDA 13"
+        return Check("CUDA", "warning", found, mend, essential=False, details=details)
+    return Check("CUDA", "ok", found, essential=False, details=details)
 
 
 def check_database(url: str) -> Check:
