@@ -19,18 +19,25 @@ from tvm import rpc
 from tuner.engines.base import EvaluatorSettings, RemoteAnswer, RemoteServer, RunResult
 from tuner.engines.relax import remote_targets, run
 from tuner.engines.relax.places import gpu_flush_bytes
-from tuner.errors import TunerError
+from tuner.errors import RequestError, TunerError
 
 _CONNECT_SECS = 10.0
 # The server's clock started a little before ours.
 _NEARLY = 0.95
 # A CPU that cannot be asked: no core of one we know of has a larger cache to itself.
 _MOST_PRIVATE_CACHE_BYTES = 2 * 2**20
+
+
+def _refuse_to_sanitize(*_: Any) -> None:
+    raise RequestError("--sanitize is for GPUs of this machine or a Ray cluster, not for RPC")
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "describe_target": remote_targets.describe_target,
     "reference": run.reference,
     "run": run.run,
     "run_interleaved": run.run_interleaved,
+    "sanitize": _refuse_to_sanitize,
 }
 
 

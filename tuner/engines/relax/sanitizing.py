@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 from tuner.engines.base import Verdict
+from tuner.engines.relax.places import is_gpu
 from tuner.errors import RequestError
 
 TOOLS = ("memcheck", "racecheck")
@@ -30,8 +31,10 @@ def sanitize(artifact: str, target: str, *, timeout_secs: float = 300.0) -> tupl
         timeout_secs: For each tool.
 
     Raises:
-        RequestError: If compute-sanitizer is not installed.
+        RequestError: If the target is no GPU, or compute-sanitizer is not installed.
     """
+    if not is_gpu(target):
+        raise RequestError("compute-sanitizer checks kernels of NVIDIA GPUs, not those of a CPU")
     found = shutil.which("compute-sanitizer")
     if found is None:
         raise RequestError(

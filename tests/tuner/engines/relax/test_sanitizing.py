@@ -11,6 +11,7 @@ from tuner.errors import RequestError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
+TARGET = '{"kind":"cuda","arch":"sm_90"}'
 # As compute-sanitizer 2024 and later print it.
 CLEAN = """========= COMPUTE-SANITIZER
 ========= ERROR SUMMARY: 0 errors
@@ -67,7 +68,13 @@ def test_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(RequestError, match="CUDA toolkit"):
-        sanitizing.sanitize("artifact", "{}")
+        sanitizing.sanitize("artifact", TARGET)
+
+
+def test_a_cpu_has_no_sanitizer() -> None:
+    """Said before anything is looked for."""
+    with pytest.raises(RequestError, match="not those of a CPU"):
+        sanitizing.sanitize("artifact", '{"kind":"llvm"}')
 
 
 def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,11 +89,11 @@ def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.Monkey
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
-    memory, races = sanitizing.sanitize("the/artifact", "{}", timeout_secs=2.0)
+    memory, races = sanitizing.sanitize("the/artifact", TARGET, timeout_secs=2.0)
 
     assert memory.is_clean
     assert races == Verdict("racecheck", None, "it took longer than 2 s")
     first, second = (tmp_path / "calls").read_text().splitlines()
     assert first.startswith("--tool memcheck --error-exitcode 86")
-    assert first.endswith("the/artifact {}")
+    assert first.endswith(f"the/artifact {TARGET}")
     assert second.startswith("--tool racecheck")
