@@ -102,7 +102,8 @@ def list_gpus() -> tuple[Gpu, ...]:
     with _nvml() as nvml:
         if nvml is None:
             return ()
-        found = (_told(nvml, _describe, index) for index in range(nvml.nvmlDeviceGetCount()))
+        n_gpus = _told(nvml, nvml.nvmlDeviceGetCount) or 0
+        found = (_told(nvml, _describe, index) for index in range(n_gpus))
         return tuple(gpu for gpu in found if gpu is not None)
 
 

@@ -22,7 +22,8 @@ TargetOption = Annotated[
     typer.Option(
         "--target",
         "-t",
-        help="What to compile for: llvm (this CPU), cuda:sm_90, a TVM tag, or JSON.",
+        help="What to compile for: llvm (this CPU), cuda (this GPU), cuda:sm_90, a TVM tag, or "
+        "JSON.",
     ),
 ]
 InputOption = Annotated[
@@ -78,7 +79,8 @@ RayAddressOption = Annotated[
     typer.Option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="Search, build and measure on a Ray cluster. Also TUNER_RAY_ADDRESS.",
+        help="Search, build and measure on a Ray cluster; auto is that of this machine. Also "
+        "TUNER_RAY_ADDRESS.",
         show_default=False,
     ),
 ]

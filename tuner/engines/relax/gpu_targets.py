@@ -32,7 +32,8 @@ def detect() -> dict[str, Any]:
     found = gpus.visible_gpu()
     if found is None:
         raise TargetError(
-            "no CUDA device was found on this machine; name one, for example cuda:sm_90"
+            "no CUDA device was found on this machine (tuner doctor says what it lacks); to build "
+            "for one, name it, for example cuda:sm_90"
         )
     gpu, limits = found
     return {
