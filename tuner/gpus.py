@@ -107,6 +107,33 @@ def list_gpus() -> tuple[Gpu, ...]:
         return tuple(gpu for gpu in found if gpu is not None)
 
 
+def usable_gpus() -> tuple[Gpu, ...]:
+    """Return those that CUDA_VISIBLE_DEVICES leaves to this process, in its order.
+
+    It names them by UUID, or the beginning of one, or by number. Numbers are taken to be NVML's:
+    CUDA counts as it does where all are alike, or CUDA_DEVICE_ORDER is PCI_BUS_ID. As with CUDA,
+    an entry that names none hides those after it too.
+    """
+    found, named = list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return found
+    chosen: list[Gpu] = []
+    for entry in named.split(","):
+        gpu = _named(found, entry.strip())
+        if gpu is None or gpu in chosen:
+            break
+        chosen.append(gpu)
+    return tuple(chosen)
+
+
+def _named(found: tuple[Gpu, ...], entry: str) -> Gpu | None:
+    if entry.isdecimal():
+        matching = [gpu for gpu in found if gpu.index == int(entry)]
+    else:
+        matching = [gpu for gpu in found if entry and gpu.uuid.startswith(entry)]
+    return matching[0] if len(matching) == 1 else None
+
+
 def visible_gpu() -> tuple[Gpu, GpuLimits] | None:
     """Return the first GPU that this process sees, as CUDA counts them, and its limits."""
     found = _first_device()

@@ -5,9 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
+from tuner import gpus
 from tuner.config import Settings
 from tuner.engines.base import TargetInfo
 from tuner.errors import TargetError
@@ -75,8 +75,13 @@ class Device:
 
 
 def seats() -> list[Seat]:
-    """List the CPU of this machine and its GPUs."""
-    return [Seat(CPU, CPU_KIND, "llvm"), *_gpus()]
+    """List the CPU of this machine and its GPUs, whatever this process is to see of them."""
+    return _seats(gpus.list_gpus())
+
+
+def usable_seats() -> list[Seat]:
+    """List the CPU of this machine and those GPUs that CUDA_VISIBLE_DEVICES does not hide."""
+    return _seats(gpus.usable_gpus())
 
 
 def list_devices(settings: Settings, chosen: Sequence[Seat]) -> list[Device]:
@@ -121,10 +126,12 @@ def kind_of(resource: str) -> str:
     return parts[1] if len(parts) == 3 and parts[0] == "tuner" else ""
 
 
-def _gpus() -> list[Seat]:
-    if find_spec("tuner.gpus") is None:
-        return []
+def _seats(found: Sequence[gpus.Gpu]) -> list[Seat]:
+    cpu = Seat(CPU, CPU_KIND, "llvm")
     return [
-        Seat(f"gpu{gpu.index}", "cuda", "cuda", {"CUDA_VISIBLE_DEVICES": gpu.uuid})
-        for gpu in import_module("tuner.gpus").list_gpus()
+        cpu,
+        *(
+            Seat(f"gpu{gpu.index}", "cuda", "cuda", {"CUDA_VISIBLE_DEVICES": gpu.uuid})
+            for gpu in found
+        ),
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner import gpus
+from tuner import gpus, inventory
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,44 @@ def test_readings_are_joined() -> None:
     }
     assert gpus.merge_conditions({}, {}) == {}
     assert gpus.merge_conditions(after, {})["throttled"] == ["software power cap"]
+
+
+@pytest.mark.parametrize(
+    ("named", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("", []),
+        ("-1", []),
+        ("1", [1]),
+        ("2,0", [2, 0]),
+        ("GPU-bb", [1]),
+        ("GPU-c, 0", [2, 0]),
+        ("GPU-", []),
+        ("0,7,1", [0]),
+        ("1,1", [1]),
+    ],
+)
+def test_hidden_gpus_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, indices: list[int]
+) -> None:
+    """Who was given some of a machine's GPUs measures on no others."""
+    uuids = ("GPU-aa1", "GPU-bb2", "GPU-cc3")
+    there = tuple(
+        gpus.Gpu(index, uuid, "NVIDIA Test", "9.0", "580", "13.0", 1, None, None)
+        for index, uuid in enumerate(uuids)
+    )
+    monkeypatch.setattr(gpus, "list_gpus", lambda: there)
+    if named is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+
+    found = inventory.usable_seats()
+
+    assert found[0].name == "cpu"
+    assert [seat.name for seat in found[1:]] == [f"gpu{index}" for index in indices]
+    assert all(seat.environ["CUDA_VISIBLE_DEVICES"] in uuids for seat in found[1:])
+    assert len(inventory.seats()) == 4
 
 
 def test_architecture_follows_from_the_capability() -> None:

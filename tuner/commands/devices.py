@@ -46,11 +46,11 @@ def devices(
     """
     from tuner.config import read_settings
     from tuner.errors import RequestError
-    from tuner.inventory import seats
+    from tuner.inventory import usable_seats
 
     if ray and json_output:
         raise RequestError("--ray prints JSON of its own, so --json cannot go with it")
-    found = seats()
+    found = usable_seats()
     if kind is not None and kind not in {seat.kind for seat in found}:
         raise RequestError(f"this machine has no device of kind {kind!r}")
     known = _known(_chosen(found, kind, ray), read_settings({"data_dir": data_dir}))

@@ -9,7 +9,7 @@ from tuner.errors import RequestError, TargetError
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
 from tuner.executors.meter import Meter
-from tuner.inventory import CPU, seats
+from tuner.inventory import CPU, usable_seats
 from tuner.runners.base import Runner
 from tuner.runners.local import LocalRunner
 
@@ -86,5 +86,5 @@ def _local_runners(settings: Settings, meter: Meter) -> list[Runner]:
             meter=meter if seat.name == CPU else None,
             environ=dict(seat.environ),
         )
-        for seat in seats()
+        for seat in usable_seats()
     ]
