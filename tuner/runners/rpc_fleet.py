@@ -34,8 +34,13 @@ class RpcFleet:
     def __init__(self, settings: Settings, poll_secs: float = _POLL_SECS) -> None:
         addresses = parse_addresses(settings.rpc or "")
         self._kinds = [_Kind(settings, address) for address in addresses]
-        for kind in self._kinds:
-            kind.look()
+        try:
+            for kind in self._kinds:
+                kind.look()
+        except BaseException:  # a service tries again, and again
+            for kind in self._kinds:
+                kind.close()
+            raise
         self._poll_secs = poll_secs
         self._closing = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="rpc-trackers", daemon=True)
