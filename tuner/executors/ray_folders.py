@@ -9,9 +9,15 @@ from pathlib import Path
 
 
 def folder_of_process() -> Path:
-    """Make a folder for as long as this process lives; those of ended processes go now."""
+    """Make a folder for as long as this process lives; those of ended processes go now.
+
+    Raises:
+        PermissionError: If another user has made a folder where ours are to be.
+    """
     parent = Path(tempfile.gettempdir()) / f"tuner-agents-{os.getuid()}"
     parent.mkdir(mode=0o700, exist_ok=True)
+    if parent.lstat().st_uid != os.getuid():  # what is laid there is loaded as code
+        raise PermissionError(f"{parent} belongs to another user")
     # Nobody looks between the making of a folder and the locking.
     making = _lock(parent, fcntl.LOCK_EX)
     try:
