@@ -68,9 +68,9 @@ class Visitor:
             context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
+    """Debian's Chromium; not for longer, as its event loop keeps others from running in here."""
     if not CHROMIUM.exists():
         pytest.skip(f"there is no Chromium at {CHROMIUM}: apt-get install chromium")
     with sync_playwright() as playwright:

@@ -46,7 +46,12 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as one line."""
-        extra = {key: value for key, value in vars(record).items() if key not in _PLAIN}
+        extra = {
+            key: value
+            for key, value in vars(record).items()
+            # Ray marks records with fields of its own.
+            if key not in _PLAIN and not key.startswith("_")
+        }
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
