@@ -107,6 +107,15 @@ def describe(engine: str, kind: str, spec: str) -> TargetInfo:
     return only_of(kind, import_module(engine).describe_target(spec))
 
 
+def refusal(kind: str, spec: str) -> TargetInfo | None:
+    """Return what a device of a kind says of a target whose JSON is of another; None: ask it."""
+    try:
+        named = json.loads(spec)["kind"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return None if named == kind else only_of(kind, TargetInfo(spec, str(named), {}))
+
+
 def only_of(kind: str, info: TargetInfo) -> TargetInfo:
     """Return a target with a problem where it is of another kind than a device is."""
     if info.kind == kind or info.problem:

@@ -21,6 +21,18 @@ def test_a_process_speaks_for_its_own_device_alone(kind: str, problem: str) -> N
     assert bool(info.problem) == bool(problem)
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_refused"),
+    [('{"kind":"llvm"}', True), ('{"kind":"cuda"}', False), ("llvm", False), ("[1]", False)],
+)
+def test_a_target_that_names_another_kind_is_refused_unasked(spec: str, is_refused: bool) -> None:
+    """What only the engine can read is asked of the engine."""
+    refused = inventory.refusal("cuda", spec)
+
+    assert (refused is not None) == is_refused
+    assert refused is None or "measured for cuda" in refused.problem
+
+
 def test_a_problem_that_is_known_is_kept() -> None:
     """It says more than that the device is another one."""
     info = TargetInfo("{}", "cuda", {}, problem="there is no driver")

@@ -4,13 +4,19 @@ Threads that a search or a training left behind would slow down what is timed in
 so that builders never time and the runner never searches.
 """
 
-from typing import Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 from tuner import inventory
 from tuner.config import Settings
+from tuner.executors.base import Call
+from tuner.executors.future_call import FutureCall
 from tuner.executors.meter import Meter
 from tuner.executors.pool import Pool, PoolCall
 from tuner.workers import fresh_worker
+
+if TYPE_CHECKING:
+    from tuner.engines.base import TargetInfo
 
 _DESCRIBE_TIMEOUT_SECS = 300.0
 
@@ -44,12 +50,18 @@ class LocalRunner:
         self._engine = settings.engine
         self._kind = kind
 
-    def describe(self, spec: str) -> PoolCall:
+    def describe(self, spec: str) -> Call:
         """See :class:`tuner.runners.base.Runner`."""
         if self._kind is None:
             asked: tuple[str, ...] = (self._engine, "describe_target", spec)
-        else:
-            asked = (inventory.__name__, "describe", self._engine, self._kind, spec)
+            return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
+        refused = inventory.refusal(self._kind, spec)
+        if refused is not None:
+            # No process is started to say no.
+            answer: Future[TargetInfo] = Future()
+            answer.set_result(refused)
+            return FutureCall(answer)
+        asked = (inventory.__name__, "describe", self._engine, self._kind, spec)
         return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
