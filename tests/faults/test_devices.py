@@ -110,13 +110,18 @@ def bench(
     engine.dispose()
 
 
-def every(n_calls: int) -> Callable[[str, Any], bool]:
-    """Strike in every so many-th run."""
+def every(n_calls: int, struck: set[str]) -> Callable[[str, Any], bool]:
+    """Strike in every so many-th run, but under no candidate twice: that would be its fault."""
     seen = [0]
 
-    def strikes(function: str, _: Any) -> bool:
+    def strikes(function: str, request: Any) -> bool:
         seen[0] += function == "run"
-        return function == "run" and seen[0] % n_calls == 0
+        if function != "run" or seen[0] % n_calls:
+            return False
+        trace = faulty_toy.trace_of(request.artifact)
+        is_new = trace not in struck
+        struck.add(trace)
+        return is_new
 
     return strikes
 
@@ -154,7 +159,8 @@ def test_device_that_flickers_loses_nothing(bench: Bench) -> None:
 
     Each time its answer comes after the candidate was measured elsewhere, and counts once.
     """
-    bench.a.strikes, bench.b.strikes = every(9), every(11)
+    struck: set[str] = set()
+    bench.a.strikes, bench.b.strikes = every(9, struck), every(11, struck)
 
     made = tune(bench)
 
@@ -165,7 +171,7 @@ def test_device_that_flickers_loses_nothing(bench: Bench) -> None:
 
 def test_device_that_never_comes_back_leaves_its_rounds_to_the_other(bench: Bench) -> None:
     """No candidate is blamed, however often the device is asked again."""
-    bench.a.strikes, bench.a.comes_back = every(6), False
+    bench.a.strikes, bench.a.comes_back = every(6, set()), False
 
     made = tune(bench)
 
@@ -176,7 +182,7 @@ def test_device_that_never_comes_back_leaves_its_rounds_to_the_other(bench: Benc
 
 def test_device_that_breaks_under_whatever_it_runs_costs_few_trials(bench: Bench) -> None:
     """It says that it is there, and is asked less and less often."""
-    bench.a.strikes = every(1)
+    bench.a.strikes = every(1, set())
 
     made = tune(bench)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Generator
-from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ class FutureCall:
     def result(self) -> Any:
         """Wait for the call, and do nothing else meanwhile."""
         with interrupts.waiting():
-            futures.wait([self.future])
-        return self.future.result()
+            return self.future.result()
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the call in an event loop."""
