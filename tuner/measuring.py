@@ -343,7 +343,7 @@ class Measurer:
 
     def is_poison(self, subject: Subject, trace: str) -> bool:
         """Whether so many devices went away under a trace that it is not tried again."""
-        return self._place.suspects[subject.task_id, trace] >= _ATTEMPTS
+        return self._place.suspects.get((subject.task_id, trace), 0.0) >= _ATTEMPTS
 
     def _refuse_poison(self, subject: Subject) -> None:
         if self.is_poison(subject, ""):
@@ -469,11 +469,16 @@ class _Run:
         self.told(candidate, result)
 
     def _accuse(self, candidate: Candidate) -> None:
-        """Blame it for a device that went away, if it is what the device ran: the first asked."""
-        if self._is_lost or self._asked[0] is not candidate:
+        """Blame it for a device that went away, if it is what the device ran: the first asked.
+
+        One that only waited for its turn has half of the blame, or else a device that goes away
+        as soon as it is asked for a candidate would do so for ever.
+        """
+        is_first = self._asked[0] is candidate
+        if self._is_lost:
             return
-        self._is_lost = True
-        self._place.suspects[self.subject.task_id, candidate.trace] += 1
+        self._is_lost = is_first
+        self._place.suspects[self.subject.task_id, candidate.trace] += 1.0 if is_first else 0.5
         if self.measurer.is_poison(self.subject, candidate.trace):
             self.told(candidate, _POISONED)
 

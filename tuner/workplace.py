@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ class Workplace:
         self.journal = Journal(sessions)
         self.board = Board(sessions, self.now, self.journal.flush)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
-        self.suspects: Counter[tuple[int, str]] = Counter()
+        self.suspects: dict[tuple[int, str], float] = defaultdict(float)
         self.devices: dict[str, Device] = {}
         self._runners: list[Runner] | None = None
         self.reference_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
