@@ -15,6 +15,7 @@ from tuner.executors.pool import Pool
 from tuner.workers import fresh_worker
 
 CPU = "cpu"
+_KINDS = {"llvm", "cuda"}
 CPU_KIND = "llvm"
 _DESCRIBE_TIMEOUT_SECS = 300.0
 _N_DIGITS = 16
@@ -108,12 +109,13 @@ def describe(engine: str, kind: str, spec: str) -> TargetInfo:
 
 
 def refusal(kind: str, spec: str) -> TargetInfo | None:
-    """Return what a device of a kind says of a target whose JSON is of another; None: ask it."""
+    """Return what a device of a kind says of a target whose JSON names another; None: ask it."""
     try:
         named = json.loads(spec)["kind"]
     except (ValueError, TypeError, KeyError):
         return None
-    return None if named == kind else only_of(kind, TargetInfo(spec, str(named), {}))
+    # What an engine of its own calls its targets is for that engine to say.
+    return only_of(kind, TargetInfo(spec, named, {})) if named in _KINDS - {kind} else None
 
 
 def only_of(kind: str, info: TargetInfo) -> TargetInfo:

@@ -23,7 +23,13 @@ def test_a_process_speaks_for_its_own_device_alone(kind: str, problem: str) -> N
 
 @pytest.mark.parametrize(
     ("spec", "is_refused"),
-    [('{"kind":"llvm"}', True), ('{"kind":"cuda"}', False), ("llvm", False), ("[1]", False)],
+    [
+        ('{"kind":"llvm"}', True),
+        ('{"kind":"cuda"}', False),
+        ("llvm", False),
+        ("[1]", False),
+        (toy.SPEC, False),
+    ],
 )
 def test_a_target_that_names_another_kind_is_refused_unasked(spec: str, is_refused: bool) -> None:
     """What only the engine can read is asked of the engine."""
