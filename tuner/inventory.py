@@ -115,7 +115,9 @@ def refusal(kind: str, spec: str) -> TargetInfo | None:
     except (ValueError, TypeError, KeyError):
         return None
     # What an engine of its own calls its targets is for that engine to say.
-    return only_of(kind, TargetInfo(spec, named, {})) if named in _KINDS - {kind} else None
+    if not isinstance(named, str) or named not in _KINDS - {kind}:
+        return None
+    return only_of(kind, TargetInfo(spec, named, {}))
 
 
 def only_of(kind: str, info: TargetInfo) -> TargetInfo:

@@ -29,6 +29,7 @@ def test_a_process_speaks_for_its_own_device_alone(kind: str, problem: str) -> N
         ("llvm", False),
         ("[1]", False),
         (toy.SPEC, False),
+        ('{"kind":[]}', False),
     ],
 )
 def test_a_target_that_names_another_kind_is_refused_unasked(spec: str, is_refused: bool) -> None:
