@@ -8,9 +8,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from tuner.closing import Closing
 from tuner.errors import DeviceLost
 from tuner.runners.addresses import RpcAddress
 from tuner.runners.tracker import Tracker
@@ -18,7 +17,7 @@ from tuner.runners.tracker import Tracker
 _START_SECS = 180.0
 
 
-class RpcServers:
+class RpcServers(Closing):
     """A tracker and servers under one key; what they say is kept in a folder.
 
     Args:
@@ -95,17 +94,6 @@ class RpcServers:
                 stderr=log,
                 start_new_session=True,
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def free_port() -> int:

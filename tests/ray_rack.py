@@ -9,17 +9,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
 from tests.cli import ROOT
+from tuner.closing import Closing
 
 STORE_BYTES = 80 << 20
 
 
-class Rack:
+class Rack(Closing):
     """A cluster; its head has builders only.
 
     Args:
@@ -96,17 +96,6 @@ class Rack:
         self._process.stdin.write(json.dumps([method, arguments]) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _serve() -> None:

@@ -4,6 +4,7 @@ It is the only one that measures for its jobs, so that what it wrote is what the
 processes add meanwhile (imports, another coordinator on the same tasks) is found now and then.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from records.measures import NewRecord
 from records.models import Job, Pick
 from records.rounds import RoundResult
 from records.storing import Stored
-from records.sums import TIMEOUTS
+from records.sums import Sums
 from records.tasks import WeightedTask
 from tuner.overview import Overview, Twin, make_overview, read_states, read_twins
 
@@ -247,14 +248,15 @@ class Board:
 
 def _with(before: RoundResult, new: NewRecord, record: Stored) -> RoundResult:
     """Return a round with one trial more."""
-    best = before.best_secs
-    if new.verified and record.latency is not None:
-        best = min(best, record.latency)
+    total = Sums(
+        before.n_trials, before.n_failed, before.n_timeouts, before.best_secs, before.run_secs
+    )
+    total.add({**vars(new), "latency": record.latency})
     return replace(
         before,
-        n_trials=before.n_trials + 1,
-        n_failed=before.n_failed + (new.error_kind is not None),
-        best_secs=best,
-        run_secs=before.run_secs + (record.latency or 0.0),
-        n_timeouts=before.n_timeouts + (new.error_kind in TIMEOUTS),
+        n_trials=total.n_measured,
+        n_failed=total.n_failed,
+        best_secs=math.inf if total.best_secs is None else total.best_secs,
+        run_secs=total.run_secs,
+        n_timeouts=total.n_timeouts,
     )

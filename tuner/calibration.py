@@ -206,8 +206,7 @@ class Calibrator:
             )
         )
         if ratio < 1.0:
-            # Their best records may be others now.
-            self._place.journal.flush()
+            # Their best records may be others now; what is told is written before it is read.
             self._place.board.reload()
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from tuner.closing import Closing
 from tuner.config import Settings
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.executors.base import Call
@@ -49,7 +49,7 @@ class _Build(PoolCall):
         shutil.rmtree(self.out, ignore_errors=True)
 
 
-class LocalExecutor:
+class LocalExecutor(Closing):
     """Builders and runners of this machine for one engine.
 
     Args:
@@ -126,17 +126,6 @@ class LocalExecutor:
         if self._fleet is not None:
             self._fleet.close()
         shutil.rmtree(self._artifacts, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def scratch_of(data_dir: Path) -> Path:

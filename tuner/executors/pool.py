@@ -17,12 +17,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
 from tuner import interrupts
+from tuner.closing import Closing
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import CallTimeout
 from tuner.executors.future_call import end_of
@@ -57,7 +57,7 @@ class WorkerSettings:
     patience_secs: float = 60.0
 
 
-class Pool:
+class Pool(Closing):
     """A pool of worker processes."""
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -147,17 +147,6 @@ class Pool:
     def _ended(self, future: Future[Any]) -> None:
         self._timeouts.pop(future, None)
         self._last_event = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The workers of a Ray cluster: builders on its CPUs, and a runner for each device of its nodes."""
 
 from collections.abc import Coroutine, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from tuner.closing import Closing
 from tuner.config import Settings
 from tuner.engines.base import BuildRequest
 from tuner.errors import RequestError
@@ -47,7 +47,7 @@ class RayRunner:
         """Leave the device to its executor, which lets go of all."""
 
 
-class RayExecutor:
+class RayExecutor(Closing):
     """Builders and runners of a Ray cluster, as :class:`tuner.executors.base.Executor`.
 
     Agents start in the background, come with the nodes that join and go with those that leave.
@@ -134,17 +134,6 @@ class RayExecutor:
         if any(runner.name == name for runner in self._runners.values()):
             name = f"{name}@{slot.place.node_id[:8]}"
         return RayRunner(self, slot, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _fleet(settings: Settings, patience: "Patience | None", meter: Meter) -> "Fleet":

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from tuner.closing import Closing
 from tuner.errors import WorkError
 from tuner.library import packing
 from tuner.library.headers import Damaged, FileInfo, Header
@@ -29,7 +29,7 @@ class Blob:
     path: Path | None
 
 
-class Entry:
+class Entry(Closing):
     """An entry that was verified when it was opened; any thread may read it.
 
     Until it is closed, or forgotten, or its process ends, no upkeep removes it, and what it
@@ -110,17 +110,6 @@ class Entry:
     def close(self) -> None:
         """Let upkeep have it; what was placed stays. A second time is allowed."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _open(self, name: str) -> Blob:
         if not self._close.alive:

@@ -4,9 +4,9 @@ import heapq
 import random
 from collections import Counter
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from tuner.closing import Closing
 from tuner.cost_models import blobs
 from tuner.engines.base import BuildRequest, BuildResult, SearchRequest
 from tuner.executors.base import Call
@@ -26,7 +26,7 @@ _TRAIN_SECS_PER_RECORD = 7.9e-5
 _MODEL_BYTES = 214_000
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Closing):
     """Builders and devices; see :class:`tuner.executors.base.Executor`.
 
     Args:
@@ -83,17 +83,6 @@ class SimulatedExecutor:
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _call(self, secs: float, outcome: Any, timeout_secs: float) -> SimulatedCall:
         """Do work in the builder that is free first."""
