@@ -266,8 +266,9 @@ def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
 def test_without_a_tracker_there_is_no_fleet(tmp_path: Path) -> None:
     """Which is said where it is opened; nothing of it is left running."""
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=f"127.0.0.1:{free_port()}/nap")
+    before = set(threading.enumerate())
 
     with pytest.raises(DeviceLost, match=r"the RPC tracker at .* is gone: .*refused"):
         RpcFleet(settings)
 
-    assert "rpc-lender" not in {thread.name for thread in threading.enumerate()}
+    assert "rpc-lender" not in {thread.name for thread in set(threading.enumerate()) - before}
