@@ -59,10 +59,7 @@ _ALLOWED = {
 
 def describe_target(spec: str) -> TargetInfo:
     """Resolve ``llvm``, ``cuda:sm_90``, a TVM tag or JSON; see :class:`Engine`."""
-    target = _parse(spec.strip())
-    kind = str(target.kind.name)
-    if kind not in ("llvm", "cuda"):
-        raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
+    target, kind = _supported(spec)
     return TargetInfo(
         spec=_canonical(target),
         kind=kind,
@@ -71,6 +68,23 @@ def describe_target(spec: str) -> TargetInfo:
         problem=_problem(target, kind),
         compiler=_compiler(kind),
     )
+
+
+def canonical(spec: str) -> str:
+    """Return the canonical JSON of a target, whatever it is for; devices are not looked at.
+
+    Raises:
+        TargetError: If it is unknown, malformed or of a kind that is not supported.
+    """
+    return _canonical(_supported(spec)[0])
+
+
+def _supported(spec: str) -> tuple[Target, str]:
+    target = _parse(spec.strip())
+    kind = str(target.kind.name)
+    if kind not in ("llvm", "cuda"):
+        raise TargetError(f"target kind {kind!r} is not supported; use llvm or cuda")
+    return target, kind
 
 
 @lru_cache(maxsize=8)

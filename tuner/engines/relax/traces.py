@@ -23,7 +23,7 @@ from tuner.errors import WorkError
 
 def dump(trace: Trace) -> str:
     """Serialise the decisions of a trace."""
-    return json.dumps(_plain(trace.as_json(remove_postproc=True)), separators=(",", ":"))
+    return json.dumps(plain(trace.as_json(remove_postproc=True)), separators=(",", ":"))
 
 
 def replay(module: tvm.IRModule, trace: str) -> Schedule:
@@ -48,8 +48,15 @@ def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRM
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
-    if not trace:
-        return module
+    return complete(module, trace, target).mod if trace else module
+
+
+def complete(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
+    """Replay a trace and post-process it: the schedule's own trace then holds both.
+
+    Raises:
+        WorkError: If it cannot be replayed or a post-processor rejects it.
+    """
     schedule = replay(module, trace)
     context = TuneContext(
         mod=module, target=target, space_generator=_processors(target), num_threads=1, rand_state=1
@@ -58,7 +65,7 @@ def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRM
     for processor in context.space_generator.postprocs:
         if not processor.apply(schedule):
             raise WorkError(f"{type(processor).__name__} rejected the schedule")
-    return schedule.mod
+    return schedule
 
 
 def _processors(target: Target) -> PostOrderApply:
@@ -73,7 +80,8 @@ def gpu_processors() -> list[Postproc]:
     return list(Postproc.create("cuda-tensorcore"))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Turn TVM's containers and numbers into Python's."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
@@ -83,8 +91,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tvm.tirx.FloatImm):
         return float(value.value)
     if hasattr(value, "items"):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value]
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value]
 
 
 def _boxed(value: Any) -> Any:

@@ -1,0 +1,138 @@
+"""MetaSchedule's JSON databases: what their lines say of workloads, targets and schedules.
+
+Their traces hold what post-processors appended, ours do not: it is cut off when a trace is read,
+and appended by the post-processors of the target when one is written.
+"""
+
+import base64
+import binascii
+import json
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import Workload
+from tvm.tirx import PrimFunc
+
+from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
+from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.targets import canonical, make_target
+from tuner.errors import WorkError
+
+_ENTRY = "main"
+_LAYOUT_FREE = "layout_free_buffers"
+# What TVM writes before a string: its length, 64 bits.
+_LENGTH_BYTES = 8
+
+
+def read_workload(text: str) -> LoggedWorkload:
+    """Rebuild a workload; see :class:`LogEngine`. The text is TVM's JSON graph in base64."""
+    module = _module(text)
+    if [str(name.name_hint) for name in module.functions] != [_ENTRY]:
+        raise WorkError(f"its IR is not one function named {_ENTRY}")
+    if not isinstance(module[_ENTRY], PrimFunc):
+        raise WorkError("its IR is not a kernel")
+    workload = workloads.as_workload(module[_ENTRY])
+    return LoggedWorkload(
+        workloads.hash_of(workload),
+        _name(workload[_ENTRY]),
+        workloads.dump(workload),
+        workloads.flop_of(workload),
+    )
+
+
+def write_workload(ir: bytes) -> WorkloadText:
+    """Return a line of the file of workloads; see :class:`LogEngine`."""
+    module = workloads.load(ir)
+    arguments = [traces.plain(each.as_json()) for each in ArgInfo.from_entry_func(module)]
+    note = ""
+    if module[_ENTRY].attrs and _LAYOUT_FREE in module[_ENTRY].attrs:
+        note = "its weights may be packed: run relax.transform.AttachAttrLayoutFreeBuffers first"
+    line = traces.plain(Workload(module).as_json())
+    return WorkloadText(json.dumps(line), json.dumps(arguments), note)
+
+
+def read_target(text: str) -> str:
+    """Return the canonical JSON of a target; see :class:`LogEngine`."""
+    return canonical(text)
+
+
+def write_target(spec: str) -> str:
+    """Return a target as TVM exports it; see :class:`LogEngine`."""
+    return json.dumps(traces.plain(make_target(spec, intrinsics=False).export()))
+
+
+def read_traces(batch: TraceBatch) -> list[TraceText]:
+    """Replay schedules on their workload; see :class:`LogEngine`."""
+    make_target(batch.target)  # its tensor intrinsics are there then
+    module = workloads.load(batch.ir)
+    return [_read_trace(module, text) for text in batch.texts]
+
+
+def write_traces(batch: TraceBatch) -> list[TraceText]:
+    """Complete traces by the post-processors of the target; see :class:`LogEngine`."""
+    target = make_target(batch.target)
+    module = workloads.load(batch.ir)
+    return [_write_trace(module, trace, target) for trace in batch.texts]
+
+
+def _read_trace(module: tvm.IRModule, text: str) -> TraceText:
+    try:
+        schedule = traces.replay(module, json.dumps(_decisions(json.loads(text))))
+        return TraceText(traces.dump(schedule.trace), workloads.hash_of(schedule.mod))
+    except WorkError as error:
+        return TraceText(problem=str(error))
+    except Exception as error:  # whatever TVM raises on a stranger's trace is data
+        return TraceText(problem=f"the trace cannot be replayed: {_last_line(error)}")
+
+
+def _write_trace(module: tvm.IRModule, trace: str, target: tvm.target.Target) -> TraceText:
+    try:
+        schedule = traces.complete(module, trace, target)
+    except WorkError as error:
+        return TraceText(problem=str(error))
+    whole = traces.plain(schedule.trace.as_json(remove_postproc=False))
+    return TraceText(json.dumps(whole, separators=(",", ":")), workloads.hash_of(schedule.mod))
+
+
+def _decisions(trace: Any) -> list[Any]:
+    """Cut off what post-processors appended.
+
+    Raises:
+        WorkError: If this is no trace.
+    """
+    try:
+        instructions, decisions = trace
+        names = [instruction[0] for instruction in instructions]
+        end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
+        return [instructions[:end], [each for each in decisions if each[0] < end]]
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise WorkError("the trace is not a pair of instructions and decisions") from error
+
+
+def _module(text: str) -> tvm.IRModule:
+    try:
+        content = base64.b64decode(text, validate=True)
+        graph = content if content.startswith(b"{") else content[_LENGTH_BYTES:]
+        module = tvm.ir.load_json(graph.decode())
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise WorkError(f"its IR is not base64 of text: {error}") from error
+    except Exception as error:  # whatever TVM raises on a stranger's IR is data
+        raise WorkError(f"its IR cannot be rebuilt: {_last_line(error)}") from error
+    if not isinstance(module, tvm.IRModule):
+        raise WorkError(f"its IR is no module but a {type(module).__name__}")
+    return module
+
+
+def _name(kernel: PrimFunc) -> str:
+    """Name a kernel by its blocks, which its operators named, and by its output."""
+    schedule = Schedule(kernel)
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    names = "_".join(str(schedule.get(block).name_hint) for block in blocks)
+    shape = "x".join(str(int(dim)) for dim in kernel.params[-1].shape) if kernel.params else ""
+    return f"{workloads.title(names)}[{shape}]"
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
