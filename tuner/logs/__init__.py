@@ -1,0 +1,1 @@
+"""Logs of other tools, and ours: read into the database, written out of it, distilled."""

@@ -1,0 +1,117 @@
+"""Which workload of the database a line of a log is about."""
+
+from typing import IO, Protocol
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, sessionmaker
+
+from records.models import Workload
+from records.tasks import NewWorkload, ensure_workload
+from tuner.errors import WorkError
+from tuner.executors.base import CallTimeout
+from tuner.executors.pool import Pool
+from tuner.logs import metaschedule
+from tuner.logs.base import BadLine
+from tuner.logs.files import MAX_LINE_BYTES
+
+_TIMEOUT_SECS = 120.0
+
+
+class Workloads(Protocol):
+    """Finds workloads by what lines of a log say."""
+
+    def find(self, text: str) -> int:
+        """Return the id of a workload.
+
+        Raises:
+            BadLine: If it is unknown, or cannot be rebuilt.
+        """
+
+
+class HeldWorkloads:
+    """The workloads that a MetaSchedule database holds; those that records name are stored.
+
+    Args:
+        stream: The file of workloads; where its lines begin is all that is kept of it.
+        engine: The module that rebuilds them.
+        pool: Where it does.
+        sessions: Of the database.
+    """
+
+    def __init__(
+        self, stream: IO[bytes], engine: str, pool: Pool, sessions: sessionmaker[Session]
+    ) -> None:
+        self._found: dict[str, tuple[int, str]] = {}
+        self._stream = stream
+        self._engine = engine
+        self._pool = pool
+        self._sessions = sessions
+        self._starts = _starts(stream)
+
+    def find(self, text: str) -> int:
+        """See the contract."""
+        if text not in self._found:
+            try:
+                self._found[text] = self._rebuild(text), ""
+            except BadLine as error:
+                self._found[text] = 0, str(error)
+        workload_id, problem = self._found[text]
+        if problem:
+            raise BadLine(problem)
+        return workload_id
+
+    def _rebuild(self, text: str) -> int:
+        number = int(text)
+        if number >= len(self._starts):
+            raise BadLine(f"workload {number} is not in the database: it has {len(self._starts)}")
+        self._stream.seek(self._starts[number])
+        try:
+            content = self._stream.readline(MAX_LINE_BYTES).decode()
+            blob = metaschedule.parse_workload(content)
+            found = self._pool.call(self._engine, "read_workload", blob, timeout_secs=_TIMEOUT_SECS)
+        except (BadLine, UnicodeDecodeError, WorkError, CallTimeout) as error:
+            raise BadLine(f"workload {number} cannot be used: {error}") from error
+        with self._sessions.begin() as session:
+            new = NewWorkload(
+                hash=found.workload,
+                engine=self._engine,
+                ir=found.ir,
+                flop=found.flop,
+                name=found.name,
+            )
+            return ensure_workload(session, new).id
+
+
+class NamedWorkloads:
+    """Workloads that a log names and does not hold: those that networks were split into."""
+
+    def __init__(self, engine: str, pool: Pool, sessions: sessionmaker[Session]) -> None:
+        with sessions() as session:
+            wanted = select(Workload.id, Workload.ir).where(Workload.engine == engine)
+            rows = session.execute(wanted.order_by(Workload.id)).all()
+        calls = [
+            (row.id, pool.submit(engine, "write_workload", row.ir, timeout_secs=_TIMEOUT_SECS))
+            for row in rows
+        ]
+        self._ids: dict[str, int] = {call.result().text: each for each, call in calls}
+
+    def find(self, text: str) -> int:
+        """See the contract."""
+        if text not in self._ids:
+            raise BadLine(
+                "its workload is unknown, and the log does not hold it; extract the network "
+                "first: tuner tasks MODEL --engine relay"
+            )
+        return self._ids[text]
+
+
+def _starts(stream: IO[bytes]) -> list[int]:
+    """Return where each line begins; a line of any length takes little memory."""
+    starts, at_start = [], True
+    position = stream.tell()
+    while part := stream.readline(2**20):
+        if at_start:
+            starts.append(position)
+        at_start = part.endswith(b"\n")
+        position += len(part)
+    return starts
