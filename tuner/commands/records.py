@@ -1,10 +1,10 @@
 """``tuner records``: look at measurements, carry them out and in."""
 
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.commands import options, records_verify, streams
+from tuner.commands import options, records_distill, records_logs, records_verify
 from tuner.commands.sources import open_source
 
 if TYPE_CHECKING:
@@ -88,79 +88,9 @@ def list_records(
     show_records(rows, limit)
 
 
-@app.command("export")
-def export(
-    file: Annotated[
-        str, typer.Argument(help="Where to write the log; - is stdout.", show_default=False)
-    ],
-    target_id: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Only records of this target; tuner records best numbers them.",
-            show_default=False,
-            min=1,
-            max=_MAX_ID,
-        ),
-    ] = None,
-    database: options.DatabaseOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Write every record to a log of JSON lines, which another database can import.
-
-    The file is complete or not there: it is written beside its place and moved when it is whole.
-
-    Example:
-        tuner records export measured.jsonl
-    """
-    from tuner.errors import RequestError
-    from tuner.interrupts import interruptible
-
-    if file == streams.STANDARD and json_output:
-        raise RequestError("--json and - do not go together: both print on stdout")
-    with (
-        open_source(database, data_dir) as source,
-        interruptible(),
-        streams.output(file) as stream,
-    ):
-        n_records = source.export(cast("IO[str]", streams.RecordCounter(stream)), target_id)
-    if json_output:
-        options.print_json({"file": file, "records": n_records})
-    else:
-        streams.say(f"exported {n_records} records to {file}", to_stderr=file == streams.STANDARD)
-
-
-@app.command("import")
-def import_(
-    file: Annotated[str, typer.Argument(help="The log to read; - is stdin.", show_default=False)],
-    database: options.DatabaseOption = None,
-    data_dir: options.DataDirOption = None,
-    json_output: options.JsonOption = False,
-) -> None:
-    """Read a log that tuner records export wrote; records that are known are not added again.
-
-    All of it or nothing: a damaged line undoes the import. Only a last line that was cut off is
-    passed over, and reported as torn.
-
-    Example:
-        tuner records import measured.jsonl
-    """
-    from tuner.interrupts import interruptible
-
-    with (
-        interruptible(),
-        streams.input_(file) as stream,
-        open_source(database, data_dir) as source,
-    ):
-        report = source.import_(stream, file)
-    if json_output:
-        options.print_json({"file": file, **vars(report)})
-        return
-    torn = ", the last line was torn and left out" if report.torn else ""
-    streams.say(f"imported {file}: {report.added} records added, {report.known} known{torn}")
-
-
+app.command("export")(records_logs.export)
+app.command("import")(records_logs.import_)
+app.command("distill")(records_distill.distill)
 app.command("verify")(records_verify.verify)
 
 

@@ -1,11 +1,9 @@
-"""Files and pipes that a command reads and writes whole."""
+"""Files and pipes that a command writes whole."""
 
 import errno
 import os
 import secrets
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,26 +91,3 @@ def _place(file: Path) -> tuple[Path, bool]:
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return path, path.is_file() or not path.exists()
-
-
-@contextmanager
-def input_(file: str) -> Iterator[IO[str]]:
-    """Open what an import reads.
-
-    Raises:
-        RequestError: If it cannot be opened.
-    """
-    if file == STANDARD:
-        # Spooled first: an import holds the database's write lock while it reads.
-        with tempfile.TemporaryFile("w+b") as spool:
-            shutil.copyfileobj(sys.stdin.buffer, spool)
-            spool.seek(0)
-            with os.fdopen(spool.fileno(), encoding="utf-8", newline="\n", closefd=False) as stream:
-                yield stream
-        return
-    try:
-        descriptor = os.open(file, os.O_RDONLY)
-        with os.fdopen(descriptor, encoding="utf-8", newline="\n") as stream:
-            yield stream
-    except OSError as error:
-        raise RequestError(f"cannot read {file}: {error.strerror}") from error

@@ -5,6 +5,7 @@ spent, time], "v": "v0.6"}``, as TVM's ``auto_scheduler/measure_record.cc`` writ
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,16 +28,6 @@ _KINDS: dict[int, ErrorKind] = {
     7: "run_timeout",
     8: "worker_lost",
 }
-_NUMBERS = {
-    "build_error": 2,
-    "run_error": 4,
-    "wrong_result": 5,
-    "build_timeout": 6,
-    "run_timeout": 7,
-    "worker_lost": 8,
-}
-# What Ansor writes in place of samples when a trial failed.
-_FAILED_SECS = 1e10
 
 
 def parse(text: str) -> Entry:
@@ -63,12 +54,9 @@ def parse(text: str) -> Entry:
     return replace(entry, run_secs=None, error_kind=_KINDS[number], error_text=said)
 
 
-def dump(task: str, trace: str, entry: Entry) -> str:
+def dump(task: str, trace: str, run_secs: Sequence[float], created: datetime) -> str:
     """Return a line; ``task`` and ``trace`` are JSON as the engine writes them."""
-    created = (entry.created or datetime.now(UTC)).timestamp()
-    number = 0 if entry.error_kind is None else _NUMBERS[entry.error_kind]
-    secs = [_FAILED_SECS] if entry.run_secs is None else list(entry.run_secs)
-    result = json.dumps([secs, number, sum(entry.run_secs or ()), int(created)])
+    result = json.dumps([list(run_secs), 0, sum(run_secs), int(created.timestamp())])
     return f'{{"i": [{task}, {trace}], "r": {result}, "v": "{VERSION}"}}\n'
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from tuner.errors import RequestError
 STANDARD = "-"
 MAX_LINE_BYTES = 64 * 2**20
 _GZIP = b"\x1f\x8b"
+# What reading a gzip file raises if it is none, or not whole.
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclass(frozen=True)
@@ -43,26 +46,39 @@ def open_log(file: str) -> Iterator[IO[bytes]]:
         RequestError: If it cannot be read.
     """
     try:
-        with tempfile.TemporaryFile() if file == STANDARD else Path(file).open("rb") as stream:
-            if file == STANDARD:
-                shutil.copyfileobj(sys.stdin.buffer, stream)
-                stream.seek(0)
-            packed = stream.read(len(_GZIP)) == _GZIP
+        stream = tempfile.TemporaryFile() if file == STANDARD else Path(file).open("rb")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise RequestError(f"cannot read {file}: {error.strerror}") from error
+    with stream:
+        if file == STANDARD:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
             stream.seek(0)
-            yield cast("IO[bytes]", gzip.GzipFile(fileobj=stream)) if packed else stream
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RequestError(f"cannot read {file}: {reason}") from error
+        packed = stream.read(len(_GZIP)) == _GZIP
+        stream.seek(0)
+        yield cast("IO[bytes]", gzip.GzipFile(fileobj=stream)) if packed else stream
 
 
 def read_lines(stream: IO[bytes], most_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
     """Return the lines from where a stream is; those without content or behind a # are left out.
 
-    A line that is longer than ``most_bytes`` is read through and not kept.
+    A line that is longer than ``most_bytes`` is read through and not kept. An archive that was cut
+    off ends with a torn line.
+
+    Raises:
+        RequestError: If what is packed is damaged.
     """
     number = 0
-    while content := stream.readline(most_bytes):
+    while True:
         number += 1
+        try:
+            content = stream.readline(most_bytes)
+        except EOFError:
+            yield Line(number, "", torn=True)
+            return
+        except DAMAGED as error:
+            raise RequestError(f"cannot read further than line {number - 1}: {error}") from error
+        if not content:
+            return
         whole = content.endswith(b"\n")
         if not whole and len(content) == most_bytes:
             _skip_rest(stream, most_bytes)

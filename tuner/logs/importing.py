@@ -40,7 +40,7 @@ class ImportRequest:
     """Which log to read.
 
     Attributes:
-        file: The file, a folder with a MetaSchedule database, or a dash for stdin.
+        file: Its name; of a MetaSchedule database the folder, or one of its files.
         format: The name of its format.
         target: What it has to be of, as a user writes it.
         foreign: Take in what is of another target too.
@@ -52,7 +52,9 @@ class ImportRequest:
     foreign: bool = False
 
 
-def import_log(context: Context, request: ImportRequest, watcher: Watcher) -> Report:
+def import_log(
+    context: Context, request: ImportRequest, stream: IO[bytes], watcher: Watcher
+) -> Report:
     """Store what a log says, as measured on a device that nobody named.
 
     Each group of lines is committed by itself; what is known is not stored again, so an import
@@ -61,6 +63,7 @@ def import_log(context: Context, request: ImportRequest, watcher: Watcher) -> Re
     Args:
         context: Settings and database.
         request: Which log.
+        stream: Its records.
         watcher: Told of lines read and of records added, after each group.
 
     Raises:
@@ -73,7 +76,7 @@ def import_log(context: Context, request: ImportRequest, watcher: Watcher) -> Re
         pool = stack.enter_context(builders(settings, settings.n_builders))
         here = pool.call(form.engine, "describe_target", request.target, timeout_secs=_TIMEOUT_SECS)
         targets = Targets(form.engine, pool, here, foreign=request.foreign)
-        workloads, stream = _open(stack, request, form, pool, context.sessions)
+        workloads = _workloads(stack, request, pool, context.sessions)
         importer = Importer(form, pool, context.sessions, here, workloads, targets)
         report = importer.read(stream, _PARSERS[form.name], watcher)
     if targets.refused and not (report.added or report.known):
@@ -84,20 +87,15 @@ def import_log(context: Context, request: ImportRequest, watcher: Watcher) -> Re
     return report
 
 
-def _open(
-    stack: ExitStack,
-    request: ImportRequest,
-    form: Format,
-    pool: Pool,
-    sessions: sessionmaker[Session],
-) -> tuple[Workloads, IO[bytes]]:
-    """Open what says which workloads lines are about, and the lines."""
-    if form.name == ansor.NAME:
-        stream = stack.enter_context(open_log(request.file))
-        return NamedWorkloads(form.engine, pool, sessions), stream
-    files = metaschedule.files_of(request.file)
-    held, stream = (stack.enter_context(open_log(str(file))) for file in files)
-    return HeldWorkloads(held, form.engine, pool, sessions), stream
+def _workloads(
+    stack: ExitStack, request: ImportRequest, pool: Pool, sessions: sessionmaker[Session]
+) -> Workloads:
+    """Open what says which workloads lines are about, until the stack is left."""
+    engine = FORMATS[request.format].engine
+    if request.format == ansor.NAME:
+        return NamedWorkloads(engine, pool, sessions)
+    held = stack.enter_context(open_log(str(metaschedule.files_of(request.file)[0])))
+    return HeldWorkloads(held, engine, pool, sessions)
 
 
 @dataclass

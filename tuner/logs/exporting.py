@@ -1,0 +1,124 @@
+"""Writing verified records as a log of another tool."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from records import exports
+from records.exports import RecordOut, TaskOut
+from tuner.context import Context
+from tuner.engines.log_base import TraceBatch, WorkloadText
+from tuner.executors.pool import Pool
+from tuner.logs.formats import FORMATS
+from tuner.logs.replaying import submit
+from tuner.logs.writers import Writer
+from tuner.workers import builders
+
+_BATCH = 128
+_TIMEOUT_SECS = 120.0
+
+Watcher = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What to write.
+
+    Attributes:
+        format: The name of the format.
+        target_id: Only records of this target; None for all.
+        top: Only so many of each task, the best first; None for all.
+    """
+
+    format: str
+    target_id: int | None = None
+    top: int | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        n_records: Lines of records.
+        n_unverified: Records that were left out: they failed, or were compared with nothing.
+        skipped: For each reason how many records cannot be written.
+        notes: For each thing that the other tool needs, how many workloads need it.
+    """
+
+    n_records: int
+    n_unverified: int
+    skipped: Mapping[str, int]
+    notes: Mapping[str, int]
+
+
+def export_log(
+    context: Context, request: ExportRequest, writer: Writer, watcher: Watcher
+) -> Exported:
+    """Write the verified records of an engine, in memory that does not grow with them.
+
+    Args:
+        context: Settings and database.
+        request: Which records.
+        writer: Puts the lines together.
+        watcher: Told of the records so far.
+
+    Raises:
+        WorkError: If a worker cannot start.
+    """
+    engine = FORMATS[request.format].engine
+    settings = replace(context.settings, engine=engine)
+    with builders(settings, settings.n_builders) as pool, context.readers() as session:
+        exporter = Exporter(session, engine, pool, writer)
+        task_ids = exports.tasks_of_engine(session, engine, request.target_id)
+        for task_id in task_ids:
+            exporter.write(exports.task_out(session, task_id), request.top)
+            watcher(exporter.n_records)
+        n_unverified = exports.count_unverified(session, task_ids)
+    return Exported(exporter.n_records, n_unverified, exporter.skipped, exporter.notes)
+
+
+@dataclass
+class Exporter:
+    """Has an engine write traces, a batch at a time, and counts what becomes of them."""
+
+    session: Session
+    engine: str
+    pool: Pool
+    writer: Writer
+    n_records: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def write(self, task: TaskOut, top: int | None) -> None:
+        """Write the records of a task, if it has any."""
+        records = exports.verified(self.session, task.task_id, top)
+        begun = False
+        while batch := list(islice(records, _BATCH)):
+            if not begun:
+                self._begin(task)
+                begun = True
+            self._write(task, batch)
+
+    def _begin(self, task: TaskOut) -> None:
+        workload: WorkloadText = self._ask("write_workload", task.ir)
+        if workload.note:
+            self.notes[workload.note] += 1
+        self.writer.write_task(task, workload, self._ask("write_target", task.spec))
+
+    def _write(self, task: TaskOut, records: list[RecordOut]) -> None:
+        batch = TraceBatch(task.ir, task.spec, tuple(record.trace for record in records))
+        replays = submit(self.pool, self.engine, "write_traces", batch)
+        for record, trace in zip(records, replays.results(), strict=True):
+            if trace.problem:
+                self.skipped[trace.problem] += 1
+            else:
+                self.writer.write_record(record, trace.text)
+                self.n_records += 1
+
+    def _ask(self, function: str, *args: Any) -> Any:
+        return self.pool.call(self.engine, function, *args, timeout_secs=_TIMEOUT_SECS)
