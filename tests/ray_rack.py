@@ -25,9 +25,12 @@ class Rack(Closing):
     Args:
         folder: Data directories of its nodes, by name.
         head_cpus: Builders of the head.
+        environ: Environment variables of all nodes.
     """
 
-    def __init__(self, folder: Path, head_cpus: int = 1) -> None:
+    def __init__(
+        self, folder: Path, head_cpus: int = 1, environ: dict[str, str] | None = None
+    ) -> None:
         self._folder = folder
         self._pids: dict[str, int] = {}
         with (folder / "rack.log").open("w") as log:
@@ -37,7 +40,12 @@ class Rack(Closing):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "RAY_USAGE_STATS_ENABLED": "0",
+                    **(environ or {}),
+                },
             )
         self._pids["head"] = self._ask("add", num_cpus=head_cpus, node_name="head")
         self.address: str = self._ask("address")

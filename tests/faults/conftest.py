@@ -18,10 +18,13 @@ from records.models import BestRecord, MeasureRecord, Pick
 from tests.engines import faulty_toy, toy
 from tests.engines.faults import CONTROL, Control
 from tests.engines.toy_network import Workshop
+from tests.ray_rack import Rack
 from tuner.config import Settings
 from tuner.engines.base import EvaluatorSettings
 from tuner.executors.local import LocalExecutor
 from tuner.executors.pool import PoolCall
+from tuner.executors.ray import RayExecutor
+from tuner.inventory import resource_of
 from tuner.runners.local import LocalRunner
 from tuner.searching import SearchSettings
 from tuner.session import TuningSession
@@ -33,6 +36,12 @@ QUICK: dict[str, Any] = {
     "search": SearchSettings(timeout_secs=3.0),
     "build_timeout_secs": 2.0,
 }
+
+# What a node has that may measure for the toy engine.
+DEVICE = {resource_of("llvm", {"name": "toy"}): 1}
+NODES = ("left", "right")
+START_SECS = 120.0
+_RUN_SECS = "0.01"
 
 
 class FaultyExecutor(LocalExecutor):
@@ -98,14 +107,29 @@ def check_bests(sessions: sessionmaker[Session]) -> None:
         assert set(bests) == {task_id for task_id, _ in fastest}
 
 
+@pytest.fixture(scope="session")
+def control_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the workers of all modules are told to do wrong."""
+    return tmp_path_factory.mktemp("control") / "control.json"
+
+
 @pytest.fixture(scope="module")
-def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
+def control(control_file: Path) -> Iterator[Control]:
     """Faults of all workers of a module."""
-    path = tmp_path_factory.mktemp("control") / "control.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CONTROL, str(path))
-        patch.setenv("TOY_RUN_SECS", "0.01")
-        yield Control(path)
+        patch.setenv(CONTROL, str(control_file))
+        patch.setenv("TOY_RUN_SECS", _RUN_SECS)
+        yield Control(control_file)
+
+
+@pytest.fixture(scope="session")
+def rack(control_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
+    """A Ray cluster with two builders and two devices, kept for all modules."""
+    environ = {CONTROL: str(control_file), "TOY_RUN_SECS": _RUN_SECS}
+    with Rack(tmp_path_factory.mktemp("rack"), head_cpus=2, environ=environ) as started:
+        for node in NODES:
+            started.add(node, DEVICE)
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +142,64 @@ def pair(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield executor
 
 
+@pytest.fixture(scope="module")
+def cluster(
+    rack: Rack, control: Control, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RayExecutor]:
+    """The same on a Ray cluster, which nobody else has meanwhile."""
+    from tuner.executors.ray_slots import Patience
+
+    control.inject()
+    data_dir = tmp_path_factory.mktemp("cluster")
+    settings = Settings("", data_dir, faulty_toy.NAME, 2, ray_address=rack.address)
+    patience = Patience(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
+    with RayExecutor(settings, patience=patience) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def workers(request: pytest.FixtureRequest) -> Any:
+    """Those of this machine, unless a test names the fixture of others."""
+    return request.getfixturevalue(getattr(request, "param", "pair"))
+
+
 @pytest.fixture
-def hall(pair: FaultyExecutor, control: Control, tmp_path: Path) -> Iterator[Hall]:
+def hall(workers: Any, control: Control, tmp_path: Path) -> Iterator[Hall]:
     """An empty database beside the devices; every test starts without faults."""
     control.inject()
+    # Those that the test before took away come back.
+    wait_until(lambda: len(workers.runners) == len(NODES), START_SECS)
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    yield Hall(database.sessions(engine), tmp_path, pair, control=control)
+    yield Hall(database.sessions(engine), tmp_path, workers, control=control)
     engine.dispose()
     control.inject()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process has its workers: on this machine, or on the nodes of a cluster."""
+
+    rack: Rack | None = None
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What tells the process."""
+        return {} if self.rack is None else {"TUNER_RAY_ADDRESS": self.rack.address}
+
+    def agents(self) -> list[psutil.Process]:
+        """Its processes on the nodes."""
+        nodes = () if self.rack is None else ("head", *NODES)
+        return [each for node in nodes for each in self._agents(node)]
+
+    def _agents(self, node: str) -> list[psutil.Process]:
+        assert self.rack is not None
+        return self.rack.agents(node) + self.rack.workers(node)
+
+
+@pytest.fixture(params=["local", "ray"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Each place in turn."""
+    return Place() if request.param == "local" else Place(request.getfixturevalue("rack"))
 
 
 def workers_of(pool: Any) -> list[psutil.Process]:

@@ -1,4 +1,7 @@
-"""Kill -9 of a coordinator that has rounds in flight on two devices, and of all its workers."""
+"""Kill -9 of a coordinator that has rounds in flight on two devices, and of all its workers.
+
+Those on a cluster are ended by its nodes.
+"""
 
 import os
 import random
@@ -16,14 +19,21 @@ from sqlalchemy.orm import Session, sessionmaker
 from records.models import MeasureRecord, Pick
 from tests.cli import ROOT
 from tests.engines.toy_network import open_sessions
-from tests.faults.conftest import check_bests, check_counts, wait_until
+from tests.faults.conftest import Place, check_bests, check_counts, wait_until
 
 
 @pytest.mark.parametrize(
-    ("n_kills", "trials"), [(3, 120), pytest.param(50, 1000, marks=pytest.mark.slow)]
+    ("place", "n_kills", "trials"),
+    [
+        ("local", 3, 120),
+        ("ray", 1, 80),
+        pytest.param("local", 50, 1000, marks=pytest.mark.slow),
+        pytest.param("ray", 8, 200, marks=pytest.mark.slow),
+    ],
+    indirect=["place"],
 )
 def test_killed_coordinator_goes_on_with_all_rounds(
-    tmp_path: Path, n_kills: int, trials: int
+    place: Place, tmp_path: Path, n_kills: int, trials: int
 ) -> None:
     """Picks that were open are finished, the budget is spent exactly, no process is left."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
@@ -33,10 +43,10 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_before = count(sessions)
         if n_before >= trials - 12:
             break
-        process = start(tmp_path, trials)
+        process = start(tmp_path, trials, place)
         wait_until(lambda: count(sessions) > n_before, 60.0)  # noqa: B023
         time.sleep(rng.random() * 0.3)
-        children = psutil.Process(process.pid).children(recursive=True)
+        children = [*psutil.Process(process.pid).children(recursive=True), *place.agents()]
         process.kill()
         process.wait()
         kept = traces(sessions)
@@ -44,7 +54,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         assert not psutil.wait_procs(children, 10.0)[1]
         assert traces(sessions)[: len(kept)] == kept
 
-    last = start(tmp_path, trials)
+    last = start(tmp_path, trials, place)
     assert last.wait(120.0) == 0, (tmp_path / "log").read_text()[-2000:]
     assert n_open >= 2
     check_counts(sessions, {1: trials})
@@ -54,7 +64,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
 def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
     """What its devices measured meanwhile is stored once."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
-    process = start(tmp_path, 60)
+    process = start(tmp_path, 60, Place())
     wait_until(lambda: count(sessions) > 4, 60.0)
 
     os.kill(process.pid, signal.SIGSTOP)
@@ -65,13 +75,13 @@ def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None
     check_counts(sessions, {1: 60})
 
 
-def start(folder: Path, trials: int) -> "subprocess.Popen[bytes]":
+def start(folder: Path, trials: int, place: Place) -> "subprocess.Popen[bytes]":
     """Start a coordinator on a database, with the two devices."""
     url = f"sqlite:///{folder / 'tuner.db'}"
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.two_devices", url, str(folder), str(trials)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02"},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02", **place.environ},
             cwd=ROOT,
             stdout=log,
             stderr=log,

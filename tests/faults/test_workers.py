@@ -23,6 +23,8 @@ from tuner.errors import WorkError
 from tuner.executors.pool import Pool
 from tuner.session import TuningSession
 
+everywhere = pytest.mark.parametrize("workers", ["pair", "cluster"], indirect=True)
+
 
 def pools(hall: Hall) -> list[Pool]:
     """Of the builders and of both devices."""
@@ -75,6 +77,7 @@ def test_workers_killed_at_any_moment_cost_no_trial_twice(
     assert not psutil.wait_procs(killed, 5.0)[1]
 
 
+@everywhere
 def test_finals_whose_processes_are_killed_are_run_again(hall: Hall) -> None:
     """Every winner is confirmed all the same."""
     hall.control.inject(run_interleaved=[{"fault": "kill", "once": True}])
@@ -85,6 +88,7 @@ def test_finals_whose_processes_are_killed_are_run_again(hall: Hall) -> None:
     assert {confirmed for *_, confirmed in bests_of(hall.sessions)} == {True}
 
 
+@everywhere
 @pytest.mark.parametrize("function", ["propose", "build", "run"])
 def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) -> None:
     """Each call that is hit is made once more."""
@@ -97,6 +101,7 @@ def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) 
     assert "worker_lost" not in errors(hall)
 
 
+@everywhere
 @pytest.mark.parametrize("function", ["build", "run"])
 def test_candidate_that_kills_every_worker_is_tried_twice(hall: Hall, function: str) -> None:
     """It is recorded as what it is, and nobody proposes it again."""
@@ -107,6 +112,7 @@ def test_candidate_that_kills_every_worker_is_tried_twice(hall: Hall, function: 
 
     hall.run(job)
 
+    assert hall.job(job.job_id).state == "done"
     assert len(hall.trials()) == 16
     with hall.sessions() as session:
         lost = select(MeasureRecord.trace).where(MeasureRecord.error_kind == "worker_lost")
