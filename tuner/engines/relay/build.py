@@ -1,0 +1,122 @@
+"""Build one candidate into an artifact: a shared library and a description of its arguments."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import te
+from tvm.auto_scheduler import LayoutRewriteOption, SearchTask
+
+from tuner.engines.base import BuildRequest, BuildResult
+from tuner.engines.relax.linker import link_shared
+from tuner.engines.relay import traces, workloads
+from tuner.errors import WorkError
+
+KERNEL = "kernel"
+LIBRARY = "kernel.so"
+DESCRIPTION = "kernel.json"
+_TRANSFORM = "auto_scheduler_layout_transform"
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """A function that brings an argument of the kernel, by its index, into another layout."""
+
+    index: int
+    module: tvm.IRModule
+    packed: Any
+
+
+def build(request: BuildRequest) -> BuildResult:
+    """Build a candidate; see :class:`Engine`."""
+    try:
+        return _build(request)
+    except WorkError as error:
+        return BuildResult("", str(error))
+    except OSError:
+        raise  # a full disk is nobody's candidate's fault
+    except Exception as error:  # whatever a compiler raises on one candidate is data
+        return BuildResult("", f"{type(error).__name__}: {str(error).strip()[-2000:]}")
+
+
+def pack_name(index: int) -> str:
+    """Name the function that packs an argument."""
+    return f"pack_{index}"
+
+
+def _build(request: BuildRequest) -> BuildResult:
+    task = workloads.make_task(request.ir, request.target)
+    out = Path(request.out)
+    out.mkdir(parents=True, exist_ok=True)
+    module, packings = _lower(task, request.trace)
+    for each in packings:
+        module.update(each.module)
+    with task.target:
+        built = tvm.build(module, target=task.target)
+    _link(built, out)
+    (out / DESCRIPTION).write_text(json.dumps(_describe(task, packings)))
+    return BuildResult(str(out))
+
+
+def _lower(task: SearchTask, trace: str) -> tuple[tvm.IRModule, list[_Packing]]:
+    """Lower the kernel as the network runs it: on weights that were packed before.
+
+    Raises:
+        WorkError: If the trace cannot be replayed.
+    """
+    dag = task.compute_dag
+    if not trace:
+        schedule, arguments = dag.apply_steps_from_state(dag.get_init_state())
+        return tvm.lower(schedule, arguments, name=KERNEL), []
+    state = traces.replay(task, trace)
+    schedule, arguments = dag.apply_steps_from_state(state, task.layout_rewrite_option)
+    packings = _packings(task, state)
+    for each in packings:
+        if tuple(arguments[each.index].shape) != tuple(each.packed.shape):
+            raise WorkError(f"argument {each.index} is not packed as the kernel reads it")
+    return tvm.lower(schedule, arguments, name=KERNEL), packings
+
+
+def _packings(task: SearchTask, state: Any) -> list[_Packing]:
+    """Lower what Ansor would insert before the kernel if the weights were not packed."""
+    if task.layout_rewrite_option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
+        return []
+    schedule, arguments = task.compute_dag.apply_steps_from_state(
+        state, LayoutRewriteOption.INSERT_TRANSFORM_STAGE
+    )
+    found = []
+    for stage in schedule.stages:
+        if _TRANSFORM in str(stage.op.name):
+            (plain,) = stage.op.input_tensors
+            index = next(
+                i
+                for i, each in enumerate(arguments)
+                if each.same_as(plain) or each.op.same_as(plain.op)
+            )
+            packed = stage.op.output(0)
+            module = tvm.lower(te.create_schedule(stage.op), [plain, packed], name=pack_name(index))
+            found.append(_Packing(index, module, packed))
+    return found
+
+
+def _describe(task: SearchTask, packings: list[_Packing]) -> dict[str, Any]:
+    tensors = list(task.compute_dag.tensors)
+    n_inputs = sum(isinstance(tensor.op, te.PlaceholderOp) for tensor in tensors)
+    return {
+        "inputs": [_shape_of(tensor) for tensor in tensors[:n_inputs]],
+        "outputs": [_shape_of(tensor) for tensor in tensors[n_inputs:]],
+        "packed": [{"index": each.index, **_shape_of(each.packed)} for each in packings],
+        "flop": workloads.flop_of(task),
+    }
+
+
+def _shape_of(tensor: Any) -> dict[str, Any]:
+    return {"shape": [int(dim) for dim in tensor.shape], "dtype": str(tensor.dtype)}
+
+
+def _link(built: tvm.runtime.Module, out: Path) -> None:
+    built.save(str(out / "kernel.o"))
+    link_shared([out / "kernel.o"], out / LIBRARY)
+    (out / "kernel.o").unlink()

@@ -1,0 +1,35 @@
+"""Split a network into weighted tasks."""
+
+from tvm import auto_scheduler
+
+from tuner.engines.base import ExtractedTask, Extraction, ModelFile
+from tuner.engines.relay import workloads
+from tuner.engines.relay.importer import import_model
+from tuner.engines.relay.targets import hardware_of, make_target
+
+
+def extract(model: ModelFile, target: str) -> Extraction:
+    """Split a network into weighted tasks; see :class:`Engine`.
+
+    Kernels without a reduction are no tasks, as in Ansor: TVM's own schedules do for them.
+    """
+    module = import_model(model)
+    tasks, weights = auto_scheduler.extract_tasks(
+        module["main"],
+        {},
+        make_target(target),
+        hardware_params=hardware_of(target),
+        opt_level=3,
+    )
+    found = sorted(zip(tasks, weights, strict=True), key=lambda pair: str(pair[0].desc))
+    extracted = tuple(
+        ExtractedTask(
+            workload=workloads.hash_of(str(task.workload_key)),
+            name=workloads.title(task),
+            ir=workloads.dump(task),
+            weight=int(weight),
+            flop=workloads.flop_of(task),
+        )
+        for task, weight in found
+    )
+    return Extraction(extracted, sum(task.weight for task in extracted), ())

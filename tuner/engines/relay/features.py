@@ -1,0 +1,50 @@
+"""Features of states for the cost model: those that Ansor extracts of every store, in one order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm.auto_scheduler import SearchTask
+from tvm.auto_scheduler.feature import (
+    get_per_store_feature_names,
+    get_per_store_features_from_states,
+)
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+_NAMES = [str(name) for name in get_per_store_feature_names()]
+_FIRST = next(i for i, name in enumerate(_NAMES) if name.startswith("B0."))
+_WIDTH = sum(name.startswith("B0.") for name in _NAMES)
+_N_BUFFERS = sum(name.endswith(".acc_type.kRead") for name in _NAMES)
+_LINES = _NAMES.index("B0.lines") - _FIRST
+_BYTES = _NAMES.index("B0.bytes") - _FIRST
+
+
+def extract(task: SearchTask, states: Sequence[Any]) -> list[Array]:
+    """Return the features of states; one row of zeros for a state that cannot be lowered.
+
+    Returns:
+        An array a state, shape (n_stores, 164).
+    """
+    if not states:
+        return []
+    extracted = get_per_store_features_from_states(states, task)
+    arrays = [np.atleast_2d(np.asarray(array, np.float32)) for array in extracted]
+    rows = _ordered(np.concatenate(arrays))
+    ends = np.cumsum([len(array) for array in arrays])
+    return np.split(rows, ends[:-1])
+
+
+def _ordered(rows: Array) -> Array:
+    """Order the buffers of each store, shape (n_stores, 164).
+
+    Ansor orders them by the cache lines and bytes they touch, and those that are alike in that by
+    their addresses: a state would have other features in every process.
+    """
+    buffers = rows[:, _FIRST : _FIRST + _N_BUFFERS * _WIDTH].reshape(-1, _WIDTH)
+    store = np.repeat(np.arange(len(rows)), _N_BUFFERS)
+    rest = [-buffers[:, column] for column in reversed(range(_WIDTH))]
+    order = np.lexsort((*rest, -buffers[:, _BYTES], -buffers[:, _LINES], store))
+    ordered = rows.copy()
+    ordered[:, _FIRST : _FIRST + _N_BUFFERS * _WIDTH] = buffers[order].reshape(len(rows), -1)
+    return ordered

@@ -1,0 +1,71 @@
+"""Cleaned models to Relay modules in the layout that Ansor searches best."""
+
+import warnings
+from pathlib import Path
+
+import tvm
+from tvm import relay
+
+from tuner.engines.base import ModelFile
+from tuner.engines.relay import boot  # noqa: F401  before ONNX is read
+from tuner.errors import ModelError
+
+# As in TVM's tutorial on tuning a network with Ansor: kernels follow their data.
+_LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "nn.conv3d": ["NDHWC", "default"]}
+
+
+def import_model(model: ModelFile) -> tvm.IRModule:
+    """Import a cleaned model, its weights as constants.
+
+    Raises:
+        ModelError: If it uses something the importer does not support; named.
+    """
+    if model.format != "onnx":
+        raise ModelError(
+            f"the engine relay reads ONNX models only, not {Path(model.path).suffix}; export the "
+            "model to ONNX, or use --engine relax"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = _import_onnx(model)
+    _check_shapes(module)
+    return _with_layouts(module)
+
+
+def _import_onnx(model: ModelFile) -> tvm.IRModule:
+    import onnx
+
+    proto = onnx.load_from_string(Path(model.path).read_bytes())
+    shapes = {name: shape for name, (shape, _) in model.inputs.items()}
+    try:
+        module, _ = relay.frontend.from_onnx(proto, shapes, freeze_params=True)
+        return relay.transform.InferType()(module)
+    except Exception as error:  # the importer raises whatever its operators raise
+        raise ModelError(f"cannot import the model: {_reason(error)}") from error
+
+
+def _check_shapes(module: tvm.IRModule) -> None:
+    found = relay.analysis.check_dynamic if hasattr(relay.analysis, "check_dynamic") else None
+    is_dynamic = found(module["main"]) if found else relay.ty.is_dynamic(module["main"].ret_type)
+    if is_dynamic:
+        raise ModelError(
+            "a shape in the model depends on its data, which the engine relay cannot tune; "
+            "use --engine relax"
+        )
+
+
+def _with_layouts(module: tvm.IRModule) -> tvm.IRModule:
+    passes = [
+        relay.transform.RemoveUnusedFunctions(),
+        relay.transform.ConvertLayout(_LAYOUTS),
+        relay.transform.FoldConstant(),
+    ]
+    with tvm.transform.PassContext(opt_level=3):
+        return tvm.transform.Sequential(passes)(module)
+
+
+def _reason(error: Exception) -> str:
+    """The line of a TVM error that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    unsupported = [line for line in lines if "not supported" in line or "not implemented" in line]
+    return (unsupported or lines or [type(error).__name__])[-1]

@@ -1,0 +1,128 @@
+"""One round of Ansor's sketch search as a pure function of what was measured.
+
+Ansor's policy keeps between rounds which states were measured, and how fast they were. Here every
+round starts a fresh policy: what was measured seeds its population, and what it finds that was
+measured is dropped, for which it is asked for as many more.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm.auto_scheduler import SearchTask, SketchPolicy
+from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel
+
+from tuner import cost_models
+from tuner.cost_models import features as feature_blobs
+from tuner.engines.base import Candidate, Measured, SearchRequest
+from tuner.engines.relay import features, traces, workloads
+from tuner.errors import WorkError
+
+# Share of the population seeded from records, of the picks drawn at random (Ansor's).
+_MEASURED_RATIO = 0.2
+_EPS_GREEDY = 0.05
+_MOST_FIRST = 50
+
+
+def propose(request: SearchRequest) -> list[Candidate]:
+    """Search one task; see :class:`Engine`."""
+    task = workloads.make_task(request.ir, request.target)
+    model = _SearchModel(cost_models.load(request.cost_model))
+    policy = SketchPolicy(task, model, _parameters(request), seed=request.seed, verbose=0)
+    drawn = list(policy.sample_initial_population())
+    known = {measured.module_hash for measured in request.measured}
+    found = list(
+        policy.evolutionary_search(
+            [*_measured_states(task, request), *drawn], request.n_candidates + len(known)
+        )
+    )
+    picked = _mix(_fresh(found, known), _fresh(drawn, known), request.n_candidates)
+    return _candidates(task, picked, model)
+
+
+def hash_of(state: Any) -> str:
+    """Name the program of a state, 16 hexadecimal digits: Ansor tells states by this text, too."""
+    return hashlib.sha256(str(state).encode()).hexdigest()[:16]
+
+
+def _parameters(request: SearchRequest) -> dict[str, Any]:
+    return {
+        "eps_greedy": _EPS_GREEDY,
+        "sample_init_min_population": min(_MOST_FIRST, max(request.population // 2, 1)),
+        "evolutionary_search_population": request.population,
+        "evolutionary_search_num_iters": request.n_generations,
+    }
+
+
+def _measured_states(task: SearchTask, request: SearchRequest) -> list[Any]:
+    """Rebuild the fastest states, as many as the search seeds its population with."""
+    states = []
+    for measured in _fastest(request.measured, int(request.population * _MEASURED_RATIO)):
+        try:
+            states.append(traces.replay(task, measured.trace).state_object)
+        except WorkError:
+            continue  # a record of another version still counts as measured, but seeds nothing
+    return states
+
+
+def _fastest(measured: tuple[Measured, ...], n: int) -> list[Measured]:
+    ran = [record for record in measured if record.latency is not None]
+    return sorted(ran, key=lambda record: (record.latency, record.module_hash))[:n]
+
+
+def _fresh(states: Iterable[Any], known: set[str]) -> dict[str, Any]:
+    """Return the states that were not measured, by their hash, in their order."""
+    fresh: dict[str, Any] = {}
+    for state in states:
+        name = hash_of(state)
+        if name not in known:
+            fresh.setdefault(name, state)
+    return fresh
+
+
+def _mix(best: dict[str, Any], drawn: dict[str, Any], n: int) -> dict[str, Any]:
+    """Take the best expected, and a share that was drawn at random."""
+    n_best = n - int(n * _EPS_GREEDY)
+    first = list(best.items())
+    picked = dict(first[:n_best])
+    for name, state in [*drawn.items(), *first[n_best:]]:
+        if len(picked) >= n:
+            break
+        picked.setdefault(name, state)
+    return picked
+
+
+def _candidates(task: SearchTask, picked: dict[str, Any], model: "_SearchModel") -> list[Candidate]:
+    if not picked:
+        return []
+    extracted = features.extract(task, list(picked.values()))
+    scores = model.model.predict(extracted)
+    found = [
+        Candidate(
+            trace=traces.dump(task, state),
+            module_hash=name,
+            features=feature_blobs.pack(stores),
+            score=float(score),
+        )
+        for (name, state), stores, score in zip(picked.items(), extracted, scores, strict=True)
+        if stores.any()
+    ]
+    return sorted(found, key=lambda candidate: -candidate.score)
+
+
+class _SearchModel(PythonBasedModel):  # type: ignore[misc]  # TVM has no types
+    """Lets Ansor's search ask a cost model of ours."""
+
+    def __init__(self, model: cost_models.CostModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def update(self, inputs: Any, results: Any) -> None:
+        """Not called: the coordinator decides when a model is trained."""
+
+    def predict(self, task: SearchTask, states: Sequence[Any]) -> Any:
+        """Score states, shape (n_states,), higher is better; -inf where one cannot be lowered."""
+        extracted = features.extract(task, states)
+        scores = self.model.predict(extracted)
+        return np.where([stores.any() for stores in extracted], scores, -np.inf)

@@ -1,0 +1,173 @@
+"""Run artifacts: compare their output, then time them."""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import tvm
+
+from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.relax import inputs
+from tuner.engines.relay import build as artifacts
+from tuner.engines.relay import flush
+from tuner.errors import RequestError, WorkError
+
+Array = np.ndarray[Any, Any]
+
+# A candidate this many times slower than the best gets the fewest samples: it cannot win.
+_HOPELESS = 3.0
+# With a flush before every run, more samples take the place of more runs a sample.
+_MOST_SAMPLES = 24
+
+
+@dataclass
+class Kernel:
+    """A loaded artifact with its arguments in memory."""
+
+    module: tvm.runtime.Module
+    arguments: list[Any]
+    outputs: list[Any]
+    n_terms: float
+
+    def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
+        """Sample its run time ``repeat`` times, seconds."""
+        evaluator = self.module.time_evaluator(
+            artifacts.KERNEL,
+            tvm.cpu(),
+            number=settings.number,
+            repeat=repeat,
+            min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
+            cooldown_interval_ms=settings.cooldown_ms,
+            f_preproc=flush.install(settings.flush_bytes) if settings.cache_flush else "",
+        )
+        return tuple(float(secs) for secs in evaluator(*self.arguments, *self.outputs).results)
+
+    def call(self) -> Array:
+        """Run once on spoiled output buffers and return them all, one behind the other."""
+        for output in self.outputs:
+            output.copyfrom(_spoiled(output))
+        self.module[artifacts.KERNEL](*self.arguments, *self.outputs)
+        values = [output.numpy() for output in self.outputs]
+        return values[0] if len(values) == 1 else np.concatenate([each.ravel() for each in values])
+
+
+def run(request: RunRequest) -> RunResult:
+    """Compare and time one artifact; see :class:`Engine`."""
+    try:
+        return _run(request)
+    except (OSError, RequestError):
+        raise  # an unreadable artifact is nobody's candidate's fault
+    except Exception as error:  # a candidate that raises is data
+        return RunResult(error_kind="run_error", error_text=_reason(error))
+
+
+def _run(request: RunRequest) -> RunResult:
+    expected, positive = _read_reference(request.reference)
+    kernel = load_kernel(request.artifact, positive=positive)
+    wrong = _compare(kernel, expected)
+    if isinstance(wrong, RunResult):
+        return wrong
+    return RunResult(_sample(kernel, request), max_error=wrong)
+
+
+def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
+    """Time artifacts in turns; see :class:`Engine`."""
+    kernels = [load_kernel(request.artifact) for request in requests]
+    samples: list[list[float]] = [[] for _ in kernels]
+    for kernel in kernels:
+        kernel.call()
+    for turn in range(n_turns):
+        order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
+        for i in order:
+            samples[i].extend(_sample(kernels[i], requests[i]))
+    return [RunResult(tuple(secs)) for secs in samples]
+
+
+def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001  the contract's
+    """Keep the output of an unscheduled artifact; see :class:`Engine`."""
+    positive = False
+    output = load_kernel(artifact).call()
+    if not _any_finite(output):
+        # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
+        positive = True
+        output = load_kernel(artifact, positive=True).call()
+    if not _any_finite(output):
+        raise WorkError("no finite output on the seeded inputs, so candidates cannot be verified")
+    partial = Path(f"{out}.partial")
+    with partial.open("wb") as stream:
+        np.savez(stream, output=output, positive=positive)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.rename(out)
+
+
+def load_kernel(artifact: str, *, positive: bool = False) -> Kernel:
+    """Load an artifact and put seeded arguments, packed as it wants them, in memory."""
+    folder = Path(artifact)
+    description = json.loads((folder / artifacts.DESCRIPTION).read_text())
+    module = tvm.runtime.load_module(str(folder / artifacts.LIBRARY))
+    shapes = tuple((tuple(each["shape"]), each["dtype"]) for each in description["inputs"])
+    arguments = [tvm.nd.array(array) for array in inputs.make_arguments(shapes, positive=positive)]
+    for entry in description["packed"]:
+        packed = tvm.nd.empty(tuple(entry["shape"]), entry["dtype"])
+        module[artifacts.pack_name(entry["index"])](arguments[entry["index"]], packed)
+        arguments[entry["index"]] = packed
+    outputs = [tvm.nd.empty(tuple(each["shape"]), each["dtype"]) for each in description["outputs"]]
+    n_elements = sum(math.prod(each["shape"]) for each in description["outputs"])
+    return Kernel(module, arguments, outputs, description["flop"] / 2 / max(n_elements, 1))
+
+
+def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
+    """Take as many samples as the settings ask for, fewer of a candidate that cannot win."""
+    settings = request.evaluator
+    first = kernel.time(settings, repeat=settings.repeat)
+    typical = median(first)
+    if not settings.cache_flush or typical > _HOPELESS * request.best_secs:
+        return first
+    wanted = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
+    more = min(round(wanted), _MOST_SAMPLES) - len(first)
+    return first + kernel.time(settings, repeat=more) if more > 0 else first
+
+
+def _read_reference(path: str) -> tuple[Array | None, bool]:
+    """Return the expected output, None without a reference, and whether inputs are positive."""
+    if not path:
+        return None, False
+    with np.load(path) as stored:
+        return stored["output"], bool(stored["positive"])
+
+
+def _any_finite(output: Array) -> bool:
+    return output.dtype.kind != "f" or bool(np.isfinite(output).any())
+
+
+def _compare(kernel: Kernel, expected: Array | None) -> float | RunResult:
+    """Return the error of the kernel's output, or the verdict that it is wrong."""
+    output = kernel.call()
+    if expected is None:
+        return 0.0
+    error = inputs.relative_error(output, expected)
+    allowed = inputs.tolerance(str(expected.dtype), kernel.n_terms)
+    if error <= allowed:
+        return error
+    return RunResult(
+        error_kind="wrong_result",
+        error_text=f"output is off by {error:.3g} of its range, {allowed:.3g} is allowed",
+        max_error=error if math.isfinite(error) else None,
+    )
+
+
+def _spoiled(output: Any) -> Array:
+    """An output no kernel computes, so that one that writes nothing is found out."""
+    dtype = np.dtype(str(output.dtype))
+    fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
+    return np.full(tuple(output.shape), fill, dtype=dtype)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()[-2000:]}"

@@ -1,0 +1,175 @@
+"""Targets: what a user writes, resolved to canonical JSON and a device fingerprint."""
+
+import json
+import os
+import platform
+from functools import lru_cache
+from typing import Any
+
+import tvm
+from tvm import auto_scheduler
+from tvm.target import Target, codegen
+
+from tuner.engines.base import TargetInfo
+from tuner.engines.relax.linker import linker_version
+from tuner.engines.relay.settings import COMPILER, PIPELINE
+from tuner.errors import TargetError
+from tuner.fingerprints import cpu_fields
+
+# What a target may say; the rest of what TVM takes reaches compilers as their own options.
+_ALLOWED = {
+    "device",
+    "fast-math",
+    "keys",
+    "kind",
+    "mabi",
+    "mattr",
+    "mcpu",
+    "mfloat-abi",
+    "model",
+    "mtriple",
+    "num-cores",
+    "opt-level",
+}
+_CACHE_LINE_BYTES = 64
+_VECTOR_BYTES = 64
+# Instruction sets that generated code uses, by LLVM's name and the kernel's.
+_VECTOR_SETS = {
+    "avx": "avx",
+    "avx2": "avx2",
+    "fma": "fma",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512vnni": "avx512_vnni",
+}
+
+
+def describe_target(spec: str) -> TargetInfo:
+    """Resolve ``llvm``, a TVM tag or JSON; see :class:`Engine`."""
+    target = _parse(spec.strip())
+    return TargetInfo(
+        spec=_canonical(target),
+        kind=str(target.kind.name),
+        device=_device(),
+        pipeline=PIPELINE,
+        problem=_problem(target),
+        compiler={**COMPILER, "linker": linker_version()},
+    )
+
+
+@lru_cache(maxsize=8)
+def make_target(spec: str) -> Target:
+    """Build the TVM target of a canonical spec."""
+    return Target(json.loads(spec))
+
+
+@lru_cache(maxsize=8)
+def hardware_of(spec: str) -> auto_scheduler.HardwareParams:
+    """Return what the search knows of the hardware: its cores, of which this process has one.
+
+    Vectors and cache lines are those that Ansor takes for any CPU.
+    """
+    n_cores = int(make_target(spec).attrs.get("num-cores", 1))
+    return auto_scheduler.HardwareParams(n_cores, _VECTOR_BYTES, _CACHE_LINE_BYTES, 0, 0, 0, 0, 0)
+
+
+def _parse(spec: str) -> Target:
+    if spec.split(":", maxsplit=1)[0] == "cuda":
+        raise TargetError(
+            "the engine relay builds for CPUs alone: its TVM was compiled without CUDA; "
+            "use --target llvm, or --engine relax"
+        )
+    try:
+        target = Target(_read(spec))
+    except json.JSONDecodeError as error:
+        raise TargetError(f"target is not valid JSON: {error}") from error
+    except (ValueError, TypeError, tvm.TVMError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise TargetError(
+            f"unknown target {spec!r}: {reason}; use llvm, a TVM tag or JSON"
+        ) from error
+    kind = str(target.kind.name)
+    if kind != "llvm":
+        raise TargetError(f"target kind {kind!r} is not supported by the engine relay; use llvm")
+    if "num-cores" not in target.attrs:
+        target = Target({**_plain(target.export()), "num-cores": _n_cores()})
+    return target
+
+
+def _read(spec: str) -> Any:
+    if spec == "llvm":
+        cpu = str(codegen.llvm_get_system_cpu())
+        return {"kind": "llvm", "mcpu": cpu, "num-cores": _n_cores()}
+    if not spec.startswith("{"):
+        return spec
+    written = json.loads(spec)
+    for name in written:
+        if name not in _ALLOWED:
+            raise TargetError(
+                f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
+            )
+    return written
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _canonical(target: Target) -> str:
+    exported = _plain(target.export())
+    exported.pop("tag", None)
+    return json.dumps(exported, sort_keys=True, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """Turn TVM's containers into Python's."""
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (bool, int, float)):
+        return value
+    if hasattr(value, "value"):
+        return int(value.value)
+    return [_plain(item) for item in value]
+
+
+def _device() -> dict[str, Any]:
+    versions = {"tvm": str(tvm.__version__), "llvm": int(codegen.llvm_version_major())}
+    return {"name": _cpu_name(), "n_cores": _n_cores(), **versions}
+
+
+def _cpu_name() -> str:
+    fields = cpu_fields()
+    wanted = ("model name", "cpu family", "model", "stepping")
+    named = [fields[key] for key in wanted if key in fields]
+    return " / ".join(named) or platform.processor() or platform.machine()
+
+
+def _problem(target: Target) -> str:
+    """Say why this machine cannot run such code; empty if it can."""
+    host = str(codegen.llvm_get_system_triple()).split("-", 1)[0]
+    machine = str(target.attrs.get("mtriple", host)).split("-", 1)[0]
+    if machine != host:
+        return f"it is code for {machine}, this machine is {host}"
+    mcpu = str(target.attrs.get("mcpu", "generic"))
+    if mcpu not in {str(each) for each in codegen.llvm_get_cpu_archlist(Target("llvm"))}:
+        raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
+    missing = sorted(_features(target) - _host_flags())
+    if missing:
+        return f"this CPU lacks {', '.join(missing)}, which {mcpu} has"
+    return ""
+
+
+def _features(target: Target) -> set[str]:
+    available = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+    return {name for name in _VECTOR_SETS if name in available}
+
+
+def _host_flags() -> set[str]:
+    flags = cpu_fields().get("flags", "").split()
+    if not flags:
+        return set(_VECTOR_SETS)
+    return {name for name, flag in _VECTOR_SETS.items() if flag in flags}

@@ -1,0 +1,89 @@
+"""Traces: the transform steps of a state, as Ansor's logs have them, and records of those logs.
+
+A line of such a log (v0.6) is ``{"i": [[workload key, target, hardware, host, layout rewrite,
+inputs], [[], steps]], "r": [[costs], error, all costs, time], "v": "v0.6"}``. A trace is its
+``steps`` alone, so that a line can be made of a task and a trace, and the other way round.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm.auto_scheduler import MeasureInput, MeasureResult, SearchTask
+from tvm.auto_scheduler.loop_state import State
+from tvm.auto_scheduler.measure_record import dump_record_to_string, load_record_from_string
+
+from tuner.errors import WorkError
+
+VERSION = "v0.6"
+
+
+def dump(task: SearchTask, state: Any) -> str:
+    """Serialise the transform steps of a state."""
+    return _dumped(json.loads(record_line(task, state, [0.0]))["i"][1][1])
+
+
+def replay(task: SearchTask, trace: str) -> State:
+    """Rebuild a state, with the extents of all its loops.
+
+    Raises:
+        WorkError: If the trace does not belong to this workload or is damaged.
+    """
+    try:
+        inputs, _ = load_record_from_string(line_of(task, trace, [0.0]))
+        return task.compute_dag.infer_bound_from_state(inputs.state)
+    except (ValueError, TypeError, KeyError, IndexError, tvm.TVMError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise WorkError(f"the trace cannot be replayed: {reason}") from error
+
+
+def initial(task: SearchTask) -> State:
+    """Return the state of a workload that nobody scheduled."""
+    return task.compute_dag.get_init_state()
+
+
+def record_line(task: SearchTask, state: Any, run_secs: Sequence[float]) -> str:
+    """Return the line of an Ansor log for a measured state."""
+    state = getattr(state, "state_object", state)
+    result = MeasureResult(list(run_secs), 0, "", sum(run_secs), 0)
+    return str(dump_record_to_string(MeasureInput(task, state), result))
+
+
+def line_of(task: SearchTask, trace: str, run_secs: Sequence[float]) -> str:
+    """Return the line of an Ansor log for a trace, without replaying it."""
+    written = json.loads(_empty_line(task))
+    written["i"][1][1] = json.loads(trace)
+    written["r"][0] = list(run_secs)
+    return _dumped(written)
+
+
+def record_of(task: SearchTask, trace: str, secs: float) -> tuple[Any, Any]:
+    """Return a record as ``auto_scheduler.ApplyHistoryBest`` takes it."""
+    inputs, result = load_record_from_string(line_of(task, trace, [secs]))
+    return inputs, result
+
+
+def parse_line(line: str) -> tuple[str, str]:
+    """Split the line of an Ansor log into its workload key and its trace.
+
+    Raises:
+        ValueError: If it is none, or of another version.
+    """
+    written = json.loads(line)
+    try:
+        version, (task, state) = written["v"], written["i"]
+        key, steps = task[0], state[1]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise ValueError("it is no record of an Ansor log") from error
+    if version != VERSION:
+        raise ValueError(f"it is of version {version}, and {VERSION} is read")
+    return str(key), _dumped(steps)
+
+
+def _empty_line(task: SearchTask) -> str:
+    return record_line(task, task.compute_dag.init_state, [0.0])
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,108 @@
+"""Workloads: the compute graph of one subgraph, its key as Ansor has it, its bytes, its name."""
+
+import hashlib
+import json
+import zlib
+from functools import lru_cache
+from typing import Any
+
+import tvm
+from tvm.auto_scheduler import ComputeDAG, LayoutRewriteOption, SearchTask
+from tvm.auto_scheduler.workload_registry import register_workload_tensors
+from tvm.te import ComputeOp
+
+from tuner.engines.relay.targets import hardware_of, make_target
+
+
+def hash_of(key: str) -> str:
+    """Name a workload, 16 hexadecimal digits; ``key`` is Ansor's: a hash and the shapes."""
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def dump(task: SearchTask) -> bytes:
+    """Serialise a workload: its key and the tensors of its graph, zlib."""
+    written = {
+        "key": str(task.workload_key),
+        "tensors": tvm.ir.save_json(task.compute_dag.tensors),
+        "layout_rewrite": _layout_rewrite(task),
+        "inputs": [str(name) for name in task.task_input_names],
+        "name": str(task.desc),
+    }
+    return zlib.compress(json.dumps(written).encode(), 9)
+
+
+def key_of(ir: bytes) -> str:
+    """Return the key of a workload, as logs of Ansor name it."""
+    return str(_read(ir)["key"])
+
+
+@lru_cache(maxsize=256)
+def make_task(ir: bytes, target: str) -> SearchTask:
+    """Rebuild the task of a workload on a target, and tell TVM of the workload.
+
+    Args:
+        ir: What :func:`dump` wrote.
+        target: Canonical JSON.
+    """
+    written = _read(ir)
+    tensors = tvm.ir.load_json(written["tensors"])
+    register_workload_tensors(written["key"], tensors)
+    return SearchTask(
+        compute_dag=ComputeDAG(tensors),
+        workload_key=written["key"],
+        target=make_target(target),
+        hardware_params=hardware_of(target),
+        layout_rewrite_option=written["layout_rewrite"],
+        task_inputs=written["inputs"] or None,
+        desc=written["name"],
+    )
+
+
+def flop_of(task: SearchTask) -> float:
+    """Floating-point operations of one run, as Ansor counts them; at least 1 an output."""
+    counted = float(task.compute_dag.flop_ct)
+    if counted > 0:
+        return counted
+    return float(_n_elements(task.compute_dag.tensors[-1]))
+
+
+def title(task: SearchTask) -> str:
+    """Say what a workload computes and the shape of its output, for people."""
+    name = str(task.desc).split(",")[0].removeprefix("vm_mod_fused_").removeprefix("vm_mod_")
+    words = [word for word in name.split("_") if not word.isdigit()]
+    shape = "x".join(str(int(dim)) for dim in task.compute_dag.tensors[-1].shape)
+    return f"{'_'.join(words)}[{shape}]"
+
+
+def _layout_rewrite(task: SearchTask) -> int:
+    """Whether the kernel is to read weights in a layout of its own.
+
+    A layout is written as sizes and names of axes in turns, such as ``4k16ff``; TVM 0.19 cannot
+    read it again if the name of an axis ends with a digit, as those of ``nn.dense`` do.
+    """
+    names = {
+        str(axis.var.name).split("_")[0]
+        for tensor in _computed(task)
+        if "layout_free_placeholders" in tensor.op.attrs
+        for axis in (*tensor.op.axis, *tensor.op.reduce_axis)
+    }
+    if any(char.isdigit() for name in names for char in name):
+        return int(LayoutRewriteOption.NO_REWRITE)
+    return int(task.layout_rewrite_option)
+
+
+def _computed(task: SearchTask) -> list[Any]:
+    """Return the tensors of the graph that are computed."""
+    return [op.output(0) for op in task.compute_dag.ops if isinstance(op, ComputeOp)]
+
+
+def _n_elements(tensor: Any) -> int:
+    count = 1
+    for dim in tensor.shape:
+        count *= int(dim)
+    return count
+
+
+def _read(ir: bytes) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(zlib.decompress(ir))
+    return written
