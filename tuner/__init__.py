@@ -6,10 +6,22 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library
+    from tuner.interface import build, evaluate, extract, tune
     from tuner.runtime.jit import Jitted
     from tuner.runtime.onnx_function import OnnxFunction
     from tuner.runtime.options import JitFields
     from tuner.runtime.torch_function import TorchFunction
+
+__all__ = ["build", "evaluate", "extract", "jit", "load", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a notebook calls when it is called for: it takes a second."""
+    if name in ("build", "evaluate", "extract", "tune"):
+        from tuner import interface
+
+        return getattr(interface, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load(path: str | Path) -> "Library":

@@ -5,7 +5,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, pstdev
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,9 +51,24 @@ class Comparison:
     degenerate: bool = False
 
     @property
+    def mean_secs(self) -> float:
+        """Mean of the library's samples."""
+        return mean(self.library_samples)
+
+    @property
+    def stdev_secs(self) -> float:
+        """Standard deviation of the library's samples."""
+        return pstdev(self.library_samples)
+
+    @property
     def ratio(self) -> float | None:
         """Library over peer: below 1 the library is faster."""
         return self.library_secs / self.peer_secs if self.peer_secs else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints of it."""
+        told = ("mean_secs", "stdev_secs", "ratio", "agrees")
+        return {**vars(self), **{name: getattr(self, name) for name in told}}
 
     @property
     def agrees(self) -> bool:

@@ -4,13 +4,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import database
+from records import database as databases
 from tuner.config import Settings, read_settings
 from tuner.errors import RequestError
+
+
+class Place(TypedDict, total=False):
+    """Settings that are given by hand; see :class:`tuner.config.Settings`. None is not given."""
+
+    database: str | None
+    data_dir: str | Path | None
+    rpc: str | None
+    ray_address: str | None
+    engine: str | None
 
 
 @dataclass(frozen=True)
@@ -25,11 +36,12 @@ class Context:
 
 @contextmanager
 def open_context(
-    database_url: str | None,
-    data_dir: Path | None,
+    database: str | None = None,
+    data_dir: str | Path | None = None,
     *,
     rpc: str | None = None,
     ray_address: str | None = None,
+    engine: str | None = None,
 ) -> Iterator[Context]:
     """Open what a command works with, and close it after; None leaves a setting as it is.
 
@@ -38,7 +50,13 @@ def open_context(
         RecordsError: If the database cannot be used.
     """
     settings = read_settings(
-        {"database": database_url, "data_dir": data_dir, "rpc": rpc, "ray_address": ray_address}
+        {
+            "database": database,
+            "data_dir": data_dir,
+            "rpc": rpc,
+            "ray_address": ray_address,
+            "engine": engine,
+        }
     )
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -46,13 +64,13 @@ def open_context(
         raise RequestError(
             f"cannot write the data directory {settings.data_dir}: {error.strerror}"
         ) from error
-    engine = database.open_database(settings.database)
+    connected = databases.open_database(settings.database)
     try:
         yield Context(
             settings,
-            engine,
-            database.sessions(engine),
-            database.sessions(engine, read_only=True),
+            connected,
+            databases.sessions(connected),
+            databases.sessions(connected, read_only=True),
         )
     finally:
-        engine.dispose()
+        connected.dispose()

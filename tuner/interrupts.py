@@ -42,8 +42,12 @@ def interruptible(*, only_waiting: bool = False) -> Iterator[None]:
     """Raise :class:`Interrupted` on SIGINT and SIGTERM; a second one changes nothing.
 
     With ``only_waiting`` it is raised inside :func:`waiting` alone; one that arrives
-    elsewhere is raised at the next wait, or never if the work ends before.
+    elsewhere is raised at the next wait, or never if the work ends before. In any thread but the
+    main one nothing is raised: signals do not arrive there.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, _handle) for number in (signal.SIGINT, signal.SIGTERM)}
     _state.only_waiting, _state.pending, _state.asked = only_waiting, None, None
     try:
@@ -58,7 +62,7 @@ def interruptible(*, only_waiting: bool = False) -> Iterator[None]:
 def waiting() -> Iterator[None]:
     """Mark a wait that an interrupt may end, raising one that arrived before it.
 
-    In any thread but the main one it does nothing: signals do not arrive there.
+    In any thread but the main one it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -4,13 +4,16 @@ import asyncio
 import gc
 import selectors
 from collections.abc import Callable, Coroutine
+from concurrent import futures
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from tuner import interrupts
 
 # Rounds in flight are many objects that live for seconds. Looked through each time that 700 more
-# were made, they and what was loaded before took a seventh of a busy coordinator's time.
-_COLLECT_AFTER = 20_000
+# were made, they and what was loaded before took a seventh of a busy coordinator's time, and a
+# tenth each time that 20,000 were.
+_COLLECT_AFTER = 200_000
 
 Result = TypeVar("Result")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -30,7 +33,16 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory = new_loop) -> Result:
-    """Run a coroutine to its end in a loop of its own; what it left running is cancelled."""
+    """Run a coroutine to its end in a loop of its own; what it left running is cancelled.
+
+    A thread that is inside a loop, as that of a notebook is, waits for another thread's.
+    """
+    if _is_inside_loop():
+        return _run_beside(work, loop_factory)
+    return _run(work, loop_factory)
+
+
+def _run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, *thresholds[1:])
@@ -40,3 +52,32 @@ def run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory = new_loop)
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def _is_inside_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_beside(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
+    """Run in another thread; what interrupts this one cancels the work and waits for its end."""
+    begun: futures.Future[asyncio.Task[Result]] = futures.Future()
+
+    async def cancellable() -> Result:
+        task = asyncio.ensure_future(work)
+        begun.set_result(task)
+        return await task
+
+    with futures.ThreadPoolExecutor(1, thread_name_prefix="loop") as threads:
+        ended = threads.submit(_run, cancellable(), loop_factory)
+        try:
+            with interrupts.waiting():
+                return ended.result()
+        except BaseException:
+            task = begun.result()
+            with suppress(RuntimeError):  # its loop is closed: it has ended
+                task.get_loop().call_soon_threadsafe(task.cancel)
+            raise

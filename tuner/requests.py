@@ -1,8 +1,9 @@
 """What a user may ask for, checked before anything is started."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from scheduler import allocators
@@ -45,6 +46,28 @@ class TuneRequest:
     def models(self) -> tuple[ModelRequest, ...]:
         """All models, the first one first."""
         return (self.model, *self.more_models)
+
+
+def model_requests(
+    models: Sequence[str],
+    target: str,
+    sets: Sequence[Mapping[str, tuple[int, ...]]],
+    random_weights: int | None,
+) -> list[ModelRequest]:
+    """Return every model with every set of input shapes."""
+    return [
+        ModelRequest(
+            model, target, shapes, random_weights, _name(model, shapes) if len(sets) > 1 else ""
+        )
+        for model in models
+        for shapes in sets
+    ]
+
+
+def _name(model: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Name a model that is there for several shapes."""
+    sizes = ",".join("x".join(map(str, shape)) for shape in shapes.values())
+    return f"{Path(model).stem}@{sizes}"
 
 
 def options_of(request: TuneRequest) -> TuneOptions:

@@ -79,6 +79,11 @@ def make_task(name: str, *, weight: int, base_secs: float, n_programs: int = 400
     return ExtractedTask(workload, f"{name}[1]", ir, weight, base_secs * 1e9)
 
 
+def define(irs: list[bytes]) -> list[str]:
+    """Show a workload, which is JSON."""
+    return [ir.decode() for ir in irs]
+
+
 def propose(request: SearchRequest) -> list[Candidate]:
     """Draw unmeasured programs, and let the cost model choose among them."""
     task = json.loads(request.ir)

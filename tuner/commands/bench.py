@@ -9,8 +9,6 @@ from tuner.commands import connection, options
 
 if TYPE_CHECKING:
     from tuner.benching import Comparison
-    from tuner.config import Settings
-    from tuner.networks.loaded import LoadedModel
 
 
 def bench(
@@ -34,16 +32,16 @@ def bench(
 ) -> None:
     """Time a library; with --against, check its outputs and time both in turns.
 
-    Prints medians, the ratio (below 1: the library is faster), the largest errors, and how far
-    the scheduler's estimate was off. Outputs that differ are a failure: exit status 1.
+    Prints medians, mean and standard deviation, the ratio (below 1: the library is faster), the
+    largest errors, and how far the scheduler's estimate was off. Outputs that differ are a
+    failure: exit status 1.
 
     Example:
         tuner bench squeezenet.lib --against onnxruntime --model squeezenet.onnx
     """
-    from tuner.benching import bench_library
-    from tuner.config import read_settings
+    from tuner.commands import here
     from tuner.errors import RequestError
-    from tuner.interrupts import interruptible
+    from tuner.networks.known import Wanted
 
     if (against is None) != (model is None):
         raise RequestError("--against and --model go together: both or neither")
@@ -51,32 +49,19 @@ def bench(
         raise RequestError(f"--turns must be at least 1, got {turns}")
     if (service := connection.chosen()) is not None:
         options.note(f"bench times the library on this machine, not at {service.url}")
-    settings = read_settings({"data_dir": data_dir})
+    wanted = None
     if model is not None:
-        wanted = "torch" if model.endswith(".pt2") else "onnxruntime"
-        if against != wanted:
-            raise RequestError(f"{model} is compared with --against {wanted}, not {against}")
-    with interruptible(only_waiting=True):
-        loaded = None if model is None else _load(settings, model, inputs, random_weights)
-        found = bench_library(settings, library, loaded, n_turns=turns, seed=seed)
+        runtime = "torch" if model.endswith(".pt2") else "onnxruntime"
+        if against != runtime:
+            raise RequestError(f"{model} is compared with --against {runtime}, not {against}")
+        wanted = Wanted(model, options.parse_inputs(inputs), random_weights)
+    found = here.bench(library, wanted, {"data_dir": data_dir}, n_turns=turns, seed=seed)
     if json_output:
-        options.print_json({**vars(found), "ratio": found.ratio, "agrees": found.agrees})
+        options.print_json(found.as_json())
     else:
         _report(found)
     if not found.agrees:
         raise typer.Exit(1)
-
-
-def _load(
-    settings: "Settings", model: str, inputs: list[str], random_weights: int | None
-) -> "LoadedModel":
-    from tuner.library.opening import open_local
-    from tuner.networks import known
-    from tuner.workers import fresh_worker
-
-    wanted = known.Wanted(model, options.parse_inputs(inputs), random_weights)
-    with fresh_worker(settings) as worker:
-        return known.load(open_local(settings), worker, settings.data_dir / "models", wanted)
 
 
 def _report(found: "Comparison") -> None:
@@ -89,6 +74,11 @@ def _report(found: "Comparison") -> None:
         console.print(f"{label:<12} {text}", highlight=False)
 
     line("library", f"{milliseconds(found.library_secs)} ms median, {found.n_threads} threads")
+    line(
+        "",
+        f"{milliseconds(found.mean_secs)} ms mean, {milliseconds(found.stdev_secs)} ms standard "
+        f"deviation, {len(found.library_samples)} samples",
+    )
     if found.estimated_secs:
         off = found.estimated_secs / found.library_secs - 1
         line("estimate", f"{milliseconds(found.estimated_secs)} ms by the records ({off:+.1%})")

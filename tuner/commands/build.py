@@ -11,10 +11,8 @@ from tuner.commands import connection, options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tuner.building import BuildOptions
-    from tuner.commands.outcomes import Library
     from tuner.compiling import Step
-    from tuner.preparation import ModelRequest
+    from tuner.context import Place
 
 
 def build(
@@ -49,6 +47,7 @@ def build(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
@@ -72,24 +71,32 @@ def build(
     from tuner.building import BuildOptions, check_out
     from tuner.errors import RequestError
 
+    place: Place = {
+        "database": database,
+        "data_dir": data_dir,
+        "rpc": rpc,
+        "ray_address": ray_address,
+        "engine": engine,
+    }
     if reproduce is not None:
         if model is not None or strict or explain or inputs or random_weights is not None:
             raise RequestError(
                 "--reproduce takes a library's manifest in the place of MODEL: --out is the only "
                 "option of a build that goes with it"
             )
-        _reproduce(reproduce, out, database, data_dir, json_output=json_output)
+        _reproduce(reproduce, out, place, json_output=json_output)
         return
     if model is None or out is None:
         raise RequestError("name a MODEL and, with --out, a folder for the library")
     requests = options.model_requests([model], target, inputs, random_weights)
     check_out(out)
     if connection.chosen() is None:
+        from tuner.commands import here
+
         how = BuildOptions(strict, explain)
         if not json_output:
             how = replace(how, tell=_teller(explain=explain))
-        where = {"rpc": rpc, "ray_address": ray_address}
-        library = _build_here(requests, out, (database, data_dir, where), how)
+        library = here.build(requests, out, place, how)
     else:
         from tuner.commands.remote import building
 
@@ -97,7 +104,7 @@ def build(
             raise RequestError(
                 "a service builds for one set of input shapes and does not --explain"
             )
-        with connection.connect(database, data_dir, rpc, ray_address) as client:
+        with connection.connect(place) as client:
             library = building.run(client, requests[0], out, strict=strict)
     if json_output:
         options.print_json(library.as_json())
@@ -105,48 +112,10 @@ def build(
     library.show()
 
 
-def _build_here(
-    requests: "list[ModelRequest]",
-    out: Path,
-    place: "tuple[str | None, Path | None, dict[str, str | None]]",
-    how: "BuildOptions",
-) -> "Library":
-    from tuner.building import build_library
-    from tuner.commands.outcomes import built_here
-    from tuner.context import open_context
-    from tuner.executors.opening import describing
-    from tuner.interrupts import interruptible
-    from tuner.preparation import prepare
-    from tuner.staleness import stale_bests
-    from tuner.workers import fresh_worker
-
-    database, data_dir, where = place
-    with (
-        interruptible(only_waiting=True),
-        open_context(database, data_dir, **where) as context,
-        describing(context.settings) as describe,
-        fresh_worker(context.settings) as worker,
-    ):
-        prepared = [
-            prepare(
-                request,
-                context,
-                worker,
-                must_run=False,
-                describe=describe,
-            )
-            for request in requests
-        ]
-        built = build_library(context, prepared, worker, out, how)
-        stale = stale_bests(context, prepared) if built.fallbacks else ()
-        return built_here(built, stale, requests[0].reference)
-
-
 def _reproduce(
     manifest: Path,
     out: Path | None,
-    database: str | None,
-    data_dir: Path | None,
+    place: "Place",
     *,
     json_output: bool,
 ) -> None:
@@ -162,7 +131,7 @@ def _reproduce(
     described = read_manifest(manifest)
     with (
         interruptible(only_waiting=True),
-        open_context(database, data_dir) as context,
+        open_context(**place) as context,
         fresh_worker(context.settings) as worker,
     ):
         hear = _nothing if json_output else tell

@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import RequestError
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tuner.client import TunerClient
+    from tuner.context import Place
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Connection:
     token: str | None = field(default=None, repr=False)
 
 
+_OF_A_WORKER = {"--rpc": "rpc", "--ray-address": "ray_address", "--engine": "engine"}
 _chosen: ContextVar[Connection | None] = ContextVar("connection", default=None)
 
 
@@ -36,13 +37,8 @@ def chosen() -> Connection | None:
 
 
 @contextmanager
-def connect(
-    database: str | None = None,
-    data_dir: Path | None = None,
-    rpc: str | None = None,
-    ray_address: str | None = None,
-) -> "Iterator[TunerClient]":
-    """Open the service that was named.
+def connect(place: "Place") -> "Iterator[TunerClient]":
+    """Open the service that was named; ``place`` is what was given beside it.
 
     Raises:
         RequestError: If something that the service decides is given beside it.
@@ -52,16 +48,17 @@ def connect(
     service = _chosen.get()
     if service is None:
         raise RequestError("no service was named; --server URL names one")
-    for option, value in (("--database", database), ("--data-dir", data_dir)):
-        if value is not None:
+    given = {key: value for key, value in place.items() if value is not None}
+    for option, key in (("--database", "database"), ("--data-dir", "data_dir")):
+        if key in given:
             raise RequestError(
                 f"{option} is of this machine, and the records are those of {service.url}; "
                 f"leave out {option}, or --server and TUNER_SERVER"
             )
-    for option, value in (("--rpc", rpc), ("--ray-address", ray_address)):
-        if value is not None:
+    for option, key in _OF_A_WORKER.items():
+        if key in given:
             raise RequestError(
-                f"{option} says where to measure, which {service.url} decides; give it to its "
+                f"{option} says how to work, which {service.url} decides; give it to its "
                 "tuner worker"
             )
     with TunerClient(service.url, service.token) as client:

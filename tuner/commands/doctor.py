@@ -59,7 +59,7 @@ def _checks(database: str | None, data_dir: "Path | None") -> "Iterator[Check]":
         return
     from tuner.commands.remote import checks
 
-    with connection.connect(database, data_dir) as client:
+    with connection.connect({"database": database, "data_dir": data_dir}) as client:
         yield from checks.run_checks(client)
 
 

@@ -84,6 +84,15 @@ RayAddressOption = Annotated[
         show_default=False,
     ),
 ]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What splits, searches and compiles: relax (TVM's MetaSchedule) or relay (Relay and "
+        "Ansor, once `tuner engine install relay` was run) [default: relax]. Also TUNER_ENGINE.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")
 ]
@@ -134,22 +143,9 @@ def model_requests(
     Raises:
         RequestError: If the sets do not name the same inputs.
     """
-    from tuner.preparation import ModelRequest
+    from tuner.requests import model_requests as requests_of
 
-    sets = parse_input_sets(inputs)
-    return [
-        ModelRequest(
-            model, target, shapes, random_weights, _name(model, shapes) if len(sets) > 1 else ""
-        )
-        for model in models
-        for shapes in sets
-    ]
-
-
-def _name(model: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Name a model that is there for several shapes."""
-    sizes = ",".join("x".join(map(str, shape)) for shape in shapes.values())
-    return f"{Path(model).stem}@{sizes}"
+    return requests_of(models, target, parse_input_sets(inputs), random_weights)
 
 
 def parse_numbers(option: str, texts: Sequence[str], unit: float = 1.0) -> dict[str, float]:

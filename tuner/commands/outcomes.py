@@ -97,7 +97,10 @@ def tuned_here(result: "TuneResult") -> Tuned:
 
 @dataclass(frozen=True)
 class Split:
-    """A network split into tasks: of each its workload, name, weight and operations."""
+    """A network split into tasks: of each its workload, name, weight and operations.
+
+    ``definitions`` say what workloads compute, if that was asked for.
+    """
 
     network: str
     sha256: str
@@ -105,12 +108,16 @@ class Split:
     kernel_calls: int | None
     notes: Sequence[str]
     tasks: Sequence[tuple[str, str, int, float]]
+    definitions: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``--json`` prints of it."""
         names = ("workload", "name", "weight", "flop")
-        tasks = [dict(zip(names, task, strict=True)) for task in self.tasks]
-        return {**vars(self), "tasks": tasks}
+        tasks: list[dict[str, Any]] = [dict(zip(names, task, strict=True)) for task in self.tasks]
+        for task in tasks if self.definitions else ():
+            task["definition"] = self.definitions[task["workload"]]
+        rest = {name: value for name, value in vars(self).items() if name != "definitions"}
+        return {**rest, "tasks": tasks}
 
     def show(self) -> None:
         """Print it for people."""
@@ -129,9 +136,12 @@ class Split:
         console.print(f"{len(self.tasks)} tasks, {calls}{total:,.2f} MFLOP", highlight=False)
         for note in self.notes:
             console.print(f"note: {note}", style="dim", highlight=False)
+        for workload, name, _, _ in self.tasks if self.definitions else ():
+            console.print(f"\n[bold]{workload}[/bold] {name}", highlight=False)
+            console.print(self.definitions[workload], highlight=False, markup=False, soft_wrap=True)
 
 
-def split_here(prepared: "Prepared") -> Split:
+def split_here(prepared: "Prepared", definitions: Mapping[str, str]) -> Split:
     """Describe a network that was split on this machine."""
     return Split(
         network=prepared.model.name,
@@ -140,6 +150,7 @@ def split_here(prepared: "Prepared") -> Split:
         kernel_calls=prepared.n_kernel_calls,
         notes=prepared.notes,
         tasks=[(task.workload_hash, task.name, task.weight, task.flop) for task in prepared.tasks],
+        definitions=definitions,
     )
 
 

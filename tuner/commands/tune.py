@@ -1,6 +1,5 @@
 """``tuner tune``: spend a budget of trials on a network."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +8,7 @@ from tuner.commands import connection, options
 
 if TYPE_CHECKING:
     from tuner.commands.outcomes import Tuned
-    from tuner.requests import TuneRequest
+    from tuner.context import Place
 
 
 def tune(
@@ -124,6 +123,7 @@ def tune(
     random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
@@ -181,38 +181,25 @@ def tune(
         build_timeout_secs=build_timeout,
         seed=seed,
     )
+    place: Place = {
+        "database": database,
+        "data_dir": data_dir,
+        "rpc": rpc,
+        "ray_address": ray_address,
+        "engine": engine,
+    }
     if connection.chosen() is None:
-        where = {"rpc": rpc, "ray_address": ray_address}
-        results = _run_here(request, database, data_dir, where, separate=separate)
+        from tuner.commands import here
+
+        results = here.tune(request, place, separate=separate)
     else:
         from tuner.commands.remote import tuning
 
-        with connection.connect(database, data_dir, rpc, ray_address) as client:
+        with connection.connect(place) as client:
             results = tuning.run(client, request, separate=separate)
     _report(results, separate=separate, json_output=json_output)
     if any(result.error for result in results):
         raise typer.Exit(1)
-
-
-def _run_here(
-    request: "TuneRequest",
-    database: str | None,
-    data_dir: Path | None,
-    where: dict[str, str | None],
-    *,
-    separate: bool,
-) -> "list[Tuned]":
-    from tuner.commands.outcomes import tuned_here
-    from tuner.context import open_context
-    from tuner.interrupts import interruptible
-    from tuner.tuning import run_separately, run_tuning
-
-    with (
-        interruptible(only_waiting=True),
-        open_context(database, data_dir, **where) as context,
-    ):
-        results = run_separately(context, request) if separate else [run_tuning(context, request)]
-    return [tuned_here(result) for result in results]
 
 
 def _report(results: "list[Tuned]", *, separate: bool, json_output: bool) -> None:

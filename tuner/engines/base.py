@@ -394,6 +394,9 @@ class Engine(Protocol):
             ModelError: If an operator is not supported; it is named.
         """
 
+    def define(self, irs: list[bytes]) -> list[str]:
+        """Return what subgraphs compute, in the notation of the compiler, for people."""
+
     def propose(self, request: SearchRequest) -> list[Candidate]:
         """Search one task; best expected first; empty when its space is exhausted."""
 

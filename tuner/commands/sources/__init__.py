@@ -28,5 +28,5 @@ def open_source(database: str | None, data_dir: Path | None) -> "Iterator[Source
         return
     from tuner.commands.sources.remote import RemoteSource
 
-    with connection.connect(database, data_dir) as client:
+    with connection.connect({"database": database, "data_dir": data_dir}) as client:
         yield RemoteSource(client)

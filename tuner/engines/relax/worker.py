@@ -8,6 +8,14 @@ from tuner.engines.relax.build import build
 from tuner.engines.relax.calibration import calibration_kernel
 from tuner.engines.relax.extract import extract
 from tuner.engines.relax.link import link_network
+from tuner.engines.relax.logs import (
+    read_target,
+    read_traces,
+    read_workload,
+    write_target,
+    write_traces,
+    write_workload,
+)
 from tuner.engines.relax.network import run_network
 from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.propose import propose
@@ -15,19 +23,27 @@ from tuner.engines.relax.rpc import call_remotely
 from tuner.engines.relax.run import reference, run, run_interleaved
 from tuner.engines.relax.sanitizing import sanitize
 from tuner.engines.relax.targets import describe_target
+from tuner.engines.relax.workloads import define
 
 __all__ = [
     "build",
     "calibration_kernel",
     "call_remotely",
     "compile_subgraph",
+    "define",
     "describe_target",
     "extract",
     "link_network",
     "propose",
+    "read_target",
+    "read_traces",
+    "read_workload",
     "reference",
     "run",
     "run_interleaved",
     "run_network",
     "sanitize",
+    "write_target",
+    "write_traces",
+    "write_workload",
 ]

@@ -30,6 +30,11 @@ def load(ir: bytes) -> tvm.IRModule:
     return tvm.ir.load_json(zlib.decompress(ir).decode())
 
 
+def define(irs: list[bytes]) -> list[str]:
+    """Return what workloads compute, as TVMScript; see :class:`Engine`."""
+    return [load(ir).script() for ir in irs]
+
+
 def flop_of(module: tvm.IRModule) -> float:
     """Floating-point operations of one run, as TVM counts them."""
     return float(estimate_tir_flops(module))
