@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from records.models import (
     BestRecord,
@@ -73,14 +73,52 @@ def bests_of_targets(
     return [BestThere(*row) for row in session.execute(wanted)]
 
 
-def ranked(session: Session, task_id: int, k: int, here: int | None = None) -> list[Replay]:
-    """Return ``k`` verified records of a task: the best, then the fastest; ties to the oldest.
+def fastest_of_targets(
+    session: Session, target_ids: Collection[int], workload_ids: Collection[int] | None = None
+) -> list[BestThere]:
+    """Return, as :func:`bests_of_targets`, the fastest record of each task, verified or not."""
+    timed = aliased(MeasureRecord)
+    fastest = (
+        select(timed.id)
+        .where(timed.task_id == Task.id, timed.latency.is_not(None))
+        .order_by(timed.latency, timed.id)
+        .limit(1)
+        .correlate(Task)
+        .scalar_subquery()
+    )
+    wanted = (
+        select(
+            Task.workload_id,
+            Workload.hash,
+            Workload.name,
+            Workload.engine,
+            Task.id,
+            Task.target_id,
+            MeasureRecord.id,
+            func.coalesce(MeasureRecord.latency, 0.0),
+        )
+        .select_from(Task)
+        .join(MeasureRecord, MeasureRecord.id == fastest)
+        .join(Workload, Workload.id == Task.workload_id)
+        .where(Task.target_id.in_(target_ids))
+        .order_by(Task.id)
+    )
+    if workload_ids is not None:
+        wanted = wanted.where(Task.workload_id.in_(workload_ids))
+    return [BestThere(*row) for row in session.execute(wanted)]
+
+
+def ranked(
+    session: Session, task_id: int, k: int, here: int | None = None, *, verified: bool = True
+) -> list[Replay]:
+    """Return ``k`` records of a task: the best, then the fastest; ties to the oldest.
 
     Args:
         session: The transaction.
         task_id: The task.
         k: How many, at least 1.
         here: A task of the same workload; traces that failed there are passed over.
+        verified: Only verified records; else all that ran.
     """
     failed = select(MeasureRecord.trace_hash).where(
         MeasureRecord.task_id == here, MeasureRecord.verified.is_(False)
@@ -98,7 +136,7 @@ def ranked(session: Session, task_id: int, k: int, here: int | None = None) -> l
         .outerjoin(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
         .where(
             MeasureRecord.task_id == task_id,
-            MeasureRecord.verified,
+            MeasureRecord.verified if verified else MeasureRecord.latency.is_not(None),
             MeasureRecord.trace_hash.not_in(failed),
         )
     )

@@ -1,6 +1,7 @@
 """Best records of another version or device, for subgraphs that have none of this one."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from records import versions
+from records import logged, versions
 from records.models import Target
 from records.versions import BestThere, Replay
 from tuner.context import Context
@@ -91,8 +92,13 @@ def find(
     where: Here,
     weights: Mapping[int, int] | None = None,
     per_task: int = 1,
+    *,
+    foreign: bool = False,
 ) -> tuple[StaleBest, ...]:
     """Return which records of other versions and devices to measure again on a target.
+
+    What logs of other tools say counts like the records of another device, though nobody compared
+    what it computes.
 
     Of each workload the best ``per_task`` records of one other target: of the same device where
     one has any, of several the fastest. What was measured again is not among them; a trace that
@@ -105,11 +111,12 @@ def find(
         weights: Calls by workload, which no other is measured; None: of all networks in the
             database, and one for what is of none of them.
         per_task: How many records of a workload, at least 1.
+        foreign: Also what logs of other tools say of other targets.
 
     Returns:
         The workloads whose calls take longest, weight times latency, first.
     """
-    related = _related(session, where)
+    related = _related(session, where, foreign=foreign)
     if not related:
         return ()
     chosen = _choose(session, where, related, weights)
@@ -117,15 +124,21 @@ def find(
         weights = _all_weights(session, where, related)
     tasks = versions.tasks_of_target(session, where.target_id, chosen)
     tuned = {
-        best.workload_id for best in versions.bests_of_targets(session, [where.target_id], chosen)
+        best.workload_id: best.latency
+        for best in versions.bests_of_targets(session, [where.target_id], chosen)
     }
     found = []
     for workload_id, best in chosen.items():
-        if per_task == 1 and workload_id in tuned:
+        other, here = related[best.target_id], tasks.get(workload_id)
+        if logged.is_logged(other):
+            if best.latency >= tuned.get(workload_id, math.inf):
+                continue
+            replays = _of_log(session, best.task_id, here, per_task)
+        elif per_task == 1 and workload_id in tuned:
             continue
-        replays = _replays(session, best.task_id, tasks.get(workload_id), per_task)
+        else:
+            replays = _replays(session, best.task_id, here, per_task)
         if replays:
-            other = related[best.target_id]
             weight = weights.get(workload_id, 1)
             found.append(_stale(best, replays, weight, where.target, other))
     return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
@@ -164,7 +177,17 @@ def _replays(session: Session, there: int, here: int | None, per_task: int) -> t
     traces = {replay.trace_hash for replay in replays}
     if any(best.trace_hash not in traces for best in versions.ranked(session, here, 1)):
         return ()
-    known = versions.known_traces(session, here, traces)
+    return _unknown(session, replays, here)
+
+
+def _of_log(session: Session, there: int, here: int | None, per_task: int) -> tuple[Replay, ...]:
+    """Return what a log has of a task and another task of the workload is to measure."""
+    replays = versions.ranked(session, there, per_task, here, verified=False)
+    return tuple(replays) if here is None else _unknown(session, replays, here)
+
+
+def _unknown(session: Session, replays: Sequence[Replay], here: int) -> tuple[Replay, ...]:
+    known = versions.known_traces(session, here, {replay.trace_hash for replay in replays})
     return tuple(replay for replay in replays if replay.trace_hash not in known)
 
 
@@ -181,12 +204,18 @@ def differences(target: TargetInfo, other: Target) -> dict[str, tuple[Any, Any]]
     return found
 
 
-def _related(session: Session, where: Here) -> dict[int, Target]:
+def _related(session: Session, where: Here, *, foreign: bool = False) -> dict[int, Target]:
     return {
         row.id: row
         for row in versions.all_targets(session)
-        if row.id != where.target_id and _is_related(where.target, row)
+        if row.id != where.target_id
+        and (_is_related(where.target, row) or (foreign and _is_of_a_log(where.target, row)))
     }
+
+
+def _is_of_a_log(target: TargetInfo, other: Target) -> bool:
+    """Whether a log says it of a target that code can be made for here."""
+    return logged.is_logged(other) and json.loads(other.spec).get("kind") == target.kind
 
 
 def _all_weights(session: Session, where: Here, related: Mapping[int, Target]) -> Mapping[int, int]:
@@ -221,7 +250,12 @@ def _choose(
     def order(best: BestThere) -> tuple[bool, float, int]:
         return _is_foreign(where.target, related[best.target_id]), best.latency, -best.record_id
 
-    for best in versions.bests_of_targets(session, related, workload_ids):
+    of_logs = [row.id for row in related.values() if logged.is_logged(row)]
+    known = [
+        *versions.bests_of_targets(session, related, workload_ids),
+        *versions.fastest_of_targets(session, of_logs, workload_ids),
+    ]
+    for best in known:
         before = chosen.get(best.workload_id)
         if best.engine == where.engine and (before is None or order(best) < order(before)):
             chosen[best.workload_id] = best

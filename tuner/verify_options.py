@@ -17,6 +17,7 @@ class VerifyRequest:
         top: At most so many tasks, those that matter most; None: all.
         per_task: So many of the best records of each task.
         current: The records of this version, instead of those of others.
+        foreign: Also what logs of other tools say of other targets.
         sanitize: Run those that agree under the sanitizer of the device, too.
     """
 
@@ -26,6 +27,7 @@ class VerifyRequest:
     top: int | None = None
     per_task: int = 1
     current: bool = False
+    foreign: bool = False
     sanitize: bool = False
 
 

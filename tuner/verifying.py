@@ -59,8 +59,12 @@ def verify_records(context: Context, request: VerifyRequest, watcher: Watcher) -
     context = replace(context, sessions=patient_sessions(context))
     where, weights = _locate(context, request)
     with context.sessions() as session:
-        find = staleness.current_bests if request.current else staleness.find
-        found = find(session, where, weights, request.per_task)
+        if request.current:
+            found = staleness.current_bests(session, where, weights, request.per_task)
+        else:
+            found = staleness.find(
+                session, where, weights, request.per_task, foreign=request.foreign
+            )
     chosen = found[: request.top]
     n_all = sum(len(each.replays) for each in chosen)
     rows: list[Remeasured] = []

@@ -42,6 +42,12 @@ def verify(
         bool,
         typer.Option("--current", help="The records of this version: has the machine changed?"),
     ] = False,
+    foreign: Annotated[
+        bool,
+        typer.Option(
+            "--foreign", help="Also what imported logs of other tools say of other targets."
+        ),
+    ] = False,
     job: Annotated[
         int | None,
         typer.Option(
@@ -73,7 +79,8 @@ def verify(
 
     After an upgrade no record of before is used. This replays the best of them, compares what
     they compute with the reference, and stores them as records of this version: minutes, where
-    tuning anew takes hours. What was measured again is not measured a second time.
+    tuning anew takes hours. What imported logs say is measured the same way. What was measured
+    again is not measured a second time.
 
     Examples:
         tuner records verify --top 12
@@ -99,6 +106,7 @@ def verify(
         top=top,
         per_task=per_task,
         current=current,
+        foreign=foreign,
         sanitize=sanitize,
     )
     where = {"rpc": rpc, "ray_address": ray_address}
