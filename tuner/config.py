@@ -4,13 +4,14 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
+from tuner.engines import environments
 from tuner.errors import RequestError
+from tuner.executors.process import Interpreter
 
 DEVICE_TOLERANCE = 0.05
 
@@ -25,6 +26,7 @@ _KEYS = (
     "rpc",
     "ray_address",
     "device_tolerance",
+    "relay_python",
 )
 # What the launchers of several processes at once number them by.
 _RANKS = {
@@ -53,6 +55,9 @@ class Settings:
         ray_address: Ray cluster that builds and measures; None: this machine does.
         most_builders: ``n_builders`` as it was given; None: a cluster has one per free CPU.
         device_tolerance: By which share devices of one kind may differ before one is kept apart.
+        environment: The environment that the engine runs in, see
+            :mod:`tuner.engines.environments`; empty for ours.
+        relay_python: The Python of the environment for Relay; None: as it was installed.
     """
 
     database: str
@@ -65,10 +70,25 @@ class Settings:
     ray_address: str | None = None
     most_builders: int | None = None
     device_tolerance: float = DEVICE_TOLERANCE
+    environment: str = ""
+    relay_python: str | None = None
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
             object.__setattr__(self, "cache_dir", self.data_dir / "cache")
+        if not self.environment:
+            object.__setattr__(self, "environment", environments.environment_of(self.engine))
+
+    @property
+    def interpreter(self) -> Interpreter | None:
+        """The Python that runs the engine; None: that of this process.
+
+        Raises:
+            RequestError: If it is not installed.
+        """
+        return environments.interpreter_of(
+            self.environment, self.engine, self.data_dir, self.relay_python
+        )
 
 
 def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
@@ -89,10 +109,11 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
     given = {key: value for key, value in flags.items() if value is not None}
     merged = {**config, **from_environ, **given}
     data_dir = Path(merged.get("data_dir") or platformdirs.user_data_dir(_APP)).expanduser()
+    engine, environment = environments.parse(str(merged.get("engine") or environments.DEFAULT))
     return Settings(
         database=str(merged.get("database") or f"sqlite:///{data_dir.absolute() / 'tuner.db'}"),
         data_dir=data_dir.absolute(),
-        engine=_engine(str(merged.get("engine") or "tuner.engines.relax.worker")),
+        engine=engine,
         n_builders=_count("n_builders", merged.get("n_builders", _n_cores())),
         cache_dir=_cache_dir(str(merged.get("cache_dir") or data_dir / "cache"), environ),
         cache_remote=str(merged.get("cache_remote") or "") or None,
@@ -104,6 +125,8 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
         device_tolerance=_share(
             "device_tolerance", merged.get("device_tolerance", DEVICE_TOLERANCE)
         ),
+        environment=environment,
+        relay_python=_python(merged.get("relay_python")),
     )
 
 
@@ -145,15 +168,9 @@ def _read_config(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def _engine(name: str) -> str:
-    """Check that there is such a module, without importing it."""
-    try:
-        found = find_spec(name) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        raise RequestError(f"there is no engine module {name!r}")
-    return name
+def _python(given: Any) -> str | None:
+    """Return the path of an interpreter; a link stays one, as it is what names an environment."""
+    return str(Path(str(given)).expanduser().absolute()) if given else None
 
 
 def _count(name: str, value: Any) -> int:

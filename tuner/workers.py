@@ -6,8 +6,10 @@ lasting worker holds a network's weights.
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tuner.config import Settings
+from tuner.executors.parted import PartedPool
 from tuner.executors.pool import Pool, WorkerSettings
 
 
@@ -28,7 +30,11 @@ def fresh_worker(
     max_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Pool:
-    """Start one process that may use every core: to time, or to load or compile a network."""
+    """Start one process that may use every core: to time, or to load or compile a network.
+
+    Where the engine has an environment of its own, there are two: one for it, and one for what
+    is no engine's, each started when it is needed.
+    """
     n_threads = len(os.sched_getaffinity(0))
     return _pool(settings, 1, name, n_threads=n_threads, max_bytes=max_bytes, environ=environ)
 
@@ -43,12 +49,13 @@ def _pool(
     environ: Mapping[str, str] | None = None,
 ) -> Pool:
     threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
-    log = settings.data_dir / "logs" / f"{name}.log"
-    return Pool(
-        WorkerSettings(
-            n_workers=n_workers,
-            log=log,
-            environ={**threads, **(environ or {})},
-            max_bytes=max_bytes,
-        )
+    engines = WorkerSettings(
+        n_workers=n_workers,
+        log=settings.data_dir / "logs" / f"{name}.log",
+        environ={**threads, **(environ or {})},
+        max_bytes=max_bytes,
+        interpreter=settings.interpreter,
     )
+    if engines.interpreter is None:
+        return Pool(engines)
+    return PartedPool(engines, replace(engines, interpreter=None))

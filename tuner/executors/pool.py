@@ -26,7 +26,7 @@ from tuner.closing import Closing
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import CallTimeout
 from tuner.executors.future_call import end_of
-from tuner.executors.process import WorkerContext, invoke, set_up
+from tuner.executors.process import Interpreter, WorkerContext, invoke, set_up
 
 __all__ = ["CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
 
@@ -48,6 +48,7 @@ class WorkerSettings:
             WorkError, or with its process; None: no limit.
         patience_secs: A pool in which nothing happens for so long after every time-out has
             passed has lost its calls, and is replaced.
+        interpreter: The Python that runs them; None: that of this process.
     """
 
     n_workers: int
@@ -55,6 +56,7 @@ class WorkerSettings:
     environ: Mapping[str, str] = field(default_factory=dict)
     max_bytes: int | None = None
     patience_secs: float = 60.0
+    interpreter: Interpreter | None = None
 
 
 class Pool(Closing):
@@ -119,7 +121,7 @@ class Pool(Closing):
                 )
 
     def _start(self) -> Any:
-        self._context = WorkerContext()
+        self._context = WorkerContext(self._settings.interpreter)
         return ProcessPool(
             max_workers=self._settings.n_workers,
             initializer=set_up,

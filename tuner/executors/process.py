@@ -7,9 +7,12 @@ import os
 import pickle
 import resource
 import signal
+import threading
 import traceback
-from collections.abc import Callable
-from multiprocessing import spawn
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
@@ -20,23 +23,83 @@ _PR_SET_PDEATHSIG = 1
 _MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 
 
+# Finds packages of ours for a Python that has another set of packages, and nothing beside them.
+_BOOT = """\
+import sys
+from importlib.machinery import PathFinder
+
+class Ours:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        folder = None if path else {folders!r}.get(name)
+        return folder and PathFinder.find_spec(name, [folder])
+
+sys.meta_path.append(Ours)
+from multiprocessing.spawn import spawn_main
+spawn_main({arguments})
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python of another environment.
+
+    Attributes:
+        path: Its program.
+        folders: Where to find packages of ours, by their names; all others are its own.
+    """
+
+    path: str
+    folders: Mapping[str, str]
+
+
+class _Starting(threading.local):
+    """The interpreter of the process that this thread starts."""
+
+    interpreter: Interpreter | None = None
+
+
+_starting = _Starting()
+
+
 class _WorkerProcess(SpawnProcess):
     """A spawned process that leaves the caller's main module alone."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, interpreter: Interpreter | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "name": _WORKER_NAME})
+        self._interpreter = interpreter
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802  the name is Python's
+        resource_tracker.ensure_running()  # which is started in the same way, by our own Python
+        with _started_by(process_obj._interpreter):
+            return SpawnProcess._Popen(process_obj)
+
+
+@contextmanager
+def _started_by(interpreter: Interpreter | None) -> Iterator[None]:
+    _starting.interpreter = interpreter
+    try:
+        yield
+    finally:
+        _starting.interpreter = None
 
 
 class WorkerContext(SpawnContext):
-    """Makes workers for a pool, and can end them all."""
+    """Makes workers for a pool, and can end them all.
 
-    def __init__(self) -> None:
+    Args:
+        interpreter: That runs them; None: that of this process.
+    """
+
+    def __init__(self, interpreter: Interpreter | None = None) -> None:
         super().__init__()
+        self._interpreter = interpreter
         self._workers: list[SpawnProcess] = []
 
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
         """Make a worker; the name and the case are Python's."""
-        worker = _WorkerProcess(*args, **kwargs)
+        worker = _WorkerProcess(self._interpreter, *args, **kwargs)
         self._workers = [each for each in self._workers if not _has_ended(each)] + [worker]
         return worker
 
@@ -68,11 +131,36 @@ def _prepare(name: str) -> dict[str, Any]:
     if name == _WORKER_NAME:
         data.pop("init_main_from_name", None)
         data.pop("init_main_from_path", None)
+    if _starting.interpreter is not None:
+        data.pop("sys_path", None)
     return data
 
 
+def _executable() -> Any:
+    """Return the program that a process is started with."""
+    interpreter = _starting.interpreter
+    return _executable_like_python() if interpreter is None else os.fsencode(interpreter.path)
+
+
+def _command_line(**kwargs: Any) -> list[str]:
+    """Return the command that a process is started with.
+
+    A Python of another environment is to be isolated: PYTHONPATH may name packages of ours.
+    """
+    interpreter = _starting.interpreter
+    if interpreter is None:
+        return _command_line_like_python(**kwargs)
+    arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+    program = _BOOT.format(folders=dict(interpreter.folders), arguments=arguments)
+    return [interpreter.path, "-I", "-c", program, "--multiprocessing-fork"]
+
+
 _prepare_like_python: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
+_executable_like_python: Callable[[], Any] = spawn.get_executable
+_command_line_like_python: Callable[..., list[str]] = spawn.get_command_line
 spawn.get_preparation_data = _prepare
+spawn.get_executable = _executable
+spawn.get_command_line = _command_line
 
 
 def set_up(log: str, environ: dict[str, str], parent: int, max_bytes: int | None = None) -> None:

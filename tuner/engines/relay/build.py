@@ -88,16 +88,13 @@ def _packings(task: SearchTask, state: Any) -> list[_Packing]:
     )
     found = []
     for stage in schedule.stages:
-        if _TRANSFORM in str(stage.op.name):
-            (plain,) = stage.op.input_tensors
-            index = next(
-                i
-                for i, each in enumerate(arguments)
-                if each.same_as(plain) or each.op.same_as(plain.op)
-            )
-            packed = stage.op.output(0)
-            module = tvm.lower(te.create_schedule(stage.op), [plain, packed], name=pack_name(index))
-            found.append(_Packing(index, module, packed))
+        if _TRANSFORM not in str(stage.op.name):
+            continue
+        (plain,) = stage.op.input_tensors
+        index = next(i for i, each in enumerate(arguments) if each.op.same_as(plain.op))
+        packed = stage.op.output(0)
+        module = tvm.lower(te.create_schedule(stage.op), [plain, packed], name=pack_name(index))
+        found.append(_Packing(index, module, packed))
     return found
 
 

@@ -44,7 +44,8 @@ def _ordered(rows: Array) -> Array:
     buffers = rows[:, _FIRST : _FIRST + _N_BUFFERS * _WIDTH].reshape(-1, _WIDTH)
     store = np.repeat(np.arange(len(rows)), _N_BUFFERS)
     rest = [-buffers[:, column] for column in reversed(range(_WIDTH))]
-    order = np.lexsort((*rest, -buffers[:, _BYTES], -buffers[:, _LINES], store))
+    keys: list[Any] = [*rest, -buffers[:, _BYTES], -buffers[:, _LINES], store]
+    order = np.lexsort(keys)
     ordered = rows.copy()
     ordered[:, _FIRST : _FIRST + _N_BUFFERS * _WIDTH] = buffers[order].reshape(len(rows), -1)
     return ordered

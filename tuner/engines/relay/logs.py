@@ -1,0 +1,99 @@
+"""Ansor's logs: what their lines say of workloads, targets and schedules.
+
+A line names its workload by a key that holds a hash of the graph and the shapes, so that only
+workloads that are known already can be told from it.
+"""
+
+import json
+from typing import Any
+
+import tvm
+from tvm.target import Target
+
+from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
+from tuner.engines.relay import traces, workloads
+from tuner.engines.relay.targets import canonical, hardware_of, make_target
+from tuner.errors import TargetError, WorkError
+
+# As they are written in lines.
+_HARDWARE = (
+    "num_cores",
+    "vector_unit_bytes",
+    "cache_line_bytes",
+    "max_shared_memory_per_block",
+    "max_local_memory_per_block",
+    "max_threads_per_block",
+    "max_vthread_extent",
+    "warp_size",
+)
+
+
+def read_workload(text: str) -> LoggedWorkload:
+    """Refuse: see :class:`LogEngine`.
+
+    Raises:
+        WorkError: Always.
+    """
+    raise WorkError(f"logs of Ansor hold no workloads, but keys of them: {text}")
+
+
+def write_workload(ir: bytes) -> WorkloadText:
+    """Return the key of a workload, and what follows the target in a line."""
+    return WorkloadText(workloads.key_of(ir), json.dumps(workloads.options_of(ir)))
+
+
+def read_target(text: str) -> str:
+    """Return the canonical JSON of a target; the text has it and the hardware, see the format.
+
+    Raises:
+        TargetError: If it is unknown, or not one of this engine.
+    """
+    written = json.loads(text)
+    try:
+        exported = dict(Target(written["target"]).export())
+        n_cores = int(written["hardware"][0])
+    except (ValueError, TypeError, IndexError, tvm.TVMError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise TargetError(f"unknown target {written['target']!r}: {reason}") from error
+    plain = {"num-cores": n_cores, **traces.plain(exported)}
+    return canonical(json.dumps({name: plain[name] for name in plain if plain[name] != ""}))
+
+
+def write_target(spec: str) -> str:
+    """Return what a line says of a target: its text, the hardware, and no other host."""
+    hardware = hardware_of(spec)
+    numbers = [int(getattr(hardware, name)) for name in _HARDWARE]
+    return json.dumps([str(make_target(spec)), numbers, ""])
+
+
+def read_traces(batch: TraceBatch) -> list[TraceText]:
+    """Replay the steps of states; see :class:`LogEngine`."""
+    task = workloads.make_task(batch.ir, batch.target)
+    return [_read_trace(task, text) for text in batch.texts]
+
+
+def write_traces(batch: TraceBatch) -> list[TraceText]:
+    """Return states as lines have them; see :class:`LogEngine`."""
+    return [TraceText(f"[[], {trace}]") for trace in batch.texts]
+
+
+def _read_trace(task: Any, text: str) -> TraceText:
+    try:
+        state = traces.replay(task, json.dumps(_steps(json.loads(text))))
+        return TraceText(traces.dump(task, state), traces.hash_of(task, state))
+    except WorkError as error:
+        return TraceText(problem=str(error))
+    except Exception as error:  # whatever TVM raises on a stranger's steps is data
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        return TraceText(problem=f"the trace cannot be replayed: {reason}")
+
+
+def _steps(state: Any) -> Any:
+    """Return the steps of a state.
+
+    Raises:
+        WorkError: If it is none.
+    """
+    if not (isinstance(state, list) and len(state) == 2 and isinstance(state[1], list)):
+        raise WorkError("the state is not a pair of stages and steps")
+    return state[1]
