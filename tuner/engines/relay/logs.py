@@ -7,11 +7,9 @@ workloads that are known already can be told from it.
 import json
 from typing import Any
 
-import tvm
-from tvm.target import Target
-
 from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
 from tuner.engines.relay import traces, workloads
+from tuner.engines.relay.propose import hash_of
 from tuner.engines.relay.targets import canonical, hardware_of, make_target
 from tuner.errors import TargetError, WorkError
 
@@ -49,14 +47,10 @@ def read_target(text: str) -> str:
         TargetError: If it is unknown, or not one of this engine.
     """
     written = json.loads(text)
-    try:
-        exported = dict(Target(written["target"]).export())
-        n_cores = int(written["hardware"][0])
-    except (ValueError, TypeError, IndexError, tvm.TVMError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise TargetError(f"unknown target {written['target']!r}: {reason}") from error
-    plain = {"num-cores": n_cores, **traces.plain(exported)}
-    return canonical(json.dumps({name: plain[name] for name in plain if plain[name] != ""}))
+    hardware = written["hardware"]
+    if not hardware or type(hardware[0]) is not int:
+        raise TargetError(f"its hardware has no number of cores: {hardware}")
+    return canonical(written["target"], hardware[0])
 
 
 def write_target(spec: str) -> str:
@@ -80,7 +74,7 @@ def write_traces(batch: TraceBatch) -> list[TraceText]:
 def _read_trace(task: Any, text: str) -> TraceText:
     try:
         state = traces.replay(task, json.dumps(_steps(json.loads(text))))
-        return TraceText(traces.dump(task, state), traces.hash_of(task, state))
+        return TraceText(traces.dump(task, state), hash_of(state))
     except WorkError as error:
         return TraceText(problem=str(error))
     except Exception as error:  # whatever TVM raises on a stranger's steps is data

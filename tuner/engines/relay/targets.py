@@ -59,6 +59,27 @@ def describe_target(spec: str) -> TargetInfo:
     )
 
 
+def canonical(text: str, n_cores: int) -> str:
+    """Return the canonical JSON of a target as logs write it; devices are not looked at.
+
+    Args:
+        text: Options behind the kind, as on a command line.
+        n_cores: Of its device, if the text does not say.
+
+    Raises:
+        TargetError: If it is unknown, or not one of this engine.
+    """
+    try:
+        said = _plain(Target(text).export())
+    except (ValueError, TypeError, tvm.TVMError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise TargetError(f"unknown target {text!r}: {reason}") from error
+    if said["kind"] != "llvm":
+        raise TargetError(f"target kind {said['kind']!r} is not supported by the engine relay")
+    written = {name: value for name, value in said.items() if value != ""}
+    return _canonical(_parse(json.dumps({"num-cores": n_cores, **written})))
+
+
 @lru_cache(maxsize=8)
 def make_target(spec: str) -> Target:
     """Build the TVM target of a canonical spec."""

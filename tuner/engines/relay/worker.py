@@ -7,17 +7,39 @@ from tuner.engines.relay import boot  # noqa: F401  before anything imports TVM
 from tuner.engines.relay.build import build
 from tuner.engines.relay.calibration import calibration_kernel
 from tuner.engines.relay.extract import extract
+from tuner.engines.relay.link import link_network
+from tuner.engines.relay.network import run_network
+from tuner.engines.relay.objects import compile_subgraph
+from tuner.engines.relay.logs import (
+    read_target,
+    read_traces,
+    read_workload,
+    write_target,
+    write_traces,
+    write_workload,
+)
 from tuner.engines.relay.propose import propose
 from tuner.engines.relay.run import reference, run, run_interleaved
 from tuner.engines.relay.targets import describe_target
+from tuner.engines.relay.workloads import define
 
 __all__ = [
     "build",
     "calibration_kernel",
+    "compile_subgraph",
+    "define",
     "describe_target",
     "extract",
+    "link_network",
     "propose",
+    "read_target",
+    "read_traces",
+    "read_workload",
     "reference",
     "run",
     "run_interleaved",
+    "run_network",
+    "write_target",
+    "write_traces",
+    "write_workload",
 ]

@@ -36,6 +36,12 @@ def key_of(ir: bytes) -> str:
     return str(_read(ir)["key"])
 
 
+def options_of(ir: bytes) -> list[Any]:
+    """Return what lines of Ansor's logs say of a workload: its layout rewrite and its inputs."""
+    written = _read(ir)
+    return [written["layout_rewrite"], written["inputs"]]
+
+
 @lru_cache(maxsize=256)
 def make_task(ir: bytes, target: str) -> SearchTask:
     """Rebuild the task of a workload on a target, and tell TVM of the workload.
@@ -106,3 +112,8 @@ def _n_elements(tensor: Any) -> int:
 def _read(ir: bytes) -> dict[str, Any]:
     written: dict[str, Any] = json.loads(zlib.decompress(ir))
     return written
+
+
+def define(irs: list[bytes]) -> list[str]:
+    """Write workloads as the expressions of their tensors; see :class:`Engine`."""
+    return [str(ComputeDAG(tvm.ir.load_json(_read(ir)["tensors"]))) for ir in irs]
