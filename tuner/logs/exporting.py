@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -70,8 +70,8 @@ def export_log(
     Raises:
         WorkError: If a worker cannot start.
     """
-    engine = FORMATS[request.format].engine
-    settings = replace(context.settings, engine=engine)
+    form = FORMATS[request.format]
+    engine, settings = form.module, form.settings(context.settings)
     with builders(settings, settings.n_builders) as pool, context.readers() as session:
         exporter = Exporter(session, engine, pool, writer)
         task_ids = exports.tasks_of_engine(session, engine, request.target_id)

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import IO
 
+from tuner.config import Settings
+from tuner.engines.environments import ENGINES, RELAX, RELAY, environment_of
 from tuner.logs import ansor, metaschedule
 from tuner.logs.files import read_lines
 
@@ -21,12 +23,22 @@ class Format:
     tool: str
     engine: str
 
+    @property
+    def module(self) -> str:
+        """The module of the engine, by which workloads are stored."""
+        return ENGINES[self.engine]
+
+    def settings(self, settings: Settings) -> Settings:
+        """Return settings of processes that have the engine."""
+        environment = environment_of(self.module)
+        return replace(settings, engine=self.module, environment=environment)
+
 
 FORMATS = {
     each.name: each
     for each in (
-        Format(metaschedule.NAME, metaschedule.TOOL, "tuner.engines.relax.worker"),
-        Format(ansor.NAME, ansor.TOOL, "tuner.engines.relay.worker"),
+        Format(metaschedule.NAME, metaschedule.TOOL, RELAX),
+        Format(ansor.NAME, ansor.TOOL, RELAY),
     )
 }
 

@@ -70,12 +70,12 @@ def import_log(
         RequestError: If it cannot be read, or all of it is of another target: nothing is kept.
     """
     form = FORMATS[request.format]
-    settings = replace(context.settings, engine=form.engine)
+    settings = form.settings(context.settings)
     context = replace(context, settings=settings, sessions=patient_sessions(context))
     with ExitStack() as stack:
         pool = stack.enter_context(builders(settings, settings.n_builders))
-        here = pool.call(form.engine, "describe_target", request.target, timeout_secs=_TIMEOUT_SECS)
-        targets = Targets(form.engine, pool, here, foreign=request.foreign)
+        here = pool.call(form.module, "describe_target", request.target, timeout_secs=_TIMEOUT_SECS)
+        targets = Targets(form.module, pool, here, foreign=request.foreign)
         workloads = _workloads(stack, request, pool, context.sessions)
         importer = Importer(form, pool, context.sessions, here, workloads, targets)
         report = importer.read(stream, _PARSERS[form.name], watcher)
@@ -91,11 +91,11 @@ def _workloads(
     stack: ExitStack, request: ImportRequest, pool: Pool, sessions: sessionmaker[Session]
 ) -> Workloads:
     """Open what says which workloads lines are about, until the stack is left."""
-    engine = FORMATS[request.format].engine
-    if request.format == ansor.NAME:
-        return NamedWorkloads(engine, pool, sessions)
+    form = FORMATS[request.format]
+    if form.name == ansor.NAME:
+        return NamedWorkloads(form, pool, sessions)
     held = stack.enter_context(open_log(str(metaschedule.files_of(request.file)[0])))
-    return HeldWorkloads(held, engine, pool, sessions)
+    return HeldWorkloads(held, form.module, pool, sessions)
 
 
 @dataclass
@@ -164,7 +164,7 @@ class Importer:
                 self._add(session, workload_id, spec, records)
 
     def _submit(self, batch: TraceBatch) -> Replays:
-        return submit(self.pool, self.form.engine, "read_traces", batch)
+        return submit(self.pool, self.form.module, "read_traces", batch)
 
     def _records(self, members: Sequence[Numbered], replays: Replays) -> Iterator[logged.Logged]:
         for (number, entry), trace in zip(members, replays.results(), strict=True):

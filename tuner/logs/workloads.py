@@ -13,6 +13,7 @@ from tuner.executors.pool import Pool
 from tuner.logs import metaschedule
 from tuner.logs.base import BadLine
 from tuner.logs.files import MAX_LINE_BYTES
+from tuner.logs.formats import Format
 
 _TIMEOUT_SECS = 120.0
 
@@ -85,12 +86,14 @@ class HeldWorkloads:
 class NamedWorkloads:
     """Workloads that a log names and does not hold: those that networks were split into."""
 
-    def __init__(self, engine: str, pool: Pool, sessions: sessionmaker[Session]) -> None:
+    def __init__(self, form: Format, pool: Pool, sessions: sessionmaker[Session]) -> None:
+        self._engine = form.engine
+        module = form.module
         with sessions() as session:
-            wanted = select(Workload.id, Workload.ir).where(Workload.engine == engine)
+            wanted = select(Workload.id, Workload.ir).where(Workload.engine == module)
             rows = session.execute(wanted.order_by(Workload.id)).all()
         calls = [
-            (row.id, pool.submit(engine, "write_workload", row.ir, timeout_secs=_TIMEOUT_SECS))
+            (row.id, pool.submit(module, "write_workload", row.ir, timeout_secs=_TIMEOUT_SECS))
             for row in rows
         ]
         self._ids: dict[str, int] = {call.result().text: each for each, call in calls}
@@ -100,7 +103,7 @@ class NamedWorkloads:
         if text not in self._ids:
             raise BadLine(
                 "its workload is unknown, and the log does not hold it; extract the network "
-                "first: tuner tasks MODEL --engine relay"
+                f"first: tuner tasks MODEL --engine {self._engine}"
             )
         return self._ids[text]
 

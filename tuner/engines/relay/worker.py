@@ -8,8 +8,6 @@ from tuner.engines.relay.build import build
 from tuner.engines.relay.calibration import calibration_kernel
 from tuner.engines.relay.extract import extract
 from tuner.engines.relay.link import link_network
-from tuner.engines.relay.network import run_network
-from tuner.engines.relay.objects import compile_subgraph
 from tuner.engines.relay.logs import (
     read_target,
     read_traces,
@@ -18,6 +16,8 @@ from tuner.engines.relay.logs import (
     write_traces,
     write_workload,
 )
+from tuner.engines.relay.network import run_network
+from tuner.engines.relay.objects import compile_subgraph
 from tuner.engines.relay.propose import propose
 from tuner.engines.relay.run import reference, run, run_interleaved
 from tuner.engines.relay.targets import describe_target
