@@ -12,6 +12,7 @@ import pytest
 
 from records.models import MeasureRecord, now
 from tests.cli import ROOT
+from tests.faults.conftest import Place
 from tests.service.rig import Rig, rig, wait_for
 
 _TRIALS = 40
@@ -33,21 +34,32 @@ class Clock:
         partial.rename(self._file)
 
 
-@pytest.mark.parametrize("secs", [_HOUR, pytest.param(-_HOUR, marks=pytest.mark.slow)])
-def test_job_outlives_a_jump_of_the_clock(tmp_path: Path, secs: float) -> None:
+@pytest.mark.parametrize(
+    ("place", "trials", "secs"),
+    [
+        ("local", _TRIALS, _HOUR),
+        ("ray", 10 * _TRIALS, _HOUR),
+        pytest.param("local", _TRIALS, -_HOUR, marks=pytest.mark.slow),
+        pytest.param("ray", 10 * _TRIALS, -_HOUR, marks=pytest.mark.slow),
+    ],
+    indirect=["place"],
+)
+def test_job_outlives_a_jump_of_the_clock(
+    place: Place, tmp_path: Path, trials: int, secs: float
+) -> None:
     """Whoever has the lease then finishes the job, and its seconds are those that passed."""
     clock = Clock(tmp_path)
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
         began = time.monotonic()
-        job = opened.submit(trials=_TRIALS)
+        job = opened.submit(trials=trials)
         for name in ("one", "two"):
-            opened.start(name, **clock.environ)
+            opened.start(name, **clock.environ, **place.environ)
         wait_for(lambda: opened.n_trials() >= 4, 60.0)
 
         clock.jump(secs)
 
         wait_for(lambda: opened.state(job) == "done", 60.0)
-        check(opened, job, time.monotonic() - began)
+        check(opened, job, trials, time.monotonic() - began)
 
 
 def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> None:
@@ -65,12 +77,12 @@ def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> N
         opened.start("two", **clock.environ)
 
         wait_for(lambda: opened.state(job) == "done", 60.0)
-        check(opened, job, time.monotonic() - began)
+        check(opened, job, _TRIALS, time.monotonic() - began)
 
 
-def check(opened: Rig, job: int, most_secs: float) -> None:
+def check(opened: Rig, job: int, trials: int, most_secs: float) -> None:
     """The job has its trials, each once; time went forward, although the clock was moved."""
-    assert len(opened.all(MeasureRecord.id)) == _TRIALS
+    assert len(opened.all(MeasureRecord.id)) == trials
     opened.check_counts(job)
     assert 0.0 < opened.job(job).spent_secs <= most_secs
     assert opened.processes[-1].poll() is None

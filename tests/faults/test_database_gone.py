@@ -10,25 +10,27 @@ from records import database
 from records.models import MeasureRecord
 from tests.cli import Cli, finish
 from tests.engines import toy
-from tests.faults.conftest import check_bests, check_counts
+from tests.faults.conftest import Place, check_bests, check_counts
 from tests.service.conftest import own_postgres, postgres
 from tests.service.rig import rig, wait_for
 
 __all__ = ["own_postgres", "postgres"]
 
 _TRIALS = 48
-_OUTAGES = [2.0, pytest.param(30.0, marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("secs", _OUTAGES)
-def test_command_waits_for_its_database(own_postgres: Any, tmp_path: Path, secs: float) -> None:
+@pytest.mark.parametrize("secs", [2.0, pytest.param(30.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("place", "trials"), [("local", 48), ("ray", 400)], indirect=["place"])
+def test_command_waits_for_its_database(
+    own_postgres: Any, place: Place, tmp_path: Path, trials: int, secs: float
+) -> None:
     """PostgreSQL stops in the middle of a round; the command says so and goes on by itself."""
     url = own_postgres.get_uri()
-    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1", **place.environ})
     engine = database.open_database(url)
     sessions = database.sessions(engine)
     with rig(url, tmp_path) as watched:
-        arguments = ("--trials", str(_TRIALS), "--trials-per-round", "4", "--database", url)
+        arguments = ("--trials", str(trials), "--trials-per-round", "4", "--database", url)
         process = cli.start("tune", "zoo:mlp", *arguments, "--json", TOY_RUN_SECS="0.1")
         wait_for(lambda: watched.n_trials() >= 4, 60.0)
 
@@ -39,8 +41,8 @@ def test_command_waits_for_its_database(own_postgres: Any, tmp_path: Path, secs:
 
         assert answer.status == 0, answer.err
         assert "the database failed, going on when it is back" in answer.err
-        assert answer.json["measured_now"] == _TRIALS
-        check_counts(sessions, {1: _TRIALS})
+        assert answer.json["measured_now"] == trials
+        check_counts(sessions, {1: trials})
         check_bests(sessions)
     engine.dispose()
 

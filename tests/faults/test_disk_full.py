@@ -1,7 +1,10 @@
 """A disk that fills up while two devices measure: no candidate is blamed, nothing is lost."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 from sqlalchemy import select
@@ -10,45 +13,76 @@ from records import database
 from records.models import MeasureRecord
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tests.faults.conftest import Meanwhile, check_bests, check_counts
+from tests.faults.conftest import (
+    DEVICE,
+    START_SECS,
+    Meanwhile,
+    Place,
+    check_bests,
+    check_counts,
+    wait_until,
+)
 from tests.service.test_disk import disk, fill
 from tuner.config import Settings
+from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
+from tuner.executors.ray import RayExecutor
 from tuner.runners.local import LocalRunner
 
 __all__ = ["disk"]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
-_TRIALS = 60
 
 
-def test_rounds_on_two_devices_fail_and_are_finished_once_there_is_room(
-    disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def open_workers(place: Place, disk: Path) -> Iterator[Executor]:
+    """Open devices that lay out on a disk what they run; on a cluster one of them does."""
+    if place.rack is None:
+        settings = Settings("", disk, toy.NAME, 2)
+        devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
+        with LocalExecutor(settings, runners=devices) as executor:
+            yield executor
+        return
+    place.rack.add("tight", DEVICE, environ={"TMPDIR": str(disk)})
+    settings = Settings("", disk, toy.NAME, 2, ray_address=place.rack.address)
+    try:
+        with RayExecutor(settings) as cluster:
+            names = ["left/cpu", "right/cpu", "tight/cpu"]
+            wait_until(lambda: sorted(x.name for x in cluster.runners) == names, START_SECS)
+            yield cluster
+    finally:
+        place.rack.kill("tight")
+
+
+@pytest.mark.parametrize(("place", "trials"), [("local", 60), ("ray", 400)], indirect=["place"])
+def test_rounds_in_flight_fail_and_are_finished_once_there_is_room(
+    place: Place, trials: int, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job fails with the reason while both have rounds in flight, and goes on later."""
+    """The job fails with the reason while they have rounds in flight, and goes on later."""
     monkeypatch.setenv("TOY_RUN_SECS", "0.02")
-    settings = Settings("", disk, toy.NAME, 2)
-    devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    with LocalExecutor(settings, runners=devices) as executor:
-        shop = Workshop(database.sessions(engine), disk, executor)
+    with open_workers(place, disk) as executor:
+        workers = cast("LocalExecutor", executor)
+        shop = Workshop(database.sessions(engine), tmp_path if place.rack else disk, workers)
         ballast: list[Path] = []
 
-        def fill_once() -> None:
-            if not ballast and len(shop.trials()) >= 8:
-                ballast.append(fill(disk))
+        def keep_full() -> None:
+            # What was under way when it filled up leaves some bytes behind.
+            if ballast or len(shop.trials()) >= 8:
+                ballast.append(fill(disk, f"ballast-{len(ballast)}"))
 
-        with Meanwhile(fill_once, lambda: 0.02):
-            job = shop.session(shop.prepare(), _TRIALS, trials_per_round=4)
+        with Meanwhile(keep_full, lambda: 0.02):
+            job = shop.session(shop.prepare(), trials, trials_per_round=4)
             failures = shop.run(job).failures
         assert "No space left on device" in str(failures[job.job_id])
         assert shop.job().state == "failed"
-        assert 8 <= len(shop.trials()) < _TRIALS
+        assert 8 <= len(shop.trials()) < trials
 
-        ballast[0].unlink()
-        shop.tune(shop.prepare(), _TRIALS, trials_per_round=4)
+        for each in ballast:
+            each.unlink()
+        shop.tune(shop.prepare(), trials, trials_per_round=4)
 
-    check_counts(shop.sessions, {1: _TRIALS})
+    check_counts(shop.sessions, {1: trials})
     check_bests(shop.sessions)
     with shop.sessions() as session:
         texts = list(session.scalars(select(MeasureRecord.error_text)))

@@ -1,5 +1,6 @@
 """Jobs on a Ray cluster whose processes and nodes are killed: whole in the end, all the same."""
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -7,12 +8,13 @@ import pytest
 from sqlalchemy import func, select
 
 from records.models import MeasureRecord
+from tests.engines import toy
+from tests.engines.faults import checksum
 from tests.faults.conftest import DEVICE, Hall, Meanwhile
 from tests.ray_rack import Rack
 
 if TYPE_CHECKING:
     import psutil
-
 
 pytestmark = pytest.mark.parametrize("workers", ["cluster"], indirect=True)
 
@@ -89,6 +91,21 @@ def test_agents_that_are_killed_cost_no_trial(hall: Hall, rack: Rack) -> None:
 
     assert nodes == []
     assert set(errors(hall)) <= {None, "run_error"}
+
+
+@pytest.mark.parametrize("function", ["build", "run"])
+def test_candidate_that_takes_every_agent_along_is_tried_twice(hall: Hall, function: str) -> None:
+    """It is recorded as what it is, and costs no other candidate its trial."""
+    found = [toy.make_task("small", weight=1, base_secs=1e-3, n_programs=16)]
+    poison = json.dumps({"task": "small", "program": 7})
+    hall.control.inject(**{function: [{"fault": "kill_agent", "only": [checksum(poison)]}]})
+    job = hall.session(hall.prepare("small", found=found), 40, trials_per_round=4)
+
+    hall.run(job)
+
+    assert hall.job(job.job_id).state == "done"
+    assert len(hall.trials()) == 16
+    assert errors(hall)["worker_lost"] == 1
 
 
 def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:

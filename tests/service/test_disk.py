@@ -31,9 +31,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def fill(disk: Path) -> Path:
+def fill(disk: Path, name: str = "ballast") -> Path:
     """Leave no byte on a disk; returns the file that takes them."""
-    ballast = disk / "ballast"
+    ballast = disk / name
     with ballast.open("wb", buffering=0) as stream:
         for size in (1 << 16, 1 << 12, 1):
             with contextlib.suppress(OSError):

@@ -104,30 +104,38 @@ class Agent:
 
     def build(self, request: BuildRequest, timeout_secs: float) -> tuple[Answer, Parcel]:
         """Build a candidate, and say whether there is an artifact, which comes apart."""
-        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as out:
-            answer = self._engine("build", (replace(request, out=out),), timeout_secs)
-            result = answer.value
-            if not isinstance(result, BuildResult) or not result.artifact:
-                return replace(answer, value=(result, False)), {}
-            try:
+        try:
+            with self._scratch() as out:
+                answer = self._engine("build", (replace(request, out=out),), timeout_secs)
+                result = answer.value
+                if not isinstance(result, BuildResult) or not result.artifact:
+                    return replace(answer, value=(result, False)), {}
                 return Answer((result, True)), pack(Path(result.artifact))
-            except OSError as error:
-                return Answer(error=error), {}
+        except OSError as error:
+            return Answer(error=error), {}
 
     def measure(
         self, function: str, args: tuple[Any, ...], timeout_secs: float, parcels: Parcels
     ) -> Answer:
         """Time on the device; with the value come the contents of the files that it wrote."""
-        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
-            try:
+        try:
+            with self._scratch() as folder:
                 places = _lay_out(Path(folder), parcels)
                 answer = self._engine(function, rename(args, places), timeout_secs)
                 if answer.error is not None:
                     return answer
                 written = tuple(Path(places[name]).read_bytes() for name in parcels.written)
                 return Answer((self._own(answer.value), written))
-            except (PartsLost, OSError) as error:
-                return Answer(error=error)
+        except (PartsLost, OSError) as error:
+            return Answer(error=error)
+
+    def _scratch(self) -> "tempfile.TemporaryDirectory[str]":
+        """Make a folder for one call.
+
+        Raises:
+            OSError: If there is no room for one.
+        """
+        return tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True)
 
     def _own(self, value: Any) -> Any:
         """Describe a target as the device of this agent sees it, not as its process does."""
