@@ -1,0 +1,107 @@
+"""Load and run built libraries, in a process of this environment."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.contrib import graph_executor
+
+from tuner.engines.base import NetworkRun
+from tuner.engines.relay.link import files_of
+from tuner.errors import RequestError
+from tuner.library import manifest
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph of a library with its weights; see :class:`tuner.library.manifest.Program`."""
+
+    inputs: manifest.Inputs
+    graph: Any
+
+    def place(self, arrays: Mapping[str, Array]) -> None:
+        """Put arrays where the graph reads them; those it does not read are dropped."""
+        for name in self.inputs:
+            if self.graph.get_input_index(name) >= 0:
+                self.graph.set_input(name, np.asarray(arrays[name], order="C"))
+
+    def run(self) -> None:
+        """Run on what was placed."""
+        self.graph.run()
+
+    def fetch(self) -> list[Array]:
+        """Copy the outputs."""
+        return [self.graph.get_output(i).numpy() for i in range(self.graph.get_num_outputs())]
+
+
+class Library:
+    """A compiled network, for one process that calls it one at a time.
+
+    Raises:
+        RequestError: If there is no library, or it is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        described = manifest.read(folder)
+        manifest.verify(folder, described)
+        self.outputs = tuple(described.outputs)
+        self.programs = tuple(
+            Program(each.inputs, _load(folder, each.entry)) for each in described.programs
+        )
+
+    def program_for(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+        """Return the program for inputs of these shapes.
+
+        Raises:
+            RequestError: If there is none.
+        """
+        for program in self.programs:
+            wanted = {name: shape for name, (shape, _) in program.inputs.items()}
+            if all(tuple(shapes[name]) == shape for name, shape in wanted.items()):
+                return program
+        raise RequestError(f"no program of the library takes inputs of shapes {dict(shapes)}")
+
+
+def _load(folder: Path, entry: str) -> Any:
+    library, graph, weights = files_of(entry)
+    module = tvm.runtime.load_module(str(folder / library))
+    loaded = graph_executor.create((folder / graph).read_text(), module, tvm.cpu())
+    loaded.load_params((folder / weights).read_bytes())
+    return loaded
+
+
+_loaded: dict[str, Library] = {}
+
+
+def library_in(folder: str) -> Library:
+    """Load a library once a process, so that turns of a comparison find it warm."""
+    if folder not in _loaded:
+        _loaded[folder] = Library(Path(folder))
+    return _loaded[folder]
+
+
+def run_network(request: NetworkRun) -> tuple[float, ...]:
+    """Run a library and time it; see :class:`Engine`."""
+    library = library_in(request.library)
+    with np.load(request.inputs) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    program = library.program_for({name: array.shape for name, array in arrays.items()})
+    program.place(arrays)
+    for _ in range(2):
+        program.run()
+    if request.outputs:
+        named = dict(zip(library.outputs, program.fetch(), strict=True))
+        np.savez(request.outputs, **named)  # type: ignore[arg-type]
+    return tuple(_time(program) for _ in range(request.n_runs))
+
+
+def _time(program: Program) -> float:
+    start = time.perf_counter()
+    program.run()
+    return time.perf_counter() - start
