@@ -1,4 +1,4 @@
-"""How much of its operands a tile of a workload reads: the shared memory that it takes."""
+"""How much of its operands a tile of a workload reads, and how much it computes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,14 +6,14 @@ from typing import Any
 
 import tvm
 from tvm.s_tir import SBlock, Schedule
-from tvm.tirx import Add, Cast, IntImm, Mul
+from tvm.tirx import Add, Cast, IntImm, IterVar, Mul
 
 # The value of an index, given that of every loop.
 _Index = Callable[[Sequence[int]], int]
 
 
 class Footprints:
-    """Bytes that a tile of a block reads of each operand.
+    """What a tile of a block reads of each operand, and the sums that it puts together.
 
     Args:
         module: The workload.
@@ -28,21 +28,31 @@ class Footprints:
         found: SBlock = schedule.get(schedule.get_sblock(block))
         order = {hash(each.var): place for place, each in enumerate(found.iter_vars)}
         self._operands = [
-            (
-                tvm.runtime.DataType(str(region.source.dtype)).itemsize,
-                [_index(each.min, order) for each in region.region],
-            )
+            (_itemsize(region), [_index(each.min, order) for each in region.region])
             for region in found.reads
         ]
+        self._is_output = [each.iter_type == IterVar.DataPar for each in found.iter_vars]
+        self._sum_bytes = _itemsize(found.writes[0])
 
     def bytes_of(self, operand: int, extents: Sequence[int]) -> int:
         """Bytes of an operand that a tile reads whose loops have these extents."""
-        itemsize, indices = self._operands[operand]
+        return self._operands[operand][0] * math.prod(self.shape_of(operand, extents))
+
+    def shape_of(self, operand: int, extents: Sequence[int]) -> list[int]:
+        """Shape of the part of an operand that a tile reads whose loops have these extents."""
         last = [extent - 1 for extent in extents]
         # Indices grow with every loop, so that the last of the tile has the largest.
         first = [0] * len(last)
-        sizes = [index(last) - index(first) + 1 for index in indices]
-        return int(itemsize) * math.prod(sizes)
+        return [index(last) - index(first) + 1 for index in self._operands[operand][1]]
+
+    def sum_bytes_of(self, extents: Sequence[int]) -> int:
+        """Bytes of the sums that a tile puts together whose loops have these extents."""
+        outputs = zip(extents, self._is_output, strict=True)
+        return self._sum_bytes * math.prod(extent for extent, is_output in outputs if is_output)
+
+
+def _itemsize(region: Any) -> int:
+    return int(tvm.runtime.DataType(str(region.source.dtype)).itemsize)
 
 
 def _index(expression: Any, order: dict[int, int]) -> _Index:

@@ -14,12 +14,17 @@ from random import Random
 from typing import Any
 
 import tvm
+from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
+from tvm.tirx import IterVar
 
 from tuner.engines.relax.footprints import Footprints
 
 _WARP_SIZE = 32
+_REGISTER_BYTES = 4
+# Of every architecture since 3.5 (CUDA C++ Programming Guide, "Technical Specifications").
+_MOST_REGISTERS = 255
 # How often decisions are drawn until some fit.
 _MOST_DRAWS = 4000
 _PREFIX = "meta_schedule.thread_extent_"
@@ -36,6 +41,35 @@ class _State:
     threads: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     tiles: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     shared_bytes: int = 0
+    sum_bytes: int = 0
+
+    def tile_of(self, block: int) -> list[int] | None:
+        """Extents of the loops of a block inside its tile; None if not all are known."""
+        tiles = self.tiles[block]
+        return list(tiles.values()) if list(tiles) == list(range(len(tiles))) else None
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    """A part of an operand that threads bring to shared memory, some numbers at once."""
+
+    lanes: int
+    block: int = 0
+    operand: int = 0
+    footprints: Footprints | None = None
+
+    def builds(self, state: _State) -> bool:
+        """Whether TVM 0.27 builds it; otherwise "Check failed: (eval_vec_)" in ThreadSync.
+
+        It does not where the index in shared memory stays no ramp: of three numbers at once, or
+        of numbers from several rows of something with three dimensions or more.
+        """
+        n_lanes = state.values.get(self.lanes, 1)
+        tile = state.tile_of(self.block)
+        if n_lanes.bit_count() != 1 or self.footprints is None or tile is None:
+            return n_lanes.bit_count() == 1
+        shape = [size for size in self.footprints.shape_of(self.operand, tile) if size > 1]
+        return len(shape) < 3 or shape[-1] % n_lanes == 0
 
 
 class Limits:
@@ -43,7 +77,7 @@ class Limits:
 
     Args:
         module: The workload.
-        target: Says how many threads and how much shared memory a block may have.
+        target: Says how many threads, shared memory and registers a block may have.
     """
 
     def __init__(self, module: tvm.IRModule, target: Target) -> None:
@@ -51,6 +85,14 @@ class Limits:
         self._footprints: dict[str, Footprints | None] = {}
         self.most_threads = int(target.attrs["max_threads_per_block"])
         self.most_shared_bytes = int(target.attrs["max_shared_memory_per_block"])
+        self.most_registers = int(target.attrs["registers_per_block"])
+
+    def n_outputs_of(self, block: str) -> int:
+        """Return how many elements a block computes."""
+        schedule = Schedule(self._module)
+        iters = schedule.get(schedule.get_sblock(block)).iter_vars
+        outputs = [each.dom.extent for each in iters if each.iter_type == IterVar.DataPar]
+        return math.prod(int(extent) for extent in outputs)
 
     def footprints_of(self, block: str) -> Footprints | None:
         """Return what tiles of a block read; None if that is no matter of counting."""
@@ -79,7 +121,10 @@ class Plan:
         self._loops: dict[int, tuple[int, int]] = {}
         self._low, self._high = 1, limits.most_threads
         self._n_lanes = 1
-        self._fetches: list[int] = []
+        self._cached: dict[int, tuple[int, int, Footprints | None]] = {}
+        self._fetches: list[_Fetch] = []
+        self._unroll = 0
+        self._repeats_sums = False
         self._n_stages = 1
         for instruction in trace.insts:
             kind = str(instruction.kind.name)
@@ -94,19 +139,31 @@ class Plan:
         return self._n_lanes > 1
 
     def fits(self, decisions: Mapping[Any, Any]) -> bool:
-        """Whether blocks have threads and shared memory as they may, as far as the trace tells."""
+        """Whether a GPU can run it and TVM can build it, as far as the trace tells."""
         state = _State()
         for step in self._steps:
             step(decisions, state)
-        if any(state.values.get(lanes, 1).bit_count() != 1 for lanes in self._fetches):
-            return False
-        if state.shared_bytes * self._n_stages > self._limits.most_shared_bytes:
-            return False
+        return (
+            all(fetch.builds(state) for fetch in self._fetches)
+            and not (self._repeats_sums and state.values.get(self._unroll, 0))
+            and state.shared_bytes * self._n_stages <= self._limits.most_shared_bytes
+            and self._has_threads(state)
+        )
+
+    def _has_threads(self, state: _State) -> bool:
+        """Whether a block has threads as it may, and they have registers for its sums.
+
+        Sums that need more lie in memory: slow, and half a minute of NVRTC for the worst.
+        """
         axes = [extents for axis, extents in state.threads.items() if axis.startswith("threadIdx")]
         if not axes or any(len(extents) != 1 for extents in axes):
             return True
         n_threads = self._n_lanes * math.prod(extent for extents in axes for extent in extents)
-        return self._low <= n_threads <= self._high
+        n_registers = min(n_threads * _MOST_REGISTERS, self._limits.most_registers)
+        return (
+            self._low <= n_threads <= self._high
+            and state.sum_bytes <= n_registers * _REGISTER_BYTES
+        )
 
     def draw(self, random: Random) -> Decisions | None:
         """Draw decisions that fit; None if none were found."""
@@ -194,15 +251,38 @@ class Plan:
         if block not in self._names or str(instruction.attrs[1]) != "shared":
             return
         footprints = self._limits.footprints_of(self._names[block])
-        if footprints is None:
-            return
+        self._cached[hash(instruction.outputs[0])] = (block, operand, footprints)
 
         def step(_: Mapping[Any, Any], state: _State) -> None:
-            tiles = state.tiles[block]
-            if list(tiles) == list(range(len(tiles))):
-                state.shared_bytes += footprints.bytes_of(operand, list(tiles.values()))
+            tile = state.tile_of(block)
+            if footprints and tile is not None:
+                state.shared_bytes += footprints.bytes_of(operand, tile)
 
         self._steps.append(step)
+
+    def read_sums(self, instruction: Any) -> None:
+        """Add the sums that a block keeps in registers."""
+        block = hash(instruction.inputs[0])
+        if block not in self._names or str(instruction.attrs[1]) != "local":
+            return
+        footprints = self._limits.footprints_of(self._names[block])
+
+        def step(_: Mapping[Any, Any], state: _State) -> None:
+            tile = state.tile_of(block)
+            if footprints and tile is not None:
+                state.sum_bytes += footprints.sum_bytes_of(tile)
+
+        self._steps.append(step)
+
+    def read_scope(self, instruction: Any) -> None:
+        """Notice sums across threads that a block makes one after the other.
+
+        TVM 0.27 fails to build the loop over them if it is unrolled ("load_remap_" in its pass
+        LowerThreadAllreduce).
+        """
+        name = self._names.get(hash(instruction.inputs[0]))
+        if name is not None and str(instruction.attrs[1]) == "shared":
+            self._repeats_sums |= self._limits.n_outputs_of(name) > 1
 
     def read_annotation(self, instruction: Any) -> None:
         """Read limits, and what threads and copies of operands there are beside."""
@@ -212,9 +292,10 @@ class Plan:
         elif name == f"{_PREFIX}high_inclusive":
             self._high = int(instruction.inputs[1])
         elif name == "meta_schedule.cooperative_fetch":
-            # TVM 0.27 fails to build programs that fetch three numbers at once, because
-            # their indices are no ramps ("Check failed: (eval_vec_)", in its pass ThreadSync).
-            self._fetches.append(hash(instruction.inputs[1]))
+            cached = self._cached.get(hash(instruction.inputs[0]), ())
+            self._fetches.append(_Fetch(hash(instruction.inputs[1]), *cached))
+        elif name == "meta_schedule.unroll_explicit":
+            self._unroll = hash(instruction.inputs[1])
         elif name == "warp_execution":
             self._n_lanes = _WARP_SIZE
         elif name == "software_pipeline_stage":
@@ -249,5 +330,7 @@ _READERS: dict[str, Callable[[Plan, Any], None]] = {
     "Fuse": Plan.read_fuse,
     "Bind": Plan.read_bind,
     "CacheRead": Plan.read_cache,
+    "CacheWrite": Plan.read_sums,
+    "SetScope": Plan.read_scope,
     "Annotate": Plan.read_annotation,
 }

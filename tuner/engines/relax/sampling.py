@@ -44,19 +44,20 @@ def sample(
 
 def mutators(module: tvm.IRModule, target: Target, seed: int) -> dict[Mutator, float]:
     """TVM's mutators for GPUs with their probabilities (mutator.cc, ``DefaultCUDA``)."""
-    tiles = _FittingTiles(Limits(module, target), Random(seed))
-    return {tiles: 0.9, MutateUnroll(): 0.08, MutateThreadBinding(): 0.02}
+    limits, random = Limits(module, target), Random(seed)
+    chances = {MutateTileSize(): 0.9, MutateUnroll(): 0.08, MutateThreadBinding(): 0.02}
+    return {_Fitting(each, limits, random): chance for each, chance in chances.items()}
 
 
 @derived_object
-class _FittingTiles(PyMutator):  # type: ignore[misc]  # TVM has no types
-    """Mutates the sizes of tiles until they fit the device."""
+class _Fitting(PyMutator):  # type: ignore[misc]  # TVM has no types
+    """Mutates decisions until they fit the device."""
 
-    def __init__(self, limits: Limits, random: Random) -> None:
+    def __init__(self, mutator: Mutator, limits: Limits, random: Random) -> None:
         super().__init__()
+        self.mutator = mutator
         self.limits = limits
         self.random = random
-        self.mutator = MutateTileSize()
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self.mutator._initialize_with_tune_context(context)
@@ -75,4 +76,4 @@ class _FittingTiles(PyMutator):  # type: ignore[misc]  # TVM has no types
 
     def clone(self) -> Mutator:
         """Share what draws: a search has one thread."""
-        return _FittingTiles(self.limits, self.random)
+        return _Fitting(self.mutator, self.limits, self.random)

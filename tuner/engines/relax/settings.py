@@ -5,4 +5,4 @@
 PASS_CONFIG = {"tirx.disable_assert": True}
 # Bump "objects" when a change of objects.py, cuda.py, traces.py or build.py changes what is
 # compiled from the same trace, or without one: objects are cached by it.
-COMPILER = {"objects": 1, "pass_config": PASS_CONFIG}
+COMPILER = {"objects": 2, "pass_config": PASS_CONFIG}

@@ -1,6 +1,8 @@
 """Candidates for GPUs: proposed, compiled to binaries and embedded in artifacts, without a GPU."""
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -23,6 +25,7 @@ from tuner.engines.base import (
     TargetInfo,
 )
 from tuner.engines.relax import cuda, intrinsics, propose, sampling, traces, worker, workloads
+from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.plans import Limits, Plan
 from tuner.engines.relax.targets import make_target
 
@@ -215,6 +218,82 @@ def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
 
     assert not Plan(space.trace, limits).fits(decisions)
     assert Plan(space.trace, limits).draw(Random(0)) is None
+
+
+def test_plan_counts_registers(target: TargetInfo) -> None:
+    """Sums that threads have no registers for would lie in memory."""
+    ir, made = product("float32", "float32"), make_target(target.spec)
+    (space, *_) = propose._design_space(ir, target.spec)
+    limits = Limits(workloads.load(ir), made)
+    decisions = Plan(space.trace, limits).draw(Random(0))
+    assert decisions is not None
+
+    limits.most_registers = 31
+
+    assert not Plan(space.trace, limits).fits(decisions)
+    assert Plan(space.trace, limits).draw(Random(0)) is None
+
+
+@pytest.mark.parametrize(("n_lanes", "fits"), [(2, True), (4, False)])
+def test_plan_refuses_fetches_that_tvm_does_not_build(
+    target: TargetInfo, n_lanes: int, fits: bool
+) -> None:
+    """Four numbers at once, from rows of two in a part of three dimensions."""
+    ir, made = task_of("conv2d_add_relu[1x16x16x128]", target), make_target(target.spec)
+    module = workloads.load(ir)
+    (space, *_) = propose._design_space(ir, target.spec)
+    outputs = [[1, 1, 1, 1, 1], [2, 1, 8, 1, 1], [2, 1, 4, 2, 1], [1, 2, 2, 8, 4]]
+    factors = iter([*outputs, [1, 1, 3], [3, 1, 1], [32, 2, 1]])
+    numbers = iter([0, n_lanes - 1, 0])
+    decisions = {
+        each: next(numbers if str(each.kind.name) == "SampleCategorical" else factors)
+        for each in space.trace.decisions
+    }
+    trace = tvm.s_tir.schedule.Trace(space.trace.insts, decisions)
+
+    assert Plan(trace, Limits(module, made)).fits(decisions) is fits
+    scheduled = traces.schedule_module(module, traces.dump(trace), made)
+    with nullcontext() if fits else pytest.raises(RuntimeError, match="eval_vec_"):
+        cuda.lower(scheduled, made)
+
+
+def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> None:
+    """TVM builds what is drawn and what it is mutated to; it fails where the loop is unrolled."""
+    ir, made = task_of("mean[1x1x1x512]", target), make_target(target.spec)
+    module = workloads.load(ir)
+
+    found = search(ir, target, 24)
+    for each in found:
+        cuda.lower(traces.schedule_module(module, each.trace, made), made)
+
+    fused = next(each.trace for each in found if "SetScope" in each.trace)
+    instructions, decisions = json.loads(fused)
+    decisions[-1][1] = 7
+    scheduled = traces.schedule_module(module, json.dumps([instructions, decisions]), made)
+    with pytest.raises(RuntimeError, match="load_remap_"):
+        cuda.lower(scheduled, made)
+
+
+def task_of(name: str, target: TargetInfo) -> bytes:
+    """A task of ResNet-18 at a small size, by its name."""
+    tasks = worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks
+    return next(each.ir for each in tasks if each.name == name)
+
+
+def test_sources_go_without_headers_that_no_code_needs(target: TargetInfo) -> None:
+    """Half a second of a compilation; code that names what they declare keeps them."""
+    ir, made = product("float32", "float32"), make_target(target.spec)
+    (candidate, *_) = search(ir, target, 1)
+    scheduled = traces.schedule_module(workloads.load(ir), candidate.trace, made)
+    source = Blob.of(cuda.lower(scheduled, made)).devices[0].code.decode()
+    using = source + "static_assert(std::is_same<float, float>::value);"
+
+    assert "type_traits" in source.partition("#else")[0]
+    assert "type_traits" not in cuda._without_traits(source).partition("#else")[0]
+    assert cuda._without_traits(using) == using
+    for each in (source, using):
+        code = DeviceModule("cuda", b"", each.encode())
+        assert cuda.compile_device(code, made).code.startswith(_CUBIN)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
