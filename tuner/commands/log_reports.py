@@ -8,9 +8,11 @@ import typer
 
 from tuner.commands import options
 from tuner.commands.streams import say
+from tuner.engines.environments import DEFAULT
 from tuner.logs.base import Report
 from tuner.logs.distilling import Distilled
 from tuner.logs.exporting import Exported
+from tuner.logs.formats import FORMATS
 
 _REPORT_SECS = 1.0
 
@@ -83,8 +85,8 @@ def _show_import(file: str, report: Report) -> None:
     say(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")
     _show_skipped(report.skipped)
     if report.added:
-        option = " --foreign" if report.foreign else ""
-        say(f"none is used before it was measured here: tuner records verify{option}")
+        asked = f"{_engine(report.format)}{' --foreign' if report.foreign else ''}"
+        say(f"none is used before it was measured here: tuner records verify{asked}")
 
 
 def _show_skipped(skipped: Mapping[str, tuple[int, int]], *, to_stderr: bool = False) -> None:
@@ -98,6 +100,11 @@ def _skipped_as_json(skipped: Mapping[str, tuple[int, int]]) -> list[dict[str, A
         {"reason": reason, "lines": count, "first_line": first}
         for reason, (count, first) in skipped.items()
     ]
+
+
+def _engine(form: str) -> str:
+    engine = FORMATS[form].engine
+    return "" if engine == DEFAULT else f" --engine {engine}"
 
 
 def _torn(torn: int) -> str:

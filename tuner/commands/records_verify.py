@@ -71,6 +71,7 @@ def verify(
             "or a race makes a record wrong, whatever it computed.",
         ),
     ] = False,
+    engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
@@ -109,7 +110,7 @@ def verify(
         foreign=foreign,
         sanitize=sanitize,
     )
-    where = {"rpc": rpc, "ray_address": ray_address}
+    where = {"engine": engine, "rpc": rpc, "ray_address": ray_address}
     found = _run(request, database, data_dir, where)
     if json_output:
         options.print_json(_as_json(found))

@@ -25,11 +25,13 @@ class WorkloadText:
 
     Attributes:
         text: What :meth:`LogEngine.read_workload` reads, or what lines of the log name it by.
+        ir: The workload in the form that the text means.
         arguments: What lines of the log say of its arguments, JSON; empty if they say nothing.
-        note: What the other tool needs to find the workload in a network; empty if nothing.
+        note: What is to be known of this form; empty if it is the one that was measured.
     """
 
     text: str
+    ir: bytes
     arguments: str = ""
     note: str = ""
 
@@ -74,8 +76,8 @@ class LogEngine(Protocol):
             WorkError: If it cannot be rebuilt; the message says why.
         """
 
-    def write_workload(self, ir: bytes) -> WorkloadText:
-        """Return how a log names or holds a workload."""
+    def write_workload(self, ir: bytes) -> list[WorkloadText]:
+        """Return how a log names or holds a workload: first as it is, then as others know it."""
 
     def read_target(self, text: str) -> str:
         """Return the canonical JSON of a target as a log writes it.

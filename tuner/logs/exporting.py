@@ -95,30 +95,27 @@ class Exporter:
     notes: Counter[str] = field(default_factory=Counter)
 
     def write(self, task: TaskOut, top: int | None) -> None:
-        """Write the records of a task, if it has any."""
-        records = exports.verified(self.session, task.task_id, top)
-        begun = False
-        while batch := list(islice(records, _BATCH)):
-            if not begun:
-                self._begin(task)
-                begun = True
-            self._write(task, batch)
+        """Write the records of a task, if it has any, for each form of its workload."""
+        if not exports.has_verified(self.session, task.task_id):
+            return
+        target = self._ask("write_target", task.spec)
+        for form in self._ask("write_workload", task.ir):
+            if form.note:
+                self.notes[form.note] += 1
+            self.writer.write_task(form, target)
+            records = exports.verified(self.session, task.task_id, top)
+            while batch := list(islice(records, _BATCH)):
+                self._write(form, task.spec, batch)
 
-    def _begin(self, task: TaskOut) -> None:
-        workload: WorkloadText = self._ask("write_workload", task.ir)
-        if workload.note:
-            self.notes[workload.note] += 1
-        self.writer.write_task(task, workload, self._ask("write_target", task.spec))
-
-    def _write(self, task: TaskOut, records: list[RecordOut]) -> None:
-        batch = TraceBatch(task.ir, task.spec, tuple(record.trace for record in records))
+    def _write(self, form: WorkloadText, spec: str, records: list[RecordOut]) -> None:
+        batch = TraceBatch(form.ir, spec, tuple(record.trace for record in records))
         replays = submit(self.pool, self.engine, "write_traces", batch)
         for record, trace in zip(records, replays.results(), strict=True):
             if trace.problem:
                 self.skipped[trace.problem] += 1
             else:
                 self.writer.write_record(record, trace.text)
-                self.n_records += 1
+                self.n_records += not form.note
 
     def _ask(self, function: str, *args: Any) -> Any:
         return self.pool.call(self.engine, function, *args, timeout_secs=_TIMEOUT_SECS)

@@ -96,7 +96,7 @@ class NamedWorkloads:
             (row.id, pool.submit(module, "write_workload", row.ir, timeout_secs=_TIMEOUT_SECS))
             for row in rows
         ]
-        self._ids: dict[str, int] = {call.result().text: each for each, call in calls}
+        self._ids: dict[str, int] = {call.result()[0].text: each for each, call in calls}
 
     def find(self, text: str) -> int:
         """See the contract."""

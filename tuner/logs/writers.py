@@ -1,10 +1,11 @@
 """Lines of logs of other tools, put together out of what an engine says."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Protocol
 
-from records.exports import RecordOut, TaskOut
+from records.exports import RecordOut
 from tuner.engines.log_base import WorkloadText
 from tuner.logs import ansor, metaschedule
 
@@ -14,7 +15,7 @@ Write = Callable[[str], object]
 class Writer(Protocol):
     """Writes the lines of one format, task by task."""
 
-    def write_task(self, task: TaskOut, workload: WorkloadText, target: str) -> None:
+    def write_task(self, workload: WorkloadText, target: str) -> None:
         """Begin a task; ``target`` is JSON as the engine writes it."""
 
     def write_record(self, record: RecordOut, trace: str) -> None:
@@ -27,15 +28,16 @@ class MetaScheduleWriter:
     def __init__(self, workloads: Write, records: Write) -> None:
         self._write_workload = workloads
         self._write = records
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[bytes, int] = {}
         self._task = (0, "", "")
 
-    def write_task(self, task: TaskOut, workload: WorkloadText, target: str) -> None:
+    def write_task(self, workload: WorkloadText, target: str) -> None:
         """See the contract."""
-        if task.workload not in self._numbers:
-            self._numbers[task.workload] = len(self._numbers)
+        name = hashlib.sha256(workload.text.encode()).digest()
+        if name not in self._numbers:
+            self._numbers[name] = len(self._numbers)
             self._write_workload(f"{workload.text}\n")
-        self._task = self._numbers[task.workload], target, workload.arguments
+        self._task = self._numbers[name], target, workload.arguments
 
     def write_record(self, record: RecordOut, trace: str) -> None:
         """See the contract."""
@@ -51,7 +53,7 @@ class AnsorWriter:
         self._write = write
         self._task = ""
 
-    def write_task(self, task: TaskOut, workload: WorkloadText, target: str) -> None:  # noqa: ARG002  Ansor names workloads by key
+    def write_task(self, workload: WorkloadText, target: str) -> None:
         """See the contract."""
         self._task = json.dumps(
             [workload.text, *json.loads(target), *json.loads(workload.arguments)]

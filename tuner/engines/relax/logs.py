@@ -22,6 +22,7 @@ from tuner.errors import WorkError
 
 _ENTRY = "main"
 _LAYOUT_FREE = "layout_free_buffers"
+_UNPACKED = "it is there without packed weights too, as plain TVM knows it, which is slower"
 # What TVM writes before a string: its length, 64 bits.
 _LENGTH_BYTES = 8
 
@@ -42,15 +43,23 @@ def read_workload(text: str) -> LoggedWorkload:
     )
 
 
-def write_workload(ir: bytes) -> WorkloadText:
-    """Return a line of the file of workloads; see :class:`LogEngine`."""
-    module = workloads.load(ir)
+def write_workload(ir: bytes) -> list[WorkloadText]:
+    """Return lines of the file of workloads; see :class:`LogEngine`.
+
+    Plain TVM does not mark weights that a schedule may pack, and finds no kernel with such marks.
+    """
+    kernel = workloads.load(ir)[_ENTRY]
+    forms = [_written(kernel, "")]
+    if kernel.attrs and _LAYOUT_FREE in kernel.attrs:
+        forms.append(_written(kernel.without_attr(_LAYOUT_FREE), _UNPACKED))
+    return forms
+
+
+def _written(kernel: PrimFunc, note: str) -> WorkloadText:
+    module = workloads.as_workload(kernel)
     arguments = [traces.plain(each.as_json()) for each in ArgInfo.from_entry_func(module)]
-    note = ""
-    if module[_ENTRY].attrs and _LAYOUT_FREE in module[_ENTRY].attrs:
-        note = "its weights may be packed: run relax.transform.AttachAttrLayoutFreeBuffers first"
-    line = traces.plain(Workload(module).as_json())
-    return WorkloadText(json.dumps(line), json.dumps(arguments), note)
+    line = json.dumps(traces.plain(Workload(module).as_json()))
+    return WorkloadText(line, workloads.dump(module), json.dumps(arguments), note)
 
 
 def read_target(text: str) -> str:

@@ -35,9 +35,9 @@ def read_workload(text: str) -> LoggedWorkload:
     raise WorkError(f"logs of Ansor hold no workloads, but keys of them: {text}")
 
 
-def write_workload(ir: bytes) -> WorkloadText:
+def write_workload(ir: bytes) -> list[WorkloadText]:
     """Return the key of a workload, and what follows the target in a line."""
-    return WorkloadText(workloads.key_of(ir), json.dumps(workloads.options_of(ir)))
+    return [WorkloadText(workloads.key_of(ir), ir, json.dumps(workloads.options_of(ir)))]
 
 
 def read_target(text: str) -> str:
