@@ -17,6 +17,7 @@ from tuner.commands import (
     connection,
     devices,
     doctor,
+    engine,
     jobs,
     records,
     replay,
@@ -30,7 +31,7 @@ from tuner.commands import (
 )
 
 # Commands that are about this machine alone, whatever TUNER_SERVER names.
-_HERE = ("serve", "worker", "token", "cache", "simulate", "devices")
+_HERE = ("serve", "worker", "token", "cache", "simulate", "devices", "engine")
 
 app = typer.Typer(
     name="tuner",
@@ -53,6 +54,7 @@ app.add_typer(token.app, name="token")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(records.app, name="records")
 app.add_typer(cache.app, name="cache")
+app.add_typer(engine.app, name="engine")
 
 
 @app.callback()

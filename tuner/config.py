@@ -57,7 +57,7 @@ class Settings:
         device_tolerance: By which share devices of one kind may differ before one is kept apart.
         environment: The environment that the engine runs in, see
             :mod:`tuner.engines.environments`; empty for ours.
-        relay_python: The Python of the environment for Relay; None: as it was installed.
+        relay_python: The Python of the environment for Relay; by default where it is installed.
     """
 
     database: str
@@ -71,13 +71,16 @@ class Settings:
     most_builders: int | None = None
     device_tolerance: float = DEVICE_TOLERANCE
     environment: str = ""
-    relay_python: str | None = None
+    relay_python: Path = Path()
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
             object.__setattr__(self, "cache_dir", self.data_dir / "cache")
         if not self.environment:
             object.__setattr__(self, "environment", environments.environment_of(self.engine))
+        if self.relay_python == Path():
+            python = environments.default_python(self.data_dir, environments.RELAY)
+            object.__setattr__(self, "relay_python", python)
 
     @property
     def interpreter(self) -> Interpreter | None:
@@ -86,9 +89,7 @@ class Settings:
         Raises:
             RequestError: If it is not installed.
         """
-        return environments.interpreter_of(
-            self.environment, self.engine, self.data_dir, self.relay_python
-        )
+        return environments.interpreter_of(self.environment, self.engine, self.relay_python)
 
 
 def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
@@ -168,9 +169,9 @@ def _read_config(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def _python(given: Any) -> str | None:
+def _python(given: Any) -> Path:
     """Return the path of an interpreter; a link stays one, as it is what names an environment."""
-    return str(Path(str(given)).expanduser().absolute()) if given else None
+    return Path(str(given)).expanduser().absolute() if given else Path()
 
 
 def _count(name: str, value: Any) -> int:

@@ -8,6 +8,7 @@ workers import; the tuner itself is found where it is.
 import hashlib
 import importlib.util
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from tuner.errors import RequestError
@@ -18,47 +19,85 @@ ENGINES = {RELAX: "tuner.engines.relax.worker", RELAY: "tuner.engines.relay.work
 DEFAULT = RELAX
 # Engines with an environment of their own; it has the name of the engine.
 APART = (RELAY,)
-# What pip made, and of which requirements, once it is complete.
 _STAMP = "requirements.sha256"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment for an engine, there or not."""
+    """A virtual environment for an engine, there or not.
+
+    Attributes:
+        name: Of the engine.
+        python: Its interpreter.
+    """
 
     name: str
-    folder: Path
+    python: Path
+
+    @classmethod
+    def within(cls, folder: Path, name: str) -> "Environment":
+        """Return the environment of an engine in a folder of its own."""
+        return cls(name, folder / "bin" / "python")
 
     @property
-    def python(self) -> Path:
-        """Its interpreter."""
-        return self.folder / "bin" / "python"
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.python.parents[1]
 
     @property
-    def is_complete(self) -> bool:
-        """Whether it was made to its end, of what this version asks for."""
-        try:
-            stamp = (self.folder / _STAMP).read_text()
-        except OSError:
-            return False
-        return self.python.exists() and stamp == self._wanted()
+    def state(self) -> str:
+        """``ready``, ``missing``, or ``outdated`` if this version asks for other packages.
 
-    def complete(self) -> None:
-        """Note that it is."""
-        (self.folder / _STAMP).write_text(self._wanted())
+        One that somebody else made is ready if it is there.
+        """
+        if not self.python.is_file():
+            return "missing"
+        stamp = self.folder / _STAMP
+        is_ours = stamp.is_file() and stamp.read_text() != stamp_of(self.name)
+        return "outdated" if is_ours else "ready"
 
-    def _wanted(self) -> str:
-        return hashlib.sha256(requirements_of(self.name).read_bytes()).hexdigest()
+    def check(self) -> None:
+        """Refuse one that cannot be used.
+
+        Raises:
+            RequestError: If so; the message says what to type.
+        """
+        if self.state != "ready":
+            raise RequestError(
+                f"the environment of the engine {self.name} is {self.state}: {self.python}; type: "
+                f"tuner engine install {self.name}, or name a Python that has it by "
+                f"{variable_of(self.name)}"
+            )
+
+    def stamp(self, folder: Path) -> None:
+        """Note in a folder of what it was made."""
+        (folder / _STAMP).write_text(stamp_of(self.name))
 
 
-def environment_in(data_dir: Path, name: str) -> Environment:
-    """Return where the environment of an engine is, or will be."""
-    return Environment(name, data_dir / "engines" / name)
+def default_python(data_dir: Path, name: str) -> Path:
+    """Return the interpreter of an environment that ``tuner engine install`` makes."""
+    return Environment.within(data_dir / "engines" / name, name).python
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable that names the Python of an engine."""
+    return f"TUNER_{name.upper()}_PYTHON"
 
 
 def requirements_of(name: str) -> Path:
     """Return the file that pins what is in an environment."""
     return Path(__file__).parent / name / "requirements.txt"
+
+
+def pebble() -> str:
+    """Return the requirement of what workers are spoken to by: it is to be that of both sides."""
+    return f"pebble=={version('pebble')}"
+
+
+def stamp_of(name: str) -> str:
+    """Hash what an environment is made of."""
+    content = requirements_of(name).read_bytes() + pebble().encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -88,34 +127,22 @@ def environment_of(module: str) -> str:
     return next((name for name in APART if ENGINES[name] == module), "")
 
 
-def interpreter_of(
-    environment: str, module: str, data_dir: Path, python: str | None
-) -> Interpreter | None:
+def interpreter_of(environment: str, module: str, python: Path) -> Interpreter | None:
     """Return the Python that runs an engine; None: that of this process.
 
     Args:
         environment: The name of its environment; empty for ours.
         module: The engine.
-        data_dir: Where environments are made.
-        python: The interpreter, if the settings name one.
+        python: The interpreter of that environment.
 
     Raises:
-        RequestError: If there is none; the message says what to type.
+        RequestError: If it is not there; the message says what to type.
     """
     if not environment:
         return None
-    made = environment_in(data_dir, environment)
-    if python is None and not made.is_complete:
-        raise RequestError(
-            f"the engine {environment} is not installed; type: tuner engine install {environment} "
-            f"(or name a Python that has it: TUNER_{environment.upper()}_PYTHON)"
-        )
-    if python is not None and not Path(python).is_file():
-        raise RequestError(f"TUNER_{environment.upper()}_PYTHON names {python}, which is no file")
-    packages = {"tuner", module.split(".", maxsplit=1)[0]}
-    return Interpreter(
-        str(python or made.python), {package: _folder_of(package) for package in sorted(packages)}
-    )
+    Environment(environment, python).check()
+    packages = {"tuner", module.partition(".")[0]}
+    return Interpreter(str(python), {package: _folder_of(package) for package in sorted(packages)})
 
 
 def _folder_of(package: str) -> str:

@@ -33,7 +33,12 @@ class Records(ApplyHistoryBest):  # type: ignore[misc]  # TVM has no types
         super().__init__(read)
 
     def query(
-        self, target: Any, workload_key: str, has_complex_op: bool, dag: Any, func_name: str
+        self,
+        target: Any,
+        workload_key: str,
+        has_complex_op: bool,
+        dag: Any,  # noqa: ARG002
+        func_name: str,
     ) -> Any:
         """Return the state of a workload; None leaves it to TVM's own schedule."""
         key = self._origins.get(workload_key, workload_key)

@@ -21,7 +21,8 @@ from tuner.errors import WorkError
 def link_network(request: LinkRequest) -> LinkResult:
     """Build a network; see :class:`Engine`."""
     out = Path(request.out)
-    programs, files = [], []
+    programs: list[LinkedProgram] = []
+    files: list[str] = []
     for number, model in enumerate(request.models):
         entry = "lib" if number == 0 else f"lib_{number}"
         built, records = _build(model, request)
