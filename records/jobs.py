@@ -1,6 +1,6 @@
 """Jobs: what was asked for, how far it may go, and how far it came."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -118,6 +118,14 @@ def add_spent_secs(session: Session, job_id: int, secs: float) -> Job:
     job.spent_secs += secs
     session.flush()
     return job
+
+
+def add_all_spent_secs(session: Session, secs: Iterable[tuple[int, float]]) -> None:
+    """Add seconds to what jobs have spent, by their ids; ids that name none are ignored."""
+    # In the order of their ids, so that two writers never wait for each other.
+    rows = [{"of_job": job_id, "more": more} for job_id, more in sorted(secs) if more]
+    if rows:
+        session.execute(_ADD_SPENT_SECS, rows)
 
 
 def get_job(session: Session, job_id: int) -> Job:
@@ -293,4 +301,9 @@ _SET_VIRTUAL_SECS = (
     update(table(Job))
     .where(table(Job).c.id == bindparam("of_job"))
     .values(virtual_secs=bindparam("secs"))
+)
+_ADD_SPENT_SECS = (
+    update(table(Job))
+    .where(table(Job).c.id == bindparam("of_job"))
+    .values(spent_secs=table(Job).c.spent_secs + bindparam("more"))
 )

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from records import events, storing
 from records.models import ImportedRound, MeasureRecord, Pick, now
+from records.statements import table
 from records.storing import Stored
 from records.texts import storable
 
@@ -108,10 +109,9 @@ def add_records(session: Session, new: Sequence[NewRecord]) -> list[Stored | Non
     return storing.store(session, [_columns(record) | {"created": at} for record in new])
 
 
-def records_of_pick(session: Session, pick_id: int) -> list[MeasureRecord]:
-    """Return the records that a pick paid for, the oldest first."""
-    wanted = select(MeasureRecord).where(MeasureRecord.pick_id == pick_id)
-    return list(session.scalars(wanted.order_by(MeasureRecord.id)))
+def traces_of_pick(session: Session, pick_id: int) -> set[str]:
+    """Return the hashes of the traces that a pick has paid for."""
+    return set(session.scalars(_TRACES_OF_PICK, {"of_pick": pick_id}))
 
 
 def measured(session: Session, task_id: int, before_pick_id: int | None) -> list[Measured]:
@@ -123,17 +123,9 @@ def measured(session: Session, task_id: int, before_pick_id: int | None) -> list
         before_pick_id: Only records of earlier picks and records of no pick, so that a
             resumed round proposes what it would have proposed; None for all.
     """
-    wanted = select(
-        MeasureRecord.trace,
-        MeasureRecord.trace_hash,
-        MeasureRecord.module_hash,
-        MeasureRecord.latency,
-        MeasureRecord.error_kind,
-    ).where(MeasureRecord.task_id == task_id)
-    if before_pick_id is not None:
-        earlier = MeasureRecord.pick_id < before_pick_id
-        wanted = wanted.where(or_(MeasureRecord.pick_id.is_(None), earlier))
-    return [Measured(*row) for row in session.execute(wanted.order_by(MeasureRecord.id))]
+    wanted = _MEASURED if before_pick_id is None else _MEASURED_BEFORE
+    rows = session.execute(wanted, {"of_task": task_id, "before": before_pick_id})
+    return [Measured(*row) for row in rows]
 
 
 def newest_id(session: Session) -> int:
@@ -220,4 +212,21 @@ def _durations(samples: Sequence[float]) -> list[float]:
     return secs
 
 
-_NEWEST = select(func.max(MeasureRecord.id))
+# Made once: to make them takes longer than the database takes to answer.
+_RECORD = table(MeasureRecord).c
+_NEWEST = select(func.max(_RECORD.id))
+_TRACES_OF_PICK = select(_RECORD.trace_hash).where(_RECORD.pick_id == bindparam("of_pick"))
+_MEASURED = (
+    select(
+        _RECORD.trace,
+        _RECORD.trace_hash,
+        _RECORD.module_hash,
+        _RECORD.latency,
+        _RECORD.error_kind,
+    )
+    .where(_RECORD.task_id == bindparam("of_task"))
+    .order_by(_RECORD.id)
+)
+_MEASURED_BEFORE = _MEASURED.where(
+    or_(_RECORD.pick_id.is_(None), _RECORD.pick_id < bindparam("before"))
+)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
@@ -96,7 +96,11 @@ def workload_ir(session: Session, task_id: int) -> bytes:
     Raises:
         NoSuchRow: If there is no such task.
     """
-    ir = session.scalar(select(Workload.ir).join(Task).where(Task.id == task_id))
+    ir: bytes | None = session.scalar(_WORKLOAD_IR, {"of_task": task_id})
     if ir is None:
         raise NoSuchRow(f"no task {task_id}")
     return ir
+
+
+# Made once: to make it takes longer than the database takes to answer it.
+_WORKLOAD_IR = select(Workload.ir).join(Task).where(Task.id == bindparam("of_task"))

@@ -4,6 +4,7 @@ Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM'96. Each job has 
 time that runs slower the higher its priority is; the job that is furthest behind goes next.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -39,20 +40,17 @@ def choose_job(jobs: Sequence[JobShare], *, typical_secs: float = 0.0) -> int | 
     Raises:
         SchedulerError: If a virtual time is negative or not finite.
     """
-    for job in jobs:
-        if not 0.0 <= job.virtual_secs < float("inf"):
+    chosen, least = None, (math.inf, 0)
+    for job_id, priority, virtual_secs, n_in_flight in jobs:
+        if not 0.0 <= virtual_secs < math.inf:
             raise SchedulerError(
-                f"virtual_secs of job {job.job_id} must be finite and at least 0, "
-                f"got {job.virtual_secs}"
+                f"virtual_secs of job {job_id} must be finite and at least 0, got {virtual_secs}"
             )
-    if not jobs:
-        return None
-
-    def behind(job: JobShare) -> tuple[float, int]:
-        flying = job.n_in_flight * typical_secs / share_of(job.priority)
-        return job.virtual_secs + flying, job.job_id
-
-    return min(jobs, key=behind).job_id
+        flying = n_in_flight * typical_secs / share_of(priority) if n_in_flight else 0.0
+        behind = virtual_secs + flying, job_id
+        if behind < least:
+            chosen, least = job_id, behind
+    return chosen
 
 
 @lru_cache

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from records import jobs
 from records.models import JobState, Pick
+from records.picks import NewPick
 from scheduler import fairness
 from scheduler.fairness import JobShare
 from tuner import loops
@@ -29,8 +30,8 @@ from tuner.workplace import Workplace
 
 # Whether somebody asked something of a job, or a device came, is looked up so often.
 _POLL_SECS = 0.5
-# Rounds that are given away before what others brought is looked at.
-_MOST_AT_ONCE = 8
+# Rounds that are given away, and stored together, before what others brought is looked at.
+_MOST_AT_ONCE = 16
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,11 +54,14 @@ class _Seat:
     idle: bool = False
     ending: bool = False
 
+    def __post_init__(self) -> None:
+        # Looked at for every seat whenever a round is given away.
+        self.job_id, self.target_id = self.session.job_id, self.session.target_id
+
     @property
     def share(self) -> JobShare:
         """What the fair queue needs to know."""
-        session = self.session
-        return JobShare(session.job_id, session.priority, self.virtual_secs, self.n_rounds)
+        return JobShare(self.job_id, self.session.priority, self.virtual_secs, self.n_rounds)
 
 
 class _Errand(NamedTuple):
@@ -67,6 +71,14 @@ class _Errand(NamedTuple):
     device: Device
     pick: Pick | None
     started: float
+
+
+class _Draft(NamedTuple):
+    """A round that was given away, and is to be stored before it starts."""
+
+    seat: _Seat
+    device: Device
+    new: NewPick
 
 
 class Coordinator:
@@ -102,6 +114,7 @@ class Coordinator:
         self._loop_factory = loop_factory
         self._seats: dict[int, _Seat] = {}
         self._errands: dict[asyncio.Task[bool | None], _Errand] = {}
+        self._drafts: list[_Draft] = []
         self._asking: dict[asyncio.Task[None], Device] = {}
         self._calibrator = Calibrator(place, calibration, self._ask)
         self._roster = Roster(place)
@@ -167,12 +180,8 @@ class Coordinator:
             return
         except LOST:
             raise
-        except TunerError as error:
-            self._fail(seat, error)
         except Exception as error:
-            # A defect of ours, or data that the database refuses: the others go on.
-            _LOG.exception("job %d failed", seat.session.job_id)
-            self._fail(seat, WorkError(f"internal error: {type(error).__name__}: {error}"))
+            self._fail_by(seat, error)
         else:
             seat.ending = False
             errand.device.n_losses = 0
@@ -227,6 +236,14 @@ class Coordinator:
         self._place.refresh()
         self._calibrator.tend(self._targets)
         self._roster.tell(self._jobs_by_device)
+        may_be_more = self._give_away()
+        self._start_drafts()
+        if not may_be_more:
+            self._tell_who_waits()
+        return may_be_more
+
+    def _give_away(self) -> bool:
+        """Give rounds away; whether there may be more to give."""
         # Once a target, of which there are few: of jobs and devices there may be many.
         seats = [seat for seat in self._seats.values() if not (seat.idle or seat.ending)]
         targets = {seat.session.target_id: seat.session.target for seat in seats}
@@ -242,10 +259,7 @@ class Coordinator:
                 n_given += 1
             else:
                 nothing_for.add(served)
-        if n_given:
-            return True
-        self._tell_who_waits()
-        return False
+        return n_given > 0
 
     def _with_room(self) -> list[Device]:
         """Return the devices that may have a round more, those that have none first."""
@@ -273,33 +287,66 @@ class Coordinator:
     def _give(self, device: Device, served: Collection[int]) -> bool:
         """Give a device something to do for the targets it serves, if there is anything."""
         while (seat := self._choose(served)) is not None:
+            if any(draft.seat is seat for draft in self._drafts):
+                # What it chooses next depends on what it chose last, if it did not fail by it.
+                self._start_drafts()
+                continue
             try:
-                pick = seat.session.next_pick()
+                chosen = seat.session.choose()
             except LOST:
                 raise
-            except TunerError as error:
-                self._fail(seat, error)
-                continue
             except Exception as error:
-                _LOG.exception("job %d failed", seat.session.job_id)
-                self._fail(seat, WorkError(f"internal error: {type(error).__name__}: {error}"))
+                self._fail_by(seat, error)
                 continue
-            if pick is not None:
-                self._start(seat, device, pick)
+            if isinstance(chosen, NewPick):
+                self._occupy(seat, device)
+                self._drafts.append(_Draft(seat, device, chosen))
+                return True
+            if chosen is not None:
+                self._occupy(seat, device)
+                self._start_round(seat, device, chosen)
                 return True
             if not seat.n_rounds:
                 seat.ending = True
-                self._start(seat, device, None)
+                self._occupy(seat, device)
+                self._start(seat, device, None, seat.session.finish(device))
                 return True
             seat.idle = True
         return False
+
+    def _start_drafts(self) -> None:
+        """Store all rounds that were given away, and start them."""
+        drafts, self._drafts = self._drafts, []
+        if not drafts:
+            return
+        try:
+            stored = self._place.store_picks([draft.new for draft in drafts])
+        except LOST:
+            raise
+        except Exception as error:
+            self._part(drafts, error)
+            return
+        for draft, pick in zip(drafts, stored, strict=True):
+            self._start_round(draft.seat, draft.device, pick)
+
+    def _part(self, drafts: list[_Draft], error: Exception) -> None:
+        """Store what cannot be stored together one by one: who is refused has failed."""
+        if len(drafts) == 1:
+            ((seat, device, _),) = drafts
+            device.n_rounds -= 1
+            seat.n_rounds -= 1
+            self._fail_by(seat, error)
+            return
+        for draft in drafts:
+            self._drafts = [draft]
+            self._start_drafts()
 
     def _choose(self, served: Collection[int]) -> _Seat | None:
         """Return the job furthest behind that has something to do for some targets."""
         shares = [
             seat.share
             for seat in self._seats.values()
-            if not (seat.idle or seat.ending) and seat.session.target_id in served
+            if not (seat.idle or seat.ending) and seat.target_id in served
         ]
         job_id = fairness.choose_job(shares, typical_secs=self._typical_secs)
         return None if job_id is None else self._seats[job_id]
@@ -339,19 +386,33 @@ class Coordinator:
             _LOG.error("a question to device %s failed", device.name, exc_info=error)
         self._set_aside(device, DeviceLost(str(error)))
 
-    def _start(self, seat: _Seat, device: Device, pick: Pick | None) -> None:
+    def _occupy(self, seat: _Seat, device: Device) -> None:
+        device.n_rounds += 1
+        seat.n_rounds += 1
+
+    def _start_round(self, seat: _Seat, device: Device, pick: Pick) -> None:
+        seat.session.take_off(pick)
+        self._start(seat, device, pick, self._round(seat.session, pick, device))
+
+    def _start(
+        self, seat: _Seat, device: Device, pick: Pick | None, work: Coroutine[Any, Any, bool | None]
+    ) -> None:
         """Start a round, or the final, on a device."""
-        session = seat.session
-        work = session.finish(device) if pick is None else self._round(session, pick, device)
         task: asyncio.Task[bool | None] = asyncio.ensure_future(work)
         task.add_done_callback(lambda _: self._ended.set())
         self._errands[task] = _Errand(seat, device, pick, self._place.now())
-        device.n_rounds += 1
-        seat.n_rounds += 1
 
     async def _round(self, session: TuningSession, pick: Pick, device: Device) -> bool | None:
         await session.run_round(pick, device)
         return None
+
+    def _fail_by(self, seat: _Seat, error: Exception) -> None:
+        """Fail a job by whatever was raised: the others go on."""
+        if not isinstance(error, TunerError):
+            # A defect of ours, or data that the database refuses.
+            _LOG.error("job %d failed", seat.job_id, exc_info=error)
+            error = WorkError(f"internal error: {type(error).__name__}: {error}")
+        self._fail(seat, error)
 
     def _fail(self, seat: _Seat, error: TunerError) -> None:
         session = seat.session

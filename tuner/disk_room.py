@@ -3,8 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tuner.engines.base import RunResult
@@ -15,19 +14,24 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEAST_BYTES = 1 << 20
 
 
-@contextmanager
-def needing_room() -> Iterator[None]:
+class _NeedingRoom(AbstractContextManager[None]):
+    """Made once: every build and run goes through it, and a generator would take longer."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError) and is_full(error):
+            raise _full(error.errno or errno.ENOSPC) from error
+
+
+_NEEDING_ROOM = _NeedingRoom()
+
+
+def needing_room() -> AbstractContextManager[None]:
     """Say in words of ours that a disk is full.
 
     Raises:
-        DiskFull: In place of the error of the system.
+        DiskFull: Inside, in place of the error of the system.
     """
-    try:
-        yield
-    except OSError as error:
-        if is_full(error):
-            raise _full(error.errno or errno.ENOSPC) from error
-        raise
+    return _NEEDING_ROOM
 
 
 def is_full(error: OSError) -> bool:

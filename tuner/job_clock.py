@@ -42,6 +42,13 @@ class JobClock:
         """Seconds spent, up to now."""
         return self._spent + (self._place.now() - self._since if self._n_busy else 0.0)
 
+    def take(self) -> float:
+        """Return what was spent since it was stored or taken last; who takes it stores it."""
+        if self._n_busy:
+            self._spend()
+        secs, self._unsaved = self._unsaved, 0.0
+        return secs
+
     def save(self, session: Session) -> None:
         """Store what was spent since it was stored last."""
         secs, self._unsaved = self._unsaved, 0.0

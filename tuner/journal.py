@@ -6,8 +6,10 @@ that a coordinator does; here commits take a fifth of its time at most, and grow
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -23,6 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 _Write = Callable[[Session], object]
+_WriteAll = Callable[[Session, Sequence[Any]], object]
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,29 @@ class _Change:
     owner: int | None
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What is written with others of its kind."""
+
+    make: _WriteAll
+    item: object
+    owner: int | None
+
+
+_Item = _Trial | _Part | _Change
+_ORDER = (_Trial, _Part, _Change)
 _Stored = tuple[_Trial, Stored | None]
 
 
 class Journal:
-    """Keeps the order in which it was told, but for trials, which come first; of one thread.
+    """Trials come first, then what is gathered, then changes in their order; of one thread.
 
     What a job tells is its own: if it cannot be stored, that job is told and nobody else.
     """
 
     def __init__(self, sessions: sessionmaker[Session]) -> None:
         self._sessions = sessions
-        self._waiting: list[_Trial | _Change] = []
+        self._waiting: list[_Item] = []
         self._timer: asyncio.Handle | None = None
         self._free_at = 0.0
         self._lost: Exception | None = None
@@ -75,6 +89,15 @@ class Journal:
             Exception: What the owner, a job, told before and the database refused.
         """
         self._add(_Change(make, owner))
+
+    def gather(self, make: _WriteAll, item: object, owner: int | None = None) -> None:
+        """Write something soon, in one call of ``make`` with all that it is to write by then.
+
+        Raises:
+            sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
+            Exception: What the owner, a job, told before and the database refused.
+        """
+        self._add(_Part(make, item, owner))
 
     def flush(self, owner: int | None = None) -> None:
         """Write all that waits, now.
@@ -118,7 +141,7 @@ class Journal:
         """Forget what was refused of a job that has ended."""
         self._refused.pop(owner, None)
 
-    def _write(self, chosen: Sequence[_Trial | _Change]) -> None:
+    def _write(self, chosen: Sequence[_Item]) -> None:
         """Write all in one transaction; what the database refuses, without the others.
 
         Raises:
@@ -132,23 +155,26 @@ class Journal:
             raise
         except Exception:
             _LOG.exception("what %d items say cannot be stored together", len(chosen))
-            one_by_one = sorted(chosen, key=lambda each: isinstance(each, _Change))
+            one_by_one = sorted(chosen, key=lambda each: _ORDER.index(type(each)))
             stored = [pair for each in one_by_one for pair in self._write_alone(each)]
         for trial, record in stored:
             trial.told(record)
         self._free_at = clock() + _REST_PER_COMMIT * (clock() - started)
 
-    def _write_together(self, chosen: Sequence[_Trial | _Change]) -> list[_Stored]:
+    def _write_together(self, chosen: Sequence[_Item]) -> list[_Stored]:
         """Write trials in one go, then the changes, for no trial waits for one."""
         trials = [each for each in chosen if isinstance(each, _Trial)]
+        gathered = _gathered(chosen)
         with self._sessions.begin() as session:
             found = measures.add_records(session, [each.new for each in trials]) if trials else []
+            for make, items in gathered.items():
+                make(session, items)
             for change in chosen:
                 if isinstance(change, _Change):
                     change.make(session)
         return list(zip(trials, found, strict=True))
 
-    def _write_alone(self, each: _Trial | _Change) -> list[_Stored]:
+    def _write_alone(self, each: _Item) -> list[_Stored]:
         try:
             return self._write_together([each])
         except LOST:
@@ -160,7 +186,7 @@ class Journal:
                 self._refused.setdefault(each.owner, error)
         return []
 
-    def _add(self, each: _Trial | _Change) -> None:
+    def _add(self, each: _Item) -> None:
         self._raise_if(each.owner)
         self._waiting.append(each)
         if self._timer is None:
@@ -182,6 +208,14 @@ class Journal:
             raise error
         if owner is not None and owner in self._refused:
             raise self._refused.pop(owner)
+
+
+def _gathered(chosen: Sequence[_Item]) -> dict[_WriteAll, list[object]]:
+    gathered: dict[_WriteAll, list[object]] = defaultdict(list)
+    for each in chosen:
+        if isinstance(each, _Part):
+            gathered[each.make].append(each.item)
+    return gathered
 
 
 class _Stopped(Exception):  # noqa: N818  nobody sees it: the run ends

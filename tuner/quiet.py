@@ -1,8 +1,9 @@
 """Cores are either worked on or measured on: while a CPU is timed, builders rest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 
 class Quiet:
@@ -13,16 +14,20 @@ class Quiet:
         self._n_wanting = 0
         self._measuring = False
         self._changed = asyncio.Event()
+        self._working = _Working(self._begin, self._end)
 
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
+    def working(self) -> AbstractAsyncContextManager[None]:
         """Use cores inside, beside others who do."""
-        await self._until(lambda: not self._measuring and not self._n_wanting)
+        return self._working
+
+    async def _begin(self) -> None:
+        while self._measuring or self._n_wanting:
+            await self._changed.wait()
         self._n_working += 1
-        try:
-            yield
-        finally:
-            self._n_working -= 1
+
+    def _end(self) -> None:
+        self._n_working -= 1
+        if not self._n_working:
             self._tell()
 
     @asynccontextmanager
@@ -48,3 +53,18 @@ class Quiet:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class _Working(AbstractAsyncContextManager[None]):
+    """Made once: every build goes through it, and a generator would take longer than it does."""
+
+    def __init__(
+        self, enter: Callable[[], Coroutine[Any, Any, None]], leave: Callable[[], None]
+    ) -> None:
+        self._enter, self._leave = enter, leave
+
+    async def __aenter__(self) -> None:
+        await self._enter()
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._leave()

@@ -124,7 +124,7 @@ class Rounds:
             return _Known(
                 tasks.workload_ir(session, pick.task_id),
                 measures.measured(session, pick.task_id, pick.id),
-                {record.trace_hash for record in measures.records_of_pick(session, pick.id)},
+                measures.traces_of_pick(session, pick.id),
             )
 
     async def _propose(self, pick: Pick, known: _Known) -> list[Candidate]:

@@ -14,8 +14,9 @@ from typing import NamedTuple, get_args
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import jobs, measures, picks
+from records import jobs, picks
 from records.models import Job, JobState, MeasureRecord, Pick
+from records.picks import NewPick
 from scheduler import allocators
 from scheduler.allocator import GreedyAllocator
 from scheduler.budget import Budget
@@ -51,8 +52,9 @@ class _Asked(NamedTuple):
 class TuningSession:
     """Tunes the tasks of one prepared network.
 
-    A coordinator calls start, then next_pick and run_round for as many devices as it likes until
-    there is no pick and no round under way, then finish, and rest at the end whatever happened.
+    A coordinator calls start, then choose, take_off and run_round for as many devices as it
+    likes until there is no pick and no round under way, then finish, and rest at the end whatever
+    happened.
     Every finished trial is in the database soon, and before its round ends.
     """
 
@@ -122,8 +124,10 @@ class TuningSession:
             self._clock.save(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
-    def next_pick(self) -> Pick | None:
-        """Return the open pick of a killed run or a lost device, else make the next.
+    def choose(self) -> Pick | NewPick | None:
+        """Return the open pick of a killed run or a lost device, else decide on the next.
+
+        A new one is to be stored, and :meth:`take_off` to be told, before the next is asked for.
 
         Returns:
             None if there is nothing to do now: before a round that is under way ends, or at all,
@@ -132,10 +136,12 @@ class TuningSession:
         with self._clock.running():
             if not self._may_go_on(_ORDERS_SECS if self._place.is_large else 0.0):
                 return None
-            pick = self._next_pick()
-        if pick is not None:
-            self._place.board.take_off(pick)
-        return pick
+            return self._choose()
+
+    def take_off(self, pick: Pick) -> None:
+        """Note that the round of a pick of this job begins."""
+        self._n_picks = max(self._n_picks, pick.sequence)
+        self._place.board.take_off(pick)
 
     async def run_round(self, pick: Pick, device: Device) -> None:
         """Run the round of a pick on a device.
@@ -279,7 +285,7 @@ class TuningSession:
                         f"not {wanted[name]}, and would not compare; use another --database"
                     )
 
-    def _next_pick(self) -> Pick | None:
+    def _choose(self) -> Pick | NewPick | None:
         board = self._place.board
         overview = self.overview()
         spent = overview.spent_trials(self._budget.trials)
@@ -336,23 +342,16 @@ class TuningSession:
         least = self._least_gain_secs
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
-    def _pick(self, overview: Overview, n_trials: int) -> Pick | None:
+    def _pick(self, overview: Overview, n_trials: int) -> NewPick | None:
         if not self._place.is_large:
             # Whoever comes later may know these trials: they are to be older than the pick.
             self._place.journal.flush(self.job_id)
         decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
         if decision is None:
             return None
-        with self._place.sessions.begin() as session:
-            terms = {
-                "reason": decision.reason,
-                "newest_record": measures.newest_id(session),
-                **decision.terms,
-            }
-            task_id = overview.rows[decision.task].task_id
-            pick = picks.add_pick(session, self.job_id, task_id, decision.n_trials, terms)
-        self._n_picks += 1
-        return pick
+        terms = {"reason": decision.reason, **decision.terms}
+        task_id = overview.tasks[decision.task].task_id
+        return NewPick(self.job_id, task_id, decision.n_trials, terms)
 
     async def _run(self, pick: Pick, device: Device) -> None:
         if self._teller.is_due:
@@ -379,27 +378,21 @@ class TuningSession:
     ) -> None:
         """Complete a round with what it came to: both are stored, or neither."""
         overview = self.overview()
-        spent, own = overview.spent_trials(self._budget.trials), sum(overview.own)
-
-        def store(session: Session) -> None:
-            if failed is None:
-                picks.finish_pick(session, pick.id, secs)
-            else:
-                picks.fail_pick(session, pick.id, failed)
-            picks.set_outcome(
-                session,
-                pick.id,
-                total_secs=overview.total_secs,
-                spent_trials=spent,
-                job_trials=own,
-            )
-            self._clock.save(session)
-
+        ending = picks.Ending(
+            pick.id,
+            self.job_id,
+            secs,
+            total_secs=overview.total_secs,
+            spent_trials=overview.spent_trials(self._budget.trials),
+            job_trials=sum(overview.own),
+            spent_secs=self._clock.take(),
+            failed=failed,
+        )
         if self._place.is_large:
-            self._place.journal.write(store, self.job_id)
+            self._place.journal.gather(picks.end_picks, ending, self.job_id)
             return
         with self._place.sessions.begin() as session:
-            store(session)
+            picks.end_picks(session, [ending])
 
     def _give_up_round(self, pick: Pick, error: WorkError) -> None:
         """End a round whose search failed; the task is tried again later.

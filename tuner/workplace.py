@@ -3,15 +3,19 @@
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, sessionmaker
 
+from records import measures, picks
+from records.models import Pick
+from records.picks import NewPick
 from tuner.board import Board
 from tuner.devices import Device
 from tuner.engines.base import Candidate, TargetInfo
-from tuner.errors import TargetError
+from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
 from tuner.journal import Journal
 from tuner.learning import Learner
@@ -87,13 +91,26 @@ class Workplace:
 
         Raises:
             TargetError: If there is none.
+            DeviceBusy: If another process measures on those that there are.
         """
         self.refresh()
+        busy: DeviceBusy | None = None
         for device in self.devices.values():
-            await device.ask(target)
+            try:
+                await device.ask(target)
+            except DeviceBusy as error:
+                busy = error
+                continue
             if device.serves(target):
                 return device
-        raise TargetError(f"no device here runs target {target.spec}")
+        raise busy or TargetError(f"no device here runs target {target.spec}")
+
+    def store_picks(self, new: Sequence[NewPick]) -> list[Pick]:
+        """Store decisions in one transaction, with the newest record that their rounds may know."""
+        with self.sessions.begin() as session:
+            newest = {"newest_record": measures.newest_id(session)}
+            known = [each._replace(terms=each.terms | newest) for each in new]
+            return picks.add_picks(session, known)
 
     @property
     def is_large(self) -> bool:

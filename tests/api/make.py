@@ -47,8 +47,8 @@ def tuned(session: Session, name: str = "s0", n_trials: int = 4) -> int:
         secs = 0.01 / (number + 1)
         measures.add_record(session, rows.timed(task_id, f"{name}-{number}", secs, pick_id=pick.id))
     measures.add_record(session, rows.failed(task_id, f"{name}-broken", pick_id=pick.id))
-    picks.finish_pick(session, pick.id, 1.0)
-    picks.set_outcome(session, pick.id, total_secs=0.01, spent_trials=n_trials, job_trials=n_trials)
+    ending = picks.Ending(pick.id, found.id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials)
+    picks.end_picks(session, [ending])
     return found.id
 
 

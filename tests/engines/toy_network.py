@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import database, networks, targets, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
+from records.picks import NewPick
 from scheduler.budget import Budget
 from tests.engines import toy
 from tuner import loops
@@ -113,8 +114,11 @@ class Workshop:
 
         async def work() -> None:
             device = await self.place.device_for(session.target)
-            pick = session.next_pick()
+            pick = session.choose()
             assert pick is not None
+            if isinstance(pick, NewPick):
+                (pick,) = self.place.store_picks([pick])
+            session.take_off(pick)
             await session.run_round(pick, device)
             self.place.journal.flush()
 

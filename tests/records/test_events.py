@@ -22,8 +22,8 @@ def test_a_round_tells_its_story(session: Session) -> None:
     measures.add_record(session, make.timed(task_id, "a", 2.0, pick_id=pick.id))
     measures.add_record(session, make.failed(task_id, "b", pick_id=pick.id))
     measures.add_record(session, make.failed(task_id, "b", pick_id=pick.id))  # counted once
-    picks.finish_pick(session, pick.id, 3.0)
-    picks.set_outcome(session, pick.id, total_secs=float("inf"), spent_trials=2, job_trials=2)
+    ending = picks.Ending(pick.id, job_id, 3.0, float("inf"), spent_trials=2, job_trials=2)
+    picks.end_picks(session, [ending])
 
     told = events.events_after(session, job_id, 0)
 

@@ -2,7 +2,7 @@
 
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import CheckConstraint, Engine, inspect, text
+from sqlalchemy import CheckConstraint, Engine, inspect, select, text
 
 from records import (
     calibrations,
@@ -16,7 +16,7 @@ from records import (
     service_models,
     submissions,
 )
-from records.models import Base, JobFailure
+from records.models import Base, JobFailure, MeasureRecord
 from records.rounds import RoundResult
 from tests.records import make
 from tests.records.test_submissions import wanted
@@ -132,7 +132,7 @@ def test_records_stay_without_their_conditions(engine: Engine) -> None:
     migrations.migrate(engine, "again")
 
     with database.sessions(engine)() as session:
-        (record,) = measures.records_of_pick(session, pick_id)
+        record = session.scalars(select(MeasureRecord)).one()
         assert (record.latency, record.conditions) == (1.0, None)
         assert [pick.id for pick in picks.open_picks(session, job_id)] == [pick_id]
         assert devices.list_devices(session) == []

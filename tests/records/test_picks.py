@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from records import database, picks
+from records import database, events, picks
 from records.errors import NoSuchRow
+from records.models import Job, Pick
 from tests.records import make
 
 
@@ -21,6 +22,46 @@ def test_picks_are_numbered_per_job(session: Session) -> None:
     ]
 
     assert made == [1, 1, 2]
+
+
+def test_picks_of_a_group_are_numbered_as_one_by_one(session: Session) -> None:
+    """Each job counts on from where it was, and tells of its own."""
+    task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
+    picks.add_pick(session, second, task_id, 64, {})
+
+    new = [picks.NewPick(job_id, task_id, 8, {"gain": 0.5}) for job_id in (second, first, second)]
+    made = picks.add_picks(session, new)
+
+    assert [pick.sequence for pick in made] == [2, 1, 3]
+    told = events.events_after(session, second, 0)
+    assert [event.data["pick"] for event in told] == [1, 2, 3]
+
+
+def test_rounds_that_end_together_are_what_each_came_to(session: Session) -> None:
+    """Each pick has its own outcome, each job its own time; an infinite latency is null."""
+    task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
+    made = [picks.add_pick(session, job_id, task_id, 8, {}).id for job_id in (first, second, first)]
+    picks.end_picks(
+        session,
+        [
+            picks.Ending(made[2], first, 2.0, 0.5, 16, 12, spent_secs=1.5),
+            picks.Ending(made[0], first, 3.0, math.inf, 8, 4, spent_secs=1.0),
+            picks.Ending(made[1], second, None, 0.25, 8, 8, failed="out of luck"),
+        ],
+    )
+    session.expire_all()
+
+    stored = [session.get_one(Pick, pick_id) for pick_id in made]
+    assert all(pick.done for pick in stored)
+    assert [(pick.secs, pick.total_secs, pick.job_trials) for pick in stored] == [
+        (3.0, None, 4),
+        (None, 0.25, 8),
+        (2.0, 0.5, 12),
+    ]
+    assert stored[1].terms == {"failed": "out of luck"}
+    assert [session.get_one(Job, job_id).spent_secs for job_id in (first, second)] == [2.5, 0.0]
+    told = [each for each in events.events_after(session, first, 0) if each.kind == "round"]
+    assert [event.data["pick"] for event in told] == [2, 1]
 
 
 def test_open_pick_is_the_last_unfinished(session: Session) -> None:
@@ -70,3 +111,5 @@ def test_unknown_jobs_and_picks_raise(session: Session) -> None:
         picks.add_pick(session, 5, make.task(session), 1, {})
     with pytest.raises(NoSuchRow, match="no pick 6"):
         picks.finish_pick(session, 6)
+    with pytest.raises(NoSuchRow, match="no pick 7"):
+        picks.end_picks(session, [picks.Ending(7, 5, None, 1.0, 0, 0)])

@@ -37,9 +37,8 @@ def test_trials_of_a_job_are_those_after_its_last_round_and_since(session: Sessi
             new = make.timed(task_id, f"{job_id}-{round_}", 1.0, pick_id=pick_id)
             measures.add_record(session, new)
             if job_id == told and round_ < 2:
-                picks.set_outcome(
-                    session, pick_id, total_secs=1.0, spent_trials=9, job_trials=round_ + 1
-                )
+                ending = picks.Ending(pick_id, job_id, 2.0, 1.0, 9, job_trials=round_ + 1)
+                picks.end_picks(session, [ending])
 
     found = standings.trials_of_jobs(session, [told, silent, idle, 99])
 

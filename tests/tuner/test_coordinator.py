@@ -145,7 +145,7 @@ def test_job_that_fails_does_not_end_the_others(
     def broken() -> bool:
         raise WorkError("the device is gone")
 
-    monkeypatch.setattr(bad, "next_pick", broken)
+    monkeypatch.setattr(bad, "choose", broken)
     coordinator = workshop.run(bad, good)
 
     assert str(coordinator.failures[bad.job_id]) == "the device is gone"
@@ -163,7 +163,7 @@ def test_a_defect_in_one_job_does_not_end_the_others(
     def broken() -> bool:
         raise KeyError("x")
 
-    monkeypatch.setattr(bad, "next_pick", broken)
+    monkeypatch.setattr(bad, "choose", broken)
     workshop.run(bad, good)
 
     assert workshop.job(bad.job_id).state == "failed"
@@ -181,7 +181,7 @@ def test_a_lost_database_ends_the_run_and_no_job(
     def lost() -> bool:
         raise error
 
-    monkeypatch.setattr(pair[0], "next_pick", lost)
+    monkeypatch.setattr(pair[0], "choose", lost)
     with pytest.raises(type(error)):
         workshop.run(*pair, interrupted="queued")
 
@@ -244,7 +244,7 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
     assert own_trials(workshop, job.job_id) == 40
 
 
-@pytest.mark.parametrize("moment", ["_next_pick", "overview"])
+@pytest.mark.parametrize("moment", ["_choose", "overview"])
 def test_trials_asked_for_at_the_very_end_are_made(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from sqlalchemy import select
+from sqlalchemy import orm, select
 
 from records import database, events, picks
 from records.models import BestRecord, Job, MeasureRecord, Pick
@@ -367,17 +367,19 @@ def test_round_ends_with_what_it_came_to_or_not_at_all(
 ) -> None:
     """A process that dies between the two finds the round open, and tells of it once."""
     prepared = workshop.prepare()
-    set_outcome = picks.set_outcome
+    add_events = events.add_events
 
-    def dying(*_: object, **__: object) -> Pick:
-        raise _Broken
+    def dying(session: orm.Session, new: list[events.NewEvent]) -> list[int]:
+        if new[0].kind == "round":
+            raise _Broken
+        return add_events(session, new)
 
-    monkeypatch.setattr(picks, "set_outcome", dying)
+    monkeypatch.setattr(events, "add_events", dying)
     with pytest.raises(_Broken):
         workshop.run_alone(workshop.session(prepared, 8, trials_per_round=8))
     with workshop.sessions() as session:
         assert picks.open_picks(session, 1)
-    monkeypatch.setattr(picks, "set_outcome", set_outcome)
+    monkeypatch.setattr(events, "add_events", add_events)
     workshop.tune(prepared, 8, trials_per_round=8)
 
     assert [data["n_measured"] for data in _rounds_told(workshop)] == [8]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from records.models import Pick
+from records.picks import NewPick
 from tests.engines import toy
 from tuner.context import open_context
 from tuner.errors import WorkError
@@ -18,15 +19,15 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result of the failed job holds its error, the other one its latency."""
-    next_pick = TuningSession.next_pick
+    choose = TuningSession.choose
 
-    def break_second(session: TuningSession) -> Pick | None:
+    def break_second(session: TuningSession) -> Pick | NewPick | None:
         if session.job_id == 2:
             raise WorkError("the device is gone")
-        return next_pick(session)
+        return choose(session)
 
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
-    monkeypatch.setattr(TuningSession, "next_pick", break_second)
+    monkeypatch.setattr(TuningSession, "choose", break_second)
     first, second = (ModelRequest(f"zoo:mlp?batch={batch}") for batch in (1, 2))
     with open_context(None, tmp_path) as context:
         good, bad = run_separately(context, TuneRequest(first, (second,), trials=20))

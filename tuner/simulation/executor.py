@@ -56,27 +56,32 @@ class SimulatedExecutor(Closing):
     def submit(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
         """See :class:`tuner.executors.base.Executor`; builders search, and do little else."""
         if function == "calibration_kernel":
-            return self._call(0.0, b"the kernel that devices are compared by", timeout_secs)
+            with self._world.handing_over():
+                kernel = b"the kernel that devices are compared by"
+                return self._call(0.0, kernel, timeout_secs)
         if function != "propose":
             raise ValueError(f"simulated builders propose and build, but do not {function}")
-        request: SearchRequest = args[0]
-        secs = self._world.scenario.costs.search_secs * request.n_candidates
-        propose = partial(kernels.propose, request, self._world.scenario.trials_per_round)
-        return self._call(secs, propose, timeout_secs)
+        with self._world.handing_over():
+            request: SearchRequest = args[0]
+            secs = self._world.scenario.costs.search_secs * request.n_candidates
+            propose = partial(kernels.propose, request, self._world.scenario.trials_per_round)
+            return self._call(secs, propose, timeout_secs)
 
     def train(self, *args: Any, timeout_secs: float) -> SimulatedCall:
         """See :class:`tuner.executors.base.Executor`."""
-        kind, _seed, examples = args
-        secs = _TRAIN_SECS + _TRAIN_SECS_PER_RECORD * len(examples)
-        return self._call(secs, blobs.seal(kind, bytes(_MODEL_BYTES)), timeout_secs)
+        with self._world.handing_over():
+            kind, _seed, examples = args
+            secs = _TRAIN_SECS + _TRAIN_SECS_PER_RECORD * len(examples)
+            return self._call(secs, blobs.seal(kind, bytes(_MODEL_BYTES)), timeout_secs)
 
     def build(self, request: BuildRequest, *, timeout_secs: float) -> SimulatedCall:
         """See :class:`tuner.executors.base.Executor`."""
-        scenario = self._world.scenario
-        result = BuildResult(kernels.artifact_of(request.trace))
-        if request.trace and self._world.happens(scenario.faults.build_errors):
-            result = BuildResult("", "simulated failure")
-        return self._call(scenario.costs.build_secs, result, timeout_secs)
+        with self._world.handing_over():
+            scenario = self._world.scenario
+            result = BuildResult(kernels.artifact_of(request.trace))
+            if request.trace and self._world.happens(scenario.faults.build_errors):
+                result = BuildResult("", "simulated failure")
+            return self._call(scenario.costs.build_secs, result, timeout_secs)
 
     def discard(self, artifact: str) -> None:
         """Nothing is held."""
@@ -87,12 +92,11 @@ class SimulatedExecutor(Closing):
     def _call(self, secs: float, outcome: Any, timeout_secs: float) -> SimulatedCall:
         """Do work in the builder that is free first."""
         world = self._world
-        with world.handing_over():
-            call = SimulatedCall(world.loop.create_future())
-            secs, outcome = fate(world, secs, outcome, timeout_secs)
-            at = max(world.clock.now(), self._free_at[0]) + secs
-            heapq.heapreplace(self._free_at, at)
-            world.plan(at, lambda: self._end(call, outcome))
+        call = SimulatedCall(world.loop.create_future())
+        secs, outcome = fate(world, secs, outcome, timeout_secs)
+        at = max(world.clock.now(), self._free_at[0]) + secs
+        heapq.heapreplace(self._free_at, at)
+        world.plan(at, lambda: self._end(call, outcome))
         return call
 
     def _end(self, call: SimulatedCall, outcome: Any) -> None:

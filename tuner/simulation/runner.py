@@ -57,12 +57,12 @@ class SimulatedRunner:
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
         """See :class:`tuner.runners.base.Runner`."""
-        functions: dict[str, Callable[..., tuple[float, Any]]] = {
-            "run": self._run,
-            "reference": self._reference,
-            "run_interleaved": self._race,
-        }
         with self._world.handing_over():
+            functions: dict[str, Callable[..., tuple[float, Any]]] = {
+                "run": self._run,
+                "reference": self._reference,
+                "run_interleaved": self._race,
+            }
             secs, outcome = functions[function](*args)
             is_trial = function == "run" and args[0].artifact != kernels.UNSCHEDULED
             return self._call((secs * self.slowness, outcome), timeout_secs, is_trial=is_trial)

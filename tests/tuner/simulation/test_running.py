@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
 
-from records import database
+from records import database, picks
 from records.models import Job, MeasureRecord, Pick
 from scheduler.replay import Recording
+from tuner.errors import WorkError
 from tuner.simulation.running import simulate
 from tuner.simulation.scenario import Costs, Faults, Scenario
 
 CALM = Faults(0.0, 0.0, 0.0, 0.0, 0.0, 60.0, 0.0)
+FAST = Costs(search_secs=0.01, build_secs=0.01, run_secs=0.01)
 SMALL = Scenario(
     n_devices=3,
     n_networks=2,
@@ -52,6 +55,34 @@ def test_every_trial_is_stored_once(
             "device-1",
             "device-2",
         }
+
+
+def test_job_whose_rounds_cannot_be_stored_fails_alone(
+    engine: Engine, tmp_path: Path, curves: list[Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds are stored together with those of others, which go on."""
+    add_picks = picks.add_picks
+    n_groups = 0
+
+    def refusing(session: Session, new: list[picks.NewPick]) -> list[Pick]:
+        nonlocal n_groups
+        is_bad = any(each.job_id == 2 for each in new)
+        n_groups += is_bad and len(new) > 1
+        if is_bad and n_groups:
+            raise ValueError("no")
+        return add_picks(session, new)
+
+    monkeypatch.setattr(picks, "add_picks", refusing)
+    busy = Scenario(
+        9, 9, 36, secs=2.0, warm_up_secs=1.0, trials_per_round=2, costs=FAST, faults=CALM
+    )
+    with pytest.raises(WorkError, match="internal error: ValueError: no"):
+        simulate(busy, curves, engine, tmp_path)
+
+    assert n_groups > 0
+    with database.sessions(engine)() as session:
+        states = list(session.scalars(select(Job.state).order_by(Job.id)))
+        assert states == ["paused", "failed", *["paused"] * 7]
 
 
 def test_devices_measure_as_fast_as_they_are_said_to(
