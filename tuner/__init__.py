@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 if TYPE_CHECKING:
-    from tuner.engines.relax.network import Library
+    from tuner.engines.loading import Library
     from tuner.interface import build, evaluate, extract, tune
     from tuner.runtime.jit import Jitted
     from tuner.runtime.onnx_function import OnnxFunction
@@ -27,7 +27,8 @@ def __getattr__(name: str) -> Any:
 def load(path: str | Path) -> "Library":
     """Load a built library as a callable on numpy arrays.
 
-    This imports TVM's runtime into the calling process. Calls of what is returned are to come
+    This imports TVM's runtime into the calling process, or starts a process for it where the
+    library is of an engine with an environment of its own. Calls of what is returned are to come
     one at a time; threads that run a network side by side load it once each.
 
     >>> import tuner
@@ -43,9 +44,9 @@ def load(path: str | Path) -> "Library":
     Raises:
         RequestError: If there is no library, it is damaged, or of a newer version.
     """
-    from tuner.engines.relax.network import Library
+    from tuner.engines import loading
 
-    return Library(Path(path))
+    return loading.load(Path(path))
 
 
 @overload

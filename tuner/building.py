@@ -284,6 +284,7 @@ class _Build:
                 for workload, task in self.tasks.items()
             ),
             files={name: manifests.sha256_of(folder / name) for name in result.files},
+            engine=self.compiler.context.settings.engine,
         )
 
     def _subgraph(

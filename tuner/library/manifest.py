@@ -72,7 +72,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a library holds; ``files`` gives the sha256 of every file by name."""
+    """What a library holds.
+
+    Attributes:
+        files: The sha256 of every file by name.
+        engine: Module that built it; libraries that name none are the first engine's.
+    """
 
     model_name: str
     target: str
@@ -84,6 +89,7 @@ class Manifest:
     subgraphs: tuple[SubgraphEntry, ...]
     files: Mapping[str, str]
     version: int = VERSION
+    engine: str = "tuner.engines.relax.worker"
 
     @property
     def inputs(self) -> Inputs:

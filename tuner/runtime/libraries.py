@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tuner
 from tuner.building import Kept, keep_library
-from tuner.config import read_settings
+from tuner.config import Settings, read_settings
 from tuner.context import Context, open_context
-from tuner.errors import TargetError, WorkError
+from tuner.errors import RequestError, TargetError, WorkError
 from tuner.executors.pool import CallTimeout
 from tuner.library.manifest import Manifest
 from tuner.preparation import ModelRequest, prepare
@@ -78,6 +77,7 @@ def get(
     """
     started = time.perf_counter()
     with open_context(options.database, _data_dir(options)) as context:
+        _check_engine(context.settings)
         kept = _keep(context, ModelRequest(str(reference), options.target, inputs, name=name))
         with kept.entry:
             if kept.entry.digest == unless:
@@ -144,5 +144,20 @@ def _load(kept: Kept) -> "Library":
 
 def load(folder: Path) -> "Library":
     """Load a library for good: its folder may go."""
+    from tuner.engines.relax.network import Library
+
     forks.note_library()
-    return tuner.load(folder)
+    return Library(folder)
+
+
+def _check_engine(settings: Settings) -> None:
+    """Refuse an engine whose libraries run in another process: functions are called in this one.
+
+    Raises:
+        RequestError: If it is such an engine.
+    """
+    if settings.environment:
+        raise RequestError(
+            f"tuner.jit calls kernels in this process, where those of the engine "
+            f"{settings.environment} do not run; unset TUNER_ENGINE"
+        )

@@ -35,6 +35,11 @@ class Program:
         """Run on what was placed."""
         self.graph.run()
 
+    def output_specs(self) -> list[tuple[tuple[int, ...], str]]:
+        """Return shape and dtype of each output."""
+        outputs = [self.graph.get_output(i) for i in range(self.graph.get_num_outputs())]
+        return [(tuple(each.shape), str(each.dtype)) for each in outputs]
+
     def fetch(self) -> list[Array]:
         """Copy the outputs."""
         return [self.graph.get_output(i).numpy() for i in range(self.graph.get_num_outputs())]

@@ -1,0 +1,59 @@
+"""Built libraries as callables of this process, whatever engine they were built by."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from tuner.errors import RequestError
+from tuner.library import manifest
+
+Array = np.ndarray[Any, Any]
+
+
+class Library(Protocol):
+    """A compiled network, callable on arrays by input name.
+
+    It may hold several programs, for other shapes of the same inputs: the shapes of a call
+    choose. Calls are to come one at a time.
+    """
+
+    @property
+    def inputs(self) -> manifest.Inputs:
+        """Shape and dtype by input name, of the first program."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in order."""
+
+    def __call__(
+        self, inputs: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
+        """Run the network.
+
+        Args:
+            inputs: An array per input name, of the shapes and dtypes of one of the programs.
+            **named: The same, as keywords.
+
+        Returns:
+            An array per output name.
+
+        Raises:
+            ValueError: If an input is missing, unknown, or of another shape or dtype.
+        """
+
+
+def load(folder: Path) -> Library:
+    """Load a library by the module ``loading`` beside the engine that built it.
+
+    Raises:
+        RequestError: If there is no library, it is damaged, or its engine cannot load here.
+    """
+    package = manifest.read(folder).engine.rpartition(".")[0]
+    try:
+        module = import_module(f"{package}.loading")
+    except ModuleNotFoundError as error:
+        raise RequestError(f"{folder} was built by {package}, which loads no libraries") from error
+    return cast("Library", module.load(folder))

@@ -1,0 +1,116 @@
+"""Load a library in a process of its environment, and call it from this one.
+
+The TVM of a process is one TVM: where another engine's is loaded, or none is installed, TVM 0.19
+cannot be. Arrays go through memory that both processes share, which costs two copies a call.
+"""
+
+import mmap
+import os
+import weakref
+from collections.abc import Mapping
+from multiprocessing import reduction
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.config import read_settings
+from tuner.engines.environments import RELAY
+from tuner.engines.relay import places, serving
+from tuner.errors import TunerError, WorkError
+from tuner.executors.process import WorkerContext
+from tuner.library import manifest
+
+Array = np.ndarray[Any, Any]
+
+
+class Library:
+    """A compiled network in another process; see :class:`tuner.engines.loading.Library`."""
+
+    def __init__(self, folder: Path) -> None:
+        described = manifest.read(folder)
+        self.outputs = tuple(described.outputs)
+        self.inputs = described.inputs
+        self._programs = [each.inputs for each in described.programs]
+        settings = read_settings({"engine": RELAY})
+        context = WorkerContext(settings.interpreter)
+        self._connection, theirs = context.Pipe()
+        process = context.Process(
+            target=serving.serve, args=(str(folder.absolute()), theirs, os.getpid())
+        )
+        process.start()
+        theirs.close()
+        weakref.finalize(self, _end, process)
+        self._signatures = self._started()
+        descriptor = reduction.recv_handle(self._connection)
+        self._memory = mmap.mmap(descriptor, places.n_bytes(self._signatures))
+        os.close(descriptor)
+
+    def __call__(
+        self, inputs: Mapping[str, Array] | None = None, **named: Array
+    ) -> dict[str, Array]:
+        """Run the network; see :class:`tuner.engines.loading.Library`."""
+        arrays = {**(inputs or {}), **named}
+        number = self._number_of(arrays)
+        takes, gives = places.views(self._signatures[number], self._memory)
+        for place, name in zip(takes, self.inputs, strict=True):
+            place[...] = arrays[name]
+        self._connection.send(number)
+        problem = self._received()
+        if problem:
+            raise WorkError(f"the library failed: {problem}")
+        return {name: array.copy() for name, array in zip(self.outputs, gives, strict=True)}
+
+    def _started(self) -> list[places.Signature]:
+        answer = self._received()
+        if isinstance(answer, TunerError):
+            raise answer
+        signatures: list[places.Signature] = answer
+        return signatures
+
+    def _received(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionError) as error:
+            raise WorkError("the process of the library is gone; load it again") from error
+
+    def _number_of(self, arrays: Mapping[str, Array]) -> int:
+        """Return the number of the program for arrays of these shapes.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        given = _described(arrays, self.inputs)
+        for number, wanted in enumerate(self._programs):
+            if given == dict(wanted):
+                return number
+        choices = "; or ".join(
+            ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in each.items())
+            for each in self._programs
+        )
+        raise ValueError(f"inputs must be {choices}; got {given}")
+
+
+def load(folder: Path) -> Library:
+    """Load a library; see :func:`tuner.engines.loading.load`."""
+    return Library(folder)
+
+
+def _described(arrays: Mapping[str, Array], wanted: manifest.Inputs) -> dict[str, Any]:
+    """Return shape and dtype by name, if the names are those of the inputs."""
+    unknown = sorted(set(arrays) - set(wanted))
+    if unknown:
+        raise ValueError(f"unknown input {unknown[0]!r}; inputs are {', '.join(wanted)}")
+    for name, (shape, dtype) in wanted.items():
+        if name not in arrays:
+            raise ValueError(f"input {name!r} of shape {shape} and dtype {dtype} is missing")
+        if not hasattr(arrays[name], "dtype"):
+            found = type(arrays[name]).__name__
+            raise ValueError(f"input {name!r} must be an array, got {found}")
+    return {name: (tuple(arrays[name].shape), str(arrays[name].dtype)) for name in wanted}
+
+
+def _end(process: BaseProcess) -> None:
+    process.kill()
+    process.join()

@@ -1,0 +1,75 @@
+"""A process of this environment that holds a library and runs it for another process."""
+
+import mmap
+import os
+import signal
+from multiprocessing import reduction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.engines.relay import places
+from tuner.errors import TunerError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from tuner.engines.relay.network import Library
+
+
+def serve(folder: str, connection: "Connection[Any, Any]", parent: int) -> None:
+    """Load a library, share memory for its arrays, and run it whenever asked.
+
+    Says first the signatures of its programs, or why there are none; then, for the number of each
+    program that it is told, an empty text once the outputs are there, or what went wrong.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        library = _load(folder)
+    except TunerError as error:
+        connection.send(error)
+        return
+    signatures = [_signature(program) for program in library.programs]
+    size = places.n_bytes(signatures)
+    descriptor = os.memfd_create("tuner-library")
+    os.ftruncate(descriptor, size)
+    connection.send(signatures)
+    reduction.send_handle(connection, descriptor, parent)
+    with mmap.mmap(descriptor, size) as memory:
+        _answer(library, signatures, connection, memory)
+
+
+def _load(folder: str) -> "Library":
+    from tuner.engines.relay import worker  # noqa: F401  prepares for TVM
+    from tuner.engines.relay.network import Library
+
+    return Library(Path(folder))
+
+
+def _signature(program: Any) -> places.Signature:
+    return places.Signature(tuple(program.inputs.values()), tuple(program.output_specs()))
+
+
+def _answer(
+    library: "Library",
+    signatures: list[places.Signature],
+    connection: "Connection[Any, Any]",
+    memory: mmap.mmap,
+) -> None:
+    while True:
+        try:
+            number = connection.recv()
+            connection.send(_run(library.programs[number], signatures[number], memory))
+        except (EOFError, ConnectionError):
+            os._exit(0)  # who asked is gone
+
+
+def _run(program: Any, signature: places.Signature, memory: mmap.mmap) -> str:
+    try:
+        inputs, outputs = places.views(signature, memory)
+        program.place(dict(zip(program.inputs, inputs, strict=True)))
+        program.run()
+        for output, value in zip(outputs, program.fetch(), strict=True):
+            output[...] = value
+    except Exception as error:  # whatever TVM raises is the caller's to know
+        return f"{type(error).__name__}: {str(error).strip()[-500:]}"
+    return ""
