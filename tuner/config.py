@@ -3,7 +3,7 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,12 @@ class Settings:
         if self.relay_python == Path():
             python = environments.default_python(self.data_dir, environments.RELAY)
             object.__setattr__(self, "relay_python", python)
+
+    def running(self, engine: str) -> "Settings":
+        """Return the same settings for another engine, such as that of a library."""
+        if engine == self.engine:
+            return self
+        return replace(self, engine=engine, environment="")
 
     @property
     def interpreter(self) -> Interpreter | None:
