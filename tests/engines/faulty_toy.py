@@ -42,6 +42,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "huge": lambda: "x" * 30_000_000,
     "unsendable": lambda: lambda: None,
     "unreceivable": _Treacherous,
+    "no_candidates": list,
     "odd_candidates": lambda: [Candidate(None, 5, "features", "score")],  # type: ignore[arg-type]
     "unstorable_candidates": lambda: [Candidate("\x00", "\ud800", b"", 0.0)],
     "odd_artifact": lambda: BuildResult(None),  # type: ignore[arg-type]

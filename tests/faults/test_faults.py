@@ -1,12 +1,11 @@
 """Injected faults on a real network: each has its error kind and costs its own trial alone."""
 
-import contextlib
 import json
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,30 @@ from tuner.workplace import Workplace
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
-QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=5.0)
+# A new worker imports TVM in that time, on a busy machine too; what hangs does so in a toy.
+QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0)
+# Function, fault, the error kind that it is, and what its text says.
+FAULTS = [
+    ("build", "raise", "build_error", "InjectedError: injected"),
+    # A compiler that crashes does so again: no second attempt.
+    ("build", "segfault", "build_error", "SIGSEGV"),
+    # Somebody kills the worker, at both attempts.
+    ("build", "kill", "worker_lost", "SIGKILL"),
+    ("run", "raise", "run_error", "InjectedError: injected"),
+    ("run", "segfault", "run_error", "SIGSEGV"),
+    ("run", "kill", "worker_lost", "SIGKILL"),
+    ("run", "exit", "worker_lost", "status 7"),
+    # One element is off; nothing is written at all.
+    ("run", "garbage", "wrong_result", "output is off by 0.01"),
+    ("build", "silent", "wrong_result", "output is off by inf"),
+    # Not what the contract allows, and still no reason to lose the job.
+    ("build", "escape", "build_error", "injected"),
+    ("run", "escape", "run_error", "injected"),
+]
+# Candidates that no fault hits, and one whose worker is killed once for each function.
+_SPARED = 4
+_KILLED_ONCE = ("build", "run")
+_N_CANDIDATES = len(FAULTS) + len(_KILLED_ONCE) + _SPARED
 
 pytestmark = pytest.mark.tvm
 
@@ -116,7 +138,7 @@ class Batch:
         place = Workplace(self.place.sessions, self.place.executor, self.place.data_dir)
         place.refresh()
         (device,) = place.devices.values()
-        return Measurer(place, self.spec, QUICK, 6.0), device
+        return Measurer(place, self.spec, QUICK, QUICK.timeout_secs), device
 
     def compare(self, traces: Sequence[str], n_turns: int) -> list[RunResult]:
         """Time traces in turns."""
@@ -143,7 +165,7 @@ class Batch:
 
 @pytest.fixture(scope="module")
 def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """Six candidates of the first layer."""
+    """Candidates of the first layer, one for each fault and some more."""
     rig.inject()
     folder = tmp_path_factory.mktemp("batch")
     engine = database.open_database(f"sqlite:///{folder / 'tuner.db'}")
@@ -153,7 +175,7 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
         ir = tasks.workload_ir(session, task.task_id)
     engine.dispose()
     spec = prepared.target.spec
-    wanted = Round(ir, spec, (), cost_models.create("random", 0).save(), 6, (0, 1))
+    wanted = Round(ir, spec, (), cost_models.create("random", 0).save(), _N_CANDIDATES, (0, 1))
     candidates = loops.run(search(rig.workers, SearchSettings(), wanted))
     subject = Subject(task.task_id, task.workload_hash, ir)
     place = Workplace(database.sessions(engine), rig.workers, folder)
@@ -162,12 +184,32 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     return made
 
 
-def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
-    """The engine behind the faults works, and every sample is kept."""
-    results = batch.measure()
+@dataclass(frozen=True)
+class Measured:
+    """What came of candidates, and what was left of their artifacts."""
 
-    assert len(results) == 6
-    for result in results:
+    results: list[RunResult]
+    left: set[str]
+
+
+@pytest.fixture(scope="module")
+def measured(rig: Rig, batch: Batch) -> Measured:
+    """Every candidate measured at once, each with the fault that it is to have."""
+    faults: dict[str, list[dict[str, Any]]] = {"build": [], "run": []}
+    for index, (function, fault, *_) in enumerate(FAULTS):
+        faults[function].append({"fault": fault, "only": batch.only(index)})
+    for index, function in enumerate(_KILLED_ONCE, len(FAULTS)):
+        faults[function].append({"fault": "kill", "only": batch.only(index), "once": True})
+    rig.inject(**faults)
+    scratch = scratch_of(rig.settings.data_dir)
+    before = {path.name for path in scratch.rglob("*")}
+    results = batch.measure()
+    return Measured(results, {path.name for path in scratch.rglob("*")} - before)
+
+
+def test_candidates_without_faults_run_and_agree(measured: Measured) -> None:
+    """Whatever became of the others; the engine works, and every sample is kept."""
+    for result in measured.results[-_SPARED:]:
         assert result.error_kind is None, result.error_text
         assert result.run_secs is not None
         assert len(result.run_secs) >= 3
@@ -176,64 +218,25 @@ def test_candidates_without_faults_run_and_agree(batch: Batch) -> None:
         assert result.max_error < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("function", "fault", "kind", "text"),
-    [
-        ("build", "raise", "build_error", "InjectedError: injected"),
-        # A compiler that crashes does so again: no second attempt.
-        ("build", "segfault", "build_error", "SIGSEGV"),
-        ("build", "hang", "build_timeout", "longer than 6 s"),
-        # Somebody kills the worker, at both attempts.
-        ("build", "kill", "worker_lost", "SIGKILL"),
-        ("run", "raise", "run_error", "InjectedError: injected"),
-        ("run", "segfault", "run_error", "SIGSEGV"),
-        ("run", "hang", "run_timeout", "longer than 5 s"),
-        ("run", "kill", "worker_lost", "SIGKILL"),
-        ("run", "exit", "worker_lost", "status 7"),
-        # One element is off; nothing is written at all.
-        ("run", "garbage", "wrong_result", "output is off by 0.01"),
-        ("build", "silent", "wrong_result", "output is off by inf"),
-        # Not what the contract allows, and still no reason to lose the job.
-        ("build", "escape", "build_error", "injected"),
-        ("run", "escape", "run_error", "injected"),
-    ],
-)
-def test_fault_is_the_result_of_its_candidate_alone(
-    rig: Rig, batch: Batch, function: str, fault: str, kind: str, text: str
-) -> None:
-    """The candidate that is hit gets the error, the other five their samples."""
-    rig.inject(**{function: [{"fault": fault, "only": batch.only(2)}]})
+@pytest.mark.parametrize("index", range(len(FAULTS)), ids=["-".join(row[:3]) for row in FAULTS])
+def test_fault_is_the_result_of_its_candidate(measured: Measured, index: int) -> None:
+    """Each candidate that is hit gets its error, and no samples."""
+    *_, kind, text = FAULTS[index]
 
-    results = batch.measure()
-
-    assert results[2].error_kind == kind
-    assert text in results[2].error_text
-    assert results[2].run_secs is None
-    others = [result for index, result in enumerate(results) if index != 2]
-    assert [result.error_text for result in others] == [""] * 5
-    assert all(result.run_secs for result in others)
+    assert measured.results[index].error_kind == kind
+    assert text in measured.results[index].error_text
+    assert measured.results[index].run_secs is None
 
 
-@pytest.mark.parametrize("function", ["build", "run"])
-def test_worker_killed_once_costs_no_trial(rig: Rig, batch: Batch, function: str) -> None:
+@pytest.mark.parametrize("index", range(len(_KILLED_ONCE)), ids=_KILLED_ONCE)
+def test_worker_killed_once_costs_no_trial(measured: Measured, index: int) -> None:
     """A candidate whose worker was killed by somebody is tried once more."""
-    rig.inject(**{function: [{"fault": "kill", "only": batch.only(3), "once": True}]})
-
-    assert all(result.run_secs for result in batch.measure())
+    assert measured.results[len(FAULTS) + index].run_secs
 
 
-@pytest.mark.parametrize("fault", ["kill", "segfault", "escape"])
-def test_final_that_fails_is_reported_for_every_finalist(
-    rig: Rig, batch: Batch, fault: str
-) -> None:
-    """A final that cannot be run gives errors, so that the records of before stand."""
-    rig.inject(run_interleaved=[{"fault": fault}])
-    traces = [candidate.trace for candidate in batch.candidates[:1]]
-
-    results = batch.compare(traces, 2)
-
-    assert [result.run_secs for result in results] == [None]
-    assert results[0].error_kind is not None
+def test_artifacts_are_removed(measured: Measured) -> None:
+    """What was built for a measurement is gone after it, failed or not."""
+    assert measured.left == set()
 
 
 def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
@@ -243,51 +246,6 @@ def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
     results = batch.compare(traces, 4)
 
     assert all(len(result.run_secs or ()) >= 12 for result in results)
-
-
-def test_finalist_that_no_longer_builds_costs_the_others_nothing(rig: Rig, batch: Batch) -> None:
-    """A build that fails in the final is that finalist's error."""
-    rig.inject(build=[{"fault": "raise", "only": batch.only(0)}])
-    traces = [candidate.trace for candidate in batch.candidates[:2]]
-
-    first, second = batch.compare(traces, 2)
-
-    assert first.error_kind == "build_error"
-    assert second.run_secs
-
-
-@pytest.mark.parametrize("fault", ["kill", "exit"])
-def test_reference_is_tried_again_when_its_worker_is_killed(
-    rig: Rig, batch: Batch, fault: str
-) -> None:
-    """A worker that somebody kills while it computes a reference costs nothing."""
-    rig.inject(reference=[{"fault": fault, "once": True}])
-    subject = Subject(1, f"again_{fault}", batch.subject.ir)
-
-    assert batch.reference(subject).is_file()
-
-
-@pytest.mark.parametrize("fault", ["escape", "segfault"])
-def test_reference_that_fails_is_a_work_error(rig: Rig, batch: Batch, fault: str) -> None:
-    """A workload that cannot be verified says so; no half-written reference is left."""
-    rig.inject(reference=[{"fault": fault}])
-    subject = Subject(1, f"never_{fault}", batch.subject.ir)
-
-    with pytest.raises(WorkError):
-        batch.reference(subject)
-    assert not list(batch.place.data_dir.rglob(f"never_{fault}*"))
-
-
-def test_artifacts_are_removed(rig: Rig, batch: Batch) -> None:
-    """What was built for a measurement is gone after it, failed or not."""
-    rig.inject(run=[{"fault": "raise", "only": batch.only(1)}])
-    scratch = scratch_of(rig.settings.data_dir)
-    before = {path.name for path in scratch.rglob("*")}
-
-    batch.measure()
-
-    after = {path.name for path in scratch.rglob("*")}
-    assert after == before
 
 
 def test_job_with_every_fault_finishes(
@@ -304,14 +262,14 @@ def test_job_with_every_fault_finishes(
         propose=[{"fault": "kill", "one_in": 2, "once": True}],
     )
 
-    _tune(rig, sessions, tmp_path, 48)
+    _tune(rig, sessions, tmp_path, 24)
 
     with sessions() as session:
         records = list(session.scalars(select(MeasureRecord)))
         best = set(session.scalars(select(BestRecord.record_id)))
         assert session.get_one(Job, 1).state == "done"
     kinds = Counter(record.error_kind for record in records)
-    assert len(records) == 48
+    assert len(records) == 24
     assert {None, "build_error", "wrong_result"} <= set(kinds)
     for record in records:
         assert (record.error_kind is None) == record.verified
@@ -337,51 +295,12 @@ def test_wrong_result_is_no_best_record_however_fast(
         assert session.scalars(select(BestRecord)).first() is None
 
 
-@pytest.mark.parametrize("fault", ["kill", "escape"])
-def test_search_that_always_fails_is_a_failure_with_a_reason(
-    rig: Rig, sessions: sessionmaker[Session], tmp_path: Path, fault: str
-) -> None:
-    """A job in which no search ever worked is a failure of the work, not a finished job."""
-    rig.inject(propose=[{"fault": fault}])
-
-    with pytest.raises(WorkError, match="search"):
-        _tune(rig, sessions, tmp_path, 4, n_tasks=1)
-
-
-def test_search_that_failed_once_is_tried_again_by_the_next_run(
-    rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
-) -> None:
-    """Workers that somebody killed during a search take no task away for good."""
-    rig.inject(propose=[{"fault": "kill"}])
-    with contextlib.suppress(WorkError):
-        _tune(rig, sessions, tmp_path, 4, n_tasks=1)
-    rig.inject()
-
-    _tune(rig, sessions, tmp_path, 4, n_tasks=1)
-
-    with sessions() as session:
-        assert len(list(session.scalars(select(MeasureRecord)))) == 4
-
-
-def test_search_that_finds_nothing_exhausts_its_task(
-    rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
-) -> None:
-    """A space without candidates ends the job without a trial, and without an endless loop."""
-    rig.inject(propose=[{"fault": "nothing"}])
-
-    _tune(rig, sessions, tmp_path, 8)
-
-    with sessions() as session:
-        assert list(session.scalars(select(MeasureRecord))) == []
-        assert session.get_one(Job, 1).state == "done"
-
-
 def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> None:
-    """Every worker is killed three times, busy or idle; nothing is lost, nothing repeated."""
+    """Every worker is killed twice, busy or idle; nothing is lost, nothing repeated."""
     cli = Cli(tmp_path)
-    arguments = ("--trials", "36", "--trials-per-round", "6", "--cost-model", "random", "--json")
+    arguments = ("--trials", "20", "--trials-per-round", "6", "--cost-model", "random", "--json")
     process = cli.start("tune", "zoo:mlp", *arguments)
-    for threshold in (1, 8, 16):
+    for threshold in (1, 8):
         deadline = time.monotonic() + 60
         while cli.count_records() < threshold and process.poll() is None:
             assert time.monotonic() < deadline, "waited in vain"
@@ -391,8 +310,8 @@ def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> N
     answer = finish(process, 90)
 
     assert answer.status == 0, answer.err
-    assert cli.count_records() == 36
-    assert answer.json["measured_now"] == 36
+    assert cli.count_records() == 20
+    assert answer.json["measured_now"] == 20
 
 
 def _tune(
@@ -400,17 +319,15 @@ def _tune(
     sessions: sessionmaker[Session],
     folder: Path,
     trials: int,
-    n_tasks: int = 4,
 ) -> None:
     options = TuneOptions(
         Budget(trials),
         trials_per_round=6,
         evaluator=QUICK,
         cost_model="random",
-        build_timeout_secs=5.0,
+        build_timeout_secs=QUICK.timeout_secs,
     )
     prepared = rig.prepare(sessions)
-    prepared = replace(prepared, tasks=prepared.tasks[:n_tasks])
     place = Workplace(sessions, rig.workers, folder)
     coordinator = Coordinator(place)
     coordinator.run([TuningSession(place, prepared, options, _ignore)])

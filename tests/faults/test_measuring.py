@@ -1,0 +1,94 @@
+"""References and finals whose workers fail, with nothing around that would try again."""
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.engines import toy
+from tests.engines.faults import checksum
+from tests.faults.conftest import QUICK, Hall
+from tuner import loops
+from tuner.devices import Device
+from tuner.engines.base import RunResult
+from tuner.errors import WorkError
+from tuner.measuring import Measurer, Subject
+
+SUBJECT = Subject(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
+TRACES = [f'{{"task": "work", "program": {number}}}' for number in (1, 2)]
+Answer = TypeVar("Answer")
+
+
+def start(hall: Hall) -> tuple[Measurer, Device]:
+    """A measurer and a device."""
+    hall.place.refresh()
+    device = next(iter(hall.place.devices.values()))
+    return Measurer(hall.place, toy.SPEC, QUICK["evaluator"], 2.0), device
+
+
+def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Do something in an event loop of its own."""
+    try:
+        return loops.run(work)
+    finally:
+        hall._place = None
+
+
+def reference(hall: Hall) -> Path:
+    """Compute a reference."""
+
+    async def work() -> str:
+        measurer, device = start(hall)
+        return await measurer.reference(SUBJECT, device)
+
+    return Path(finish(hall, work()))
+
+
+def compare(hall: Hall) -> list[RunResult]:
+    """Time two traces in turns."""
+
+    async def work() -> list[RunResult]:
+        measurer, device = start(hall)
+        return await measurer.compare(SUBJECT, TRACES, 2, device)
+
+    return finish(hall, work())
+
+
+@pytest.mark.parametrize("fault", ["kill", "segfault", "escape"])
+def test_final_that_fails_is_reported_for_every_finalist(hall: Hall, fault: str) -> None:
+    """A final that cannot be run gives errors, so that the records of before stand."""
+    hall.control.inject(run_interleaved=[{"fault": fault}])
+
+    results = compare(hall)
+
+    assert [result.run_secs for result in results] == [None, None]
+    assert [result.error_kind for result in results] == ["run_error"] * 2
+
+
+def test_finalist_that_does_not_build_costs_the_other_nothing(hall: Hall) -> None:
+    """Its error is its own."""
+    hall.control.inject(build=[{"fault": "segfault", "only": [checksum(TRACES[0])]}])
+
+    first, second = compare(hall)
+
+    assert first.error_kind == "build_error"
+    assert second.run_secs
+
+
+@pytest.mark.parametrize("fault", ["kill", "exit"])
+def test_reference_is_tried_again_when_its_worker_is_killed(hall: Hall, fault: str) -> None:
+    """A worker that somebody kills while it computes a reference costs nothing."""
+    hall.control.inject(reference=[{"fault": fault, "once": True}])
+
+    assert reference(hall).is_file()
+
+
+@pytest.mark.parametrize("fault", ["escape", "segfault", "kill"])
+def test_reference_that_fails_is_a_work_error(hall: Hall, fault: str) -> None:
+    """A workload that cannot be verified says so; no half-written reference is left."""
+    hall.control.inject(reference=[{"fault": fault}])
+
+    with pytest.raises(WorkError):
+        reference(hall)
+    assert not list(hall.folder.rglob("work*"))
