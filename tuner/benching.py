@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, pstdev
@@ -10,11 +11,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tuner import gpus
 from tuner.config import Settings
-from tuner.device_lock import device_lock
+from tuner.device_lock import device_lock, gpu_lock
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.executors.pool import Pool
+from tuner.inventory import kind_named
 from tuner.library import manifest
 from tuner.networks.loaded import LoadedModel
 from tuner.workers import fresh_worker
@@ -95,6 +98,7 @@ def bench_library(
     n_threads = len(os.sched_getaffinity(0))
     with (
         device_lock(settings.data_dir),
+        _gpu_held(described.target),
         tempfile.TemporaryDirectory() as scratch,
         fresh_worker(settings, "bench-library") as ours,
         fresh_worker(settings, "bench-peer") as theirs,
@@ -166,6 +170,12 @@ class _PeerRuns:
             timeout_secs=_TIMEOUT_SECS,
         )
         return secs
+
+
+def _gpu_held(target: str) -> AbstractContextManager[None]:
+    """Hold the GPU that a library runs on, which is the first that a process sees."""
+    found = gpus.visible_gpu() if kind_named(target) == "cuda" else None
+    return nullcontext() if found is None else gpu_lock(found[0].uuid)
 
 
 def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[Any, Any]]:

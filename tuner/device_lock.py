@@ -1,35 +1,92 @@
-"""One process at a time measures on a device of this machine."""
+"""One process at a time measures on a device of this machine.
+
+A lock is a file that a process holds by the kernel's leave, so that it dies with its process,
+however that dies. A CPU's lies in the data directory: its cores may be shared out among users,
+containers and data directories, and then each measures on its own. A GPU is one device to all of
+them, and its lock is one for the whole machine.
+"""
 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.errors import DeviceBusy
 
+# Not the folder for temporary files of a user or a job, which may be one of its own.
+GPU_LOCKS = Path("/tmp/subgraph-tuner-gpus")
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+
 
 @contextmanager
-def device_lock(data_dir: Path, device: str = "cpu") -> Iterator[None]:
-    """Hold a device for measuring; two runs at once would slow each other's candidates.
-
-    The lock dies with its process, however that dies.
+def device_lock(data_dir: Path) -> Iterator[None]:
+    """Hold the CPU for measuring; two runs at once would slow each other's candidates.
 
     Raises:
-        DeviceBusy: If another process holds it.
+        DeviceBusy: If another process with this data directory holds it.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
-    name = "measuring.lock" if device == "cpu" else f"measuring-{device}.lock"
-    with (data_dir / name).open("a+") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown"
-            raise DeviceBusy(
-                f"process {holder} is measuring on this machine; wait for it to end"
-            ) from error
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
+    descriptor = os.open(data_dir / "measuring.lock", _FLAGS | os.O_CREAT, 0o666)
+    with _held(descriptor, "this machine"):
         yield
+
+
+@contextmanager
+def gpu_lock(uuid: str) -> Iterator[None]:
+    """Hold a GPU of this machine for measuring, whichever user or data directory asks.
+
+    Raises:
+        DeviceBusy: If another process holds it, or the lock cannot be used.
+    """
+    try:
+        folder = _open_folder(GPU_LOCKS)
+        descriptor = _open_shared(GPU_LOCKS / uuid)
+    except OSError as error:
+        raise DeviceBusy(f"the lock of {uuid} cannot be used: {error}") from error
+    try:
+        # Whoever sweeps old files leaves a folder alone that somebody has locked (tmpfiles.d(5)).
+        fcntl.flock(folder, fcntl.LOCK_SH)
+        with _held(descriptor, uuid):
+            yield
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _held(descriptor: int, device: str) -> Iterator[None]:
+    """Hold the lock of an open file, which says who holds it, and close it after."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DeviceBusy(
+            f"process {holder} is measuring on {device}; wait for it to end"
+        ) from error
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_folder(folder: Path) -> int:
+    """Open a folder in which every user may have files, and remove none of others."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(0o1777)
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _open_shared(path: Path) -> int:
+    """Open a file that every user may write.
+
+    What is there is not opened as a new one: Linux refuses that to others than its owner.
+    """
+    with suppress(FileExistsError):
+        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL)
+        os.fchmod(descriptor, 0o666)
+        return descriptor
+    return os.open(path, _FLAGS)

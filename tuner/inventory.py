@@ -3,12 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tuner import gpus
 from tuner.config import Settings
+from tuner.device_lock import device_lock, gpu_lock
 from tuner.engines.base import TargetInfo
 from tuner.errors import TargetError
 from tuner.executors.pool import Pool
@@ -19,6 +22,7 @@ _KINDS = {"llvm", "cuda"}
 CPU_KIND = "llvm"
 _DESCRIBE_TIMEOUT_SECS = 300.0
 _N_DIGITS = 16
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,19 @@ class Seat:
     kind: str
     spec: str
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uuid(self) -> str | None:
+        """Of a GPU."""
+        return self.environ.get(_VISIBLE)
+
+    def hold(self, data_dir: Path) -> AbstractContextManager[None]:
+        """Be the only process of this machine that measures on this device.
+
+        Raises:
+            DeviceBusy: On entering, if another one does.
+        """
+        return device_lock(data_dir) if self.uuid is None else gpu_lock(self.uuid)
 
     def open(self, settings: Settings) -> Pool:
         """Start a process that times on this device."""
@@ -110,14 +127,18 @@ def describe(engine: str, kind: str, spec: str) -> TargetInfo:
 
 def refusal(kind: str, spec: str) -> TargetInfo | None:
     """Return what a device of a kind says of a target whose JSON names another; None: ask it."""
+    named = kind_named(spec)
+    # What an engine of its own calls its targets is for that engine to say.
+    return only_of(kind, TargetInfo(spec, named, {})) if named in _KINDS - {kind} else None
+
+
+def kind_named(spec: str) -> str:
+    """Return the kind that a target's JSON names; empty if it names none."""
     try:
         named = json.loads(spec)["kind"]
     except (ValueError, TypeError, KeyError):
-        return None
-    # What an engine of its own calls its targets is for that engine to say.
-    if not isinstance(named, str) or named not in _KINDS - {kind}:
-        return None
-    return only_of(kind, TargetInfo(spec, named, {}))
+        return ""
+    return named if isinstance(named, str) else ""
 
 
 def only_of(kind: str, info: TargetInfo) -> TargetInfo:
@@ -143,8 +164,5 @@ def _seats(found: Sequence[gpus.Gpu]) -> list[Seat]:
     cpu = Seat(CPU, CPU_KIND, "llvm")
     return [
         cpu,
-        *(
-            Seat(f"gpu{gpu.index}", "cuda", "cuda", {"CUDA_VISIBLE_DEVICES": gpu.uuid})
-            for gpu in found
-        ),
+        *(Seat(f"gpu{gpu.index}", "cuda", "cuda", {_VISIBLE: gpu.uuid}) for gpu in found),
     ]

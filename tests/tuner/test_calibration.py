@@ -15,6 +15,7 @@ from tuner.calibration import CalibrationSettings
 from tuner.config import Settings
 from tuner.devices import Device
 from tuner.executors.local import LocalExecutor
+from tuner.inventory import Seat
 from tuner.roster import full_name
 from tuner.runners.local import LocalRunner
 from tuner.tune_options import Status
@@ -95,7 +96,10 @@ def open_fleet(workshop: Workshop, tmp_path: Path) -> Iterator[Callable[..., Fle
         settings = Settings("", tmp_path, toy.NAME, 2)
         runners = [
             LocalRunner(
-                settings, name, shares_cores=False, environ={"TOY_SLOWNESS": str(tmp_path / name)}
+                settings,
+                name,
+                shares_cores=False,
+                seat=Seat(name, "llvm", toy.SPEC, {"TOY_SLOWNESS": str(tmp_path / name)}),
             )
             for name in names
         ]

@@ -82,9 +82,8 @@ def _local_runners(settings: Settings, meter: Meter) -> list[Runner]:
             settings,
             "local" if seat.name == CPU else seat.name,
             shares_cores=seat.name == CPU,
-            kind=seat.kind,
+            seat=seat,
             meter=meter if seat.name == CPU else None,
-            environ=dict(seat.environ),
         )
         for seat in usable_seats()
     ]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import tuner
 from tuner.config import read_settings
-from tuner.device_lock import device_lock
 from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
 from tuner.errors import DeviceBusy, TargetError, TunerError
 from tuner.executors.base import CallTimeout
@@ -163,7 +162,7 @@ class Agent:
                 continue
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(device_lock(self._settings.data_dir, seat.name))
+                    stack.enter_context(seat.hold(self._settings.data_dir))
                     self._pool = stack.enter_context(seat.open(self._settings))
                     info = seat.describe(self._pool, self._settings)
                 except (DeviceBusy, TargetError) as error:

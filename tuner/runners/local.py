@@ -5,10 +5,13 @@ so that builders never time and the runner never searches.
 """
 
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tuner import inventory
 from tuner.config import Settings
+from tuner.device_lock import gpu_lock
+from tuner.errors import DeviceBusy
 from tuner.executors.base import Call
 from tuner.executors.future_call import FutureCall
 from tuner.executors.meter import Meter
@@ -28,9 +31,9 @@ class LocalRunner:
         settings: Name the engine.
         name: Of the device.
         shares_cores: Whether the device is this machine's CPU.
-        kind: Of the targets that are measured on it; None: whatever its process runs.
+        seat: The device; a GPU is held from the first call until the runner is closed. None:
+            whatever its process runs is measured.
         meter: Told when it works; its own by default.
-        environ: Environment variables that show the process its device and no other.
     """
 
     def __init__(
@@ -39,29 +42,35 @@ class LocalRunner:
         name: str,
         *,
         shares_cores: bool,
-        kind: str | None = None,
+        seat: inventory.Seat | None = None,
         meter: Meter | None = None,
-        environ: dict[str, str] | None = None,
     ) -> None:
         self.name = name
         self.shares_cores = shares_cores
         self.meter = meter or Meter()
-        self.pool: Pool = fresh_worker(settings, "runner", environ=environ)
+        self.pool: Pool = seat.open(settings) if seat else fresh_worker(settings, "runner")
         self._engine = settings.engine
-        self._kind = kind
+        self._seat = seat
+        self._held: ExitStack | None = None
 
     def describe(self, spec: str) -> Call:
         """See :class:`tuner.runners.base.Runner`."""
-        if self._kind is None:
+        if self._seat is None:
             asked: tuple[str, ...] = (self._engine, "describe_target", spec)
             return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
-        refused = inventory.refusal(self._kind, spec)
+        refused = inventory.refusal(self._seat.kind, spec)
         if refused is not None:
             # No process is started to say no.
             answer: Future[TargetInfo] = Future()
             answer.set_result(refused)
             return FutureCall(answer)
-        asked = (inventory.__name__, "describe", self._engine, self._kind, spec)
+        try:
+            self._hold(self._seat)
+        except DeviceBusy as error:
+            busy: Future[TargetInfo] = Future()
+            busy.set_exception(error)
+            return FutureCall(busy)
+        asked = (inventory.__name__, "describe", self._engine, self._seat.kind, spec)
         return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
@@ -70,5 +79,19 @@ class LocalRunner:
         return self.meter.watch(call)
 
     def close(self) -> None:
-        """Kill the process."""
+        """Kill the process, and let others have the device."""
         self.pool.close()
+        if self._held is not None:
+            self._held.close()
+
+    def _hold(self, seat: inventory.Seat) -> None:
+        """Hold a GPU; the CPU is held by whoever works with the data directory.
+
+        Raises:
+            DeviceBusy: If another process holds it.
+        """
+        if seat.uuid is None or self._held is not None:
+            return
+        with ExitStack() as stack:
+            stack.enter_context(gpu_lock(seat.uuid))
+            self._held = stack.pop_all()

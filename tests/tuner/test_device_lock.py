@@ -1,0 +1,133 @@
+"""One process measures on a device: locks held by real processes, and left by dead ones."""
+
+import asyncio
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.engines import toy
+from tuner import device_lock, inventory
+from tuner.config import Settings
+from tuner.devices import Device
+from tuner.errors import DeviceBusy
+from tuner.inventory import Seat
+from tuner.runners.local import LocalRunner
+
+_HOLD = """
+import sys
+from tuner.device_lock import gpu_lock
+with gpu_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def uuid() -> Iterator[str]:
+    """A GPU that nobody else has heard of."""
+    name = f"GPU-{uuid4()}"
+    yield name
+    (device_lock.GPU_LOCKS / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def holder(uuid: str) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that holds a GPU until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, uuid],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_gpu_has_one_owner_on_a_machine(uuid: str) -> None:
+    """Whoever comes second is told the process of the first, and its death is enough."""
+    with holder(uuid) as first:
+        with (
+            pytest.raises(DeviceBusy, match=f"process {first.pid} is measuring on {uuid}"),
+            device_lock.gpu_lock(uuid),
+        ):
+            pass
+        first.kill()
+        first.wait()
+
+        with device_lock.gpu_lock(uuid):
+            pass
+
+
+def test_gpus_are_held_one_by_one(uuid: str) -> None:
+    """Others of the machine stay free."""
+    with holder(uuid), device_lock.gpu_lock(f"{uuid}-other"):
+        (device_lock.GPU_LOCKS / f"{uuid}-other").unlink()
+
+
+def test_lock_of_a_gpu_is_for_every_user(uuid: str) -> None:
+    """They may lock and write each other's files, and remove none."""
+    with device_lock.gpu_lock(uuid):
+        pass
+
+    assert stat.S_IMODE((device_lock.GPU_LOCKS / uuid).stat().st_mode) == 0o666
+    assert stat.S_IMODE(device_lock.GPU_LOCKS.stat().st_mode) == 0o1777
+
+
+def test_lock_that_is_a_link_is_not_followed(uuid: str, tmp_path: Path) -> None:
+    """Another user might have laid it there."""
+    with device_lock.gpu_lock(uuid):
+        pass
+    (device_lock.GPU_LOCKS / uuid).unlink()
+    (tmp_path / "precious").write_text("content")
+    (device_lock.GPU_LOCKS / uuid).symlink_to(tmp_path / "precious")
+
+    with pytest.raises(DeviceBusy, match="cannot be used"), device_lock.gpu_lock(uuid):
+        pass
+
+    assert (tmp_path / "precious").read_text() == "content"
+
+
+def test_cpu_is_held_for_a_data_directory(tmp_path: Path) -> None:
+    """Cores may be shared out; whoever shares a data directory shares them too."""
+    with (
+        device_lock.device_lock(tmp_path / "a"),
+        device_lock.device_lock(tmp_path / "b"),
+        pytest.raises(DeviceBusy, match="is measuring on this machine"),
+        device_lock.device_lock(tmp_path / "a"),
+    ):
+        pass
+
+
+def test_runner_takes_its_gpu_when_it_is_asked_and_lets_it_go(uuid: str, tmp_path: Path) -> None:
+    """A GPU that another process has is asked again later, and not before it is wanted."""
+    seat = Seat("gpu0", "llvm", toy.SPEC, {"CUDA_VISIBLE_DEVICES": uuid})
+    settings = Settings("", tmp_path, toy.NAME, 1)
+    runner = LocalRunner(settings, seat.name, shares_cores=False, seat=seat)
+    try:
+        with holder(uuid) as first, pytest.raises(DeviceBusy, match=f"process {first.pid} "):
+            runner.describe(toy.SPEC).result()
+
+        device, target = Device(runner), toy.describe_target("llvm")
+        asyncio.run(device.ask(target))
+        assert device.serves(target)
+        with pytest.raises(DeviceBusy), seat.hold(tmp_path / "another"):
+            pass
+    finally:
+        runner.close()
+
+    with seat.hold(tmp_path / "another"):
+        pass
+
+
+def test_targets_tell_their_kind() -> None:
+    """What no JSON names is no kind."""
+    assert inventory.kind_named('{"kind":"cuda","arch":"sm_90"}') == "cuda"
+    assert [inventory.kind_named(each) for each in ("llvm", "[1]", '{"kind":[]}', "{}")] == [""] * 4
