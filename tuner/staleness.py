@@ -215,7 +215,8 @@ def _related(session: Session, where: Here, *, foreign: bool = False) -> dict[in
 
 def _is_of_a_log(target: TargetInfo, other: Target) -> bool:
     """Whether a log says it of a target that code can be made for here."""
-    return logged.is_logged(other) and json.loads(other.spec).get("kind") == target.kind
+    kinds = {str(json.loads(spec).get("kind")) for spec in (target.spec, other.spec)}
+    return logged.is_logged(other) and len(kinds) == 1
 
 
 def _all_weights(session: Session, where: Here, related: Mapping[int, Target]) -> Mapping[int, int]:

@@ -1,0 +1,192 @@
+"""MetaSchedule databases: plain TVM's are read, and plain TVM finds its kernels in ours."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+from tests.cli import ROOT, Cli
+from tests.tuner.engines.relax.conftest import Save, draw
+from tuner.logs.metaschedule import RECORDS, WORKLOADS
+
+pytestmark = pytest.mark.tvm
+
+_PLAIN = Path(__file__).parent / "plain_tvm.py"
+_SHAPE = (8, 64)
+_OTHER = json.dumps({"kind": "llvm", "mcpu": "znver3", "num-cores": 8})
+
+
+def plain(*words: str) -> str:
+    """Run plain TVM; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(_PLAIN), *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def model(save: Save) -> str:
+    """Two dense layers, which plain TVM splits as we do."""
+    nodes = [
+        helper.make_node("MatMul", ["data", "w1"], ["a"]),
+        helper.make_node("Add", ["a", "b1"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("MatMul", ["c", "w2"], ["y"]),
+    ]
+    weights = {"w1": draw(64, 32), "b1": draw(32), "w2": draw(32, 16)}
+    return save(nodes, _SHAPE, weights).path
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """The command line, with an empty database."""
+    folder = tmp_path / "shell"
+    folder.mkdir()
+    return Cli(folder)
+
+
+@pytest.fixture
+def database(tmp_path: Path, model: str) -> Path:
+    """A database of plain TVM: of two workloads three records each, one of which ran."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    plain("make", str(folder), model, "3")
+    return folder
+
+
+def imported(cli: Cli, place: Path, *options: str) -> dict[str, Any]:
+    """What an import says it did."""
+    answer = cli("records", "import", str(place), "--json", *options)
+    assert answer.status == 0, answer.err
+    return answer.json
+
+
+def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
+    cli: Cli, database: Path, model: str
+) -> None:
+    """Read, never the best before it is verified, written, and hit by plain compile_relax."""
+    first, again = imported(cli, database), imported(cli, database / RECORDS)
+    before = cli("records", "best", "--json").json["records"]
+    verified = cli("records", "verify", "--json")
+    best = cli("records", "best", "--json").json["records"]
+    exported = cli("records", "export", "--format", "metaschedule", "out", "--top", "1", "--json")
+    back = imported(cli, cli.folder / "out")
+    compiled = json.loads(plain("compile", str(cli.folder / "out"), model))
+
+    assert (first["format"], first["added"], first["known"]) == ("metaschedule", 2, 2)
+    assert first["skipped"] == [{"reason": "it was never measured", "lines": 2, "first_line": 2}]
+    assert (again["added"], again["known"]) == (0, 4)
+    assert before == []
+    assert verified.json["verified"] == len(best) == 2
+    assert exported.json["records"] == 2
+    assert (back["added"], back["known"], back["foreign"]) == (0, 2, 0)
+    assert len(compiled["hits"]) == 2
+    assert all(compiled["hits"].values())
+    expected = onnxruntime.InferenceSession(model).run(
+        None, {"data": np.random.default_rng(0).standard_normal(_SHAPE).astype("float32")}
+    )[0]
+    np.testing.assert_allclose(compiled["output"], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_what_we_tuned_is_found_by_plain_tvm(cli: Cli, model: str) -> None:
+    """Weights that a schedule may pack are marked in our workloads; the export has both forms."""
+    options = ("--trials", "4", "--trials-per-round", "2", "--cost-model", "random")
+    assert cli("tune", model, *options).status == 0
+
+    exported = cli("records", "export", "--format", "metaschedule", "out")
+    compiled = json.loads(plain("compile", str(cli.folder / "out"), model))
+    back = imported(cli, cli.folder / "out")
+
+    assert exported.status == 0, exported.err
+    assert "of 2 workloads: it is there without packed weights too" in exported.out
+    assert len(compiled["hits"]) == 2
+    assert all(compiled["hits"].values())
+    assert back["known"] == back["added"] == compiled["records"] // 2
+
+
+def test_a_database_of_another_target_is_refused_unless_it_is_wanted(
+    cli: Cli, database: Path
+) -> None:
+    """Both targets are named; what is taken in is foreign, and only verified if asked."""
+    refused = cli("records", "import", str(database), "--target", _OTHER)
+    listed = cli("records", "list", "--json").json["records"]
+    text = (database / RECORDS).read_text()
+    mcpu = json.loads(text.splitlines()[0])[1][2]["mcpu"]
+    (database / RECORDS).write_text(text.replace(f'"{mcpu}"', '"znver3"'))
+    foreign = imported(cli, database, "--foreign")
+    unasked = cli("records", "verify", "--json")
+    asked = cli("records", "verify", "--foreign", "--json")
+
+    assert refused.status == 2
+    assert f'"mcpu":"{mcpu}"' in refused.complaint
+    assert '"mcpu":"znver3"' in refused.complaint
+    assert refused.complaint.endswith("nothing was kept")
+    assert listed == []
+    assert (foreign["added"], foreign["foreign"]) == (2, 4)
+    assert unasked.json["records"] == []
+    assert [row["foreign"] for row in asked.json["records"]] == [True, True]
+    assert asked.json["verified"] == 2
+
+
+def test_what_cannot_be_used_is_left_out_with_its_reason(cli: Cli, database: Path) -> None:
+    """The rest is read: damaged IR, unknown workloads, traces of another kernel, torn ends."""
+    ran, *_, other = (database / RECORDS).read_text().splitlines()[:4]
+    workloads = (database / WORKLOADS).read_text().splitlines()
+    damaged = json.dumps(["1", workloads[0][30:90]])
+    (database / WORKLOADS).write_text("\n".join([workloads[0], damaged]) + "\n")
+    number, (trace, *rest) = json.loads(ran)
+    swapped = json.dumps([number, [json.loads(other)[1][0], *rest]])
+    bogus = json.dumps([number, [[[["Bogus", [], [], []]], []], *rest]])
+    strange = json.dumps([number, [trace, rest[0], {"kind": "opencl"}, []]])
+    lines = [b"\xff\xfe", other.encode(), *(each.encode() for each in (swapped, bogus, strange))]
+    unknown = ran.replace("[0,", "[9,", 1).encode()
+    (database / RECORDS).write_bytes(b"\n".join([*lines, unknown, ran.encode(), ran.encode()[:90]]))
+
+    report = imported(cli, database)
+
+    reasons = [each["reason"] for each in sorted(report["skipped"], key=lambda s: s["first_line"])]
+    assert (report["added"], report["torn"]) == (1, 1)
+    assert reasons[0].startswith("it is not UTF-8")
+    assert reasons[1].startswith("workload 1 cannot be used: its IR")
+    assert reasons[2].startswith("the trace cannot be replayed: ")
+    assert "Bogus" in reasons[3]
+    assert "opencl" in reasons[4]
+    assert reasons[5] == "workload 9 is not in the database: it has 2"
+
+
+def test_a_database_of_nothing_useful_fails(cli: Cli, database: Path) -> None:
+    """Exit status 1 with the reasons; half a database is a wrong request."""
+    (database / RECORDS).write_text("[]\n" * 3)
+    useless = cli("records", "import", str(database), "--format", "metaschedule")
+    (database / WORKLOADS).unlink()
+    half = cli("records", "import", str(database))
+
+    assert useless.status == 1
+    assert "3 lines were left out, the first is 1: it is not a record" in useless.out
+    assert half.status == 2
+    assert WORKLOADS in half.complaint
+
+
+def test_a_database_is_distilled_without_a_database(cli: Cli, database: Path) -> None:
+    """The workloads stay, of each the best record; plain TVM reads it."""
+    answer = cli("records", "distill", str(database), "-o", "small", "--json")
+    shutil.copytree(cli.folder / "small", cli.folder / "again")
+    over = cli("records", "distill", "small", "-o", "small")
+
+    assert answer.json["records"] == answer.json["tasks"] == 2
+    assert over.status == 0
+    small, again = cli.folder / "small", cli.folder / "again"
+    assert (small / RECORDS).read_text() == (again / RECORDS).read_text()
+    assert (small / WORKLOADS).read_text() == (database / WORKLOADS).read_text()
