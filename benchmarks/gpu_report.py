@@ -3,7 +3,7 @@
 Doctor; two small networks, checked against torch; ResNet-18 as the public tutorial has it;
 ResNet-50 and a layer of BERT in float16 against torch. Every step has its share of the time, and
 the report is written after each: whatever fails or is killed, the rest is there. Prints one JSON
-line at the end. See docs/results/README.md.
+line at the end; exits 1 if the GPU was lost, or no step found anything. See docs/results/README.md.
 
     python -m benchmarks.gpu_report --out build/gpu-report
     python -m benchmarks.gpu_report --target llvm --minutes 3 --out build/rehearsal
@@ -72,6 +72,8 @@ def main() -> None:
     states = {row["name"]: row["state"] for row in report.rows}
     told = {"report": str(arguments.out / "report.md"), "lost": report.lost, "steps": states}
     print(json.dumps({"benchmark": "gpu_report", **told}))
+    found = [states[step.name] in ("done", "partial") for step in chosen]
+    sys.exit(1 if report.lost or not any(found) else 0)
 
 
 def rehearsal(steps: Sequence[Step], secs: float, target: str) -> str:

@@ -76,7 +76,6 @@ class Gpu:
         capability: Compute capability, such as ``"9.0"``.
         driver: Version of the driver.
         cuda: Version of CUDA that the driver knows.
-        memory_bytes: Of the device.
         max_sm_mhz: Highest clock of its multiprocessors, MHz; None if it does not tell.
         max_memory_mhz: Highest clock of its memory, MHz; None if it does not tell.
     """
@@ -87,7 +86,6 @@ class Gpu:
     capability: str
     driver: str
     cuda: str
-    memory_bytes: int
     max_sm_mhz: int | None
     max_memory_mhz: int | None
 
@@ -227,7 +225,6 @@ def _describe(nvml: Any, index: int) -> Gpu:
         capability=f"{major}.{minor}",
         driver=str(nvml.nvmlSystemGetDriverVersion()),
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
-        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         max_sm_mhz=_told(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
         max_memory_mhz=_told(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
     )

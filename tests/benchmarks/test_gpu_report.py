@@ -159,6 +159,24 @@ def test_a_machine_without_a_gpu_loses_it_at_once(tmp_path: Path) -> None:
     assert f"**The GPU is lost:** {report.lost}" in (tmp_path / "report.md").read_text()
 
 
+def test_a_report_without_results_exits_with_an_error(tmp_path: Path) -> None:
+    """What runs it in turn is not to take it for one with results."""
+    if commands.probe() == "":
+        pytest.skip("this machine has a GPU")
+    words = ["--out", str(tmp_path), "--steps", "mlp", "--minutes", "0.5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_report", *words],
+        cwd=_ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["steps"]["mlp"] in ("failed", "not reached")
+
+
 @pytest.mark.parametrize(
     ("reason", "sticky"),
     [

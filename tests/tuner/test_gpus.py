@@ -69,7 +69,7 @@ def test_hidden_gpus_are_left_alone(
     """Who was given some of a machine's GPUs measures on no others."""
     uuids = ("GPU-aa1", "GPU-bb2", "GPU-cc3")
     there = tuple(
-        gpus.Gpu(index, uuid, "NVIDIA Test", "9.0", "580", "13.0", 1, None, None)
+        gpus.Gpu(index, uuid, "NVIDIA Test", "9.0", "580", "13.0", None, None)
         for index, uuid in enumerate(uuids)
     )
     monkeypatch.setattr(gpus, "list_gpus", lambda: there)
@@ -88,7 +88,7 @@ def test_hidden_gpus_are_left_alone(
 
 def test_architecture_follows_from_the_capability() -> None:
     """Ten and more included."""
-    gpu = gpus.Gpu(0, "GPU-0", "NVIDIA Test", "12.0", "580", "13.0", 1, None, None)
+    gpu = gpus.Gpu(0, "GPU-0", "NVIDIA Test", "12.0", "580", "13.0", None, None)
 
     assert gpu.arch == "sm_120"
 

@@ -34,10 +34,8 @@ status nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) 
   *minor = 0;
   return tell((unsigned *)major, 9);
 }
-status nvmlDeviceGetMemoryInfo(void *device, unsigned long long *info) {
-  info[0] = 80ull << 30;
-  return 0;
-}
+// GPUs that share the memory of their host tell nothing of it.
+status nvmlDeviceGetMemoryInfo(void *device, unsigned long long *info) { return 3; }
 status nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *mhz) { return tell(mhz, 1980); }
 status nvmlDeviceGetClockInfo(void *device, int kind, unsigned *mhz) { return tell(mhz, 1755); }
 status nvmlDeviceGetTemperature(void *device, int kind, unsigned *celsius) {
