@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test serve test-all lint bench docs images clean help
+.PHONY: demo test serve test-all lint bench docs relay-env images clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -20,13 +20,13 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
-test: .venv/.dev ## Run the tests; ARGS go to pytest.
+test: .venv/.dev .venv/.relay ## Run the tests; ARGS go to pytest.
 	$(BIN)/python -m pytest $(ARGS)
 
 serve: .venv/.runtime ## Start the service on this machine; ARGS go to tuner serve.
 	@$(BIN)/tuner serve $(ARGS)
 
-test-all: .venv/.dev ## Run the tests with the slow ones: real tuning, minutes each.
+test-all: .venv/.dev .venv/.relay ## Run the tests with the slow ones: real tuning, minutes each.
 	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
 
 lint: .venv/.dev ## Check style, types and who may import whom.
@@ -44,6 +44,8 @@ bench: .venv/.dev ## Run every benchmark, one after the other: an hour and more.
 docs: .venv/.dev ## Check the documentation: its examples, its links, every option in it.
 	$(BIN)/python -m pytest tests/docs $(ARGS)
 
+relay-env: .venv/.relay ## Install what the engine relay needs into .venv-relay: TVM 0.19.
+
 images: ## Build the images of the API and of the worker; needs Docker.
 	@for name in api worker; do \
 		docker build --build-arg REVISION="$$(git rev-parse HEAD)" \
@@ -51,7 +53,7 @@ images: ## Build the images of the API and of the worker; needs Docker.
 	done
 
 clean: ## Remove .venv and caches; measurements and demo-out stay.
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf .venv .venv-relay build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -75,4 +77,12 @@ help: ## List the targets.
 .venv/.dev: .venv/.runtime
 	@echo "Adding PostgreSQL, torch and the development tools to .venv"
 	@$(INSTALL) -e '.[onnxruntime,postgresql,torch,dev]'
+	@touch $@
+
+# Tests of the engine relay are skipped without it; it has packages for Python 3.11 only.
+.venv/.relay: tuner/engines/relay/requirements.txt .venv/.runtime
+	@if command -v python3.11 >/dev/null || $(BIN)/python -c 'import sys; \
+		sys.exit(sys.version_info[:2] != (3, 11))'; then \
+		echo "Setting up .venv-relay"; $(BIN)/tuner engine install relay --into .venv-relay; \
+	else echo "No python3.11: the engine relay is not installed" >&2; fi
 	@touch $@

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import zlib
 from functools import lru_cache
 from typing import Any
@@ -73,11 +74,15 @@ def flop_of(task: SearchTask) -> float:
 
 
 def title(task: SearchTask) -> str:
-    """Say what a workload computes and the shape of its output, for people."""
-    name = str(task.desc).split(",")[0].removeprefix("vm_mod_fused_").removeprefix("vm_mod_")
-    words = [word for word in name.split("_") if not word.isdigit()]
+    """Say what a workload computes and the shape of its output, for people.
+
+    Relay's names begin with where an operator is found, and end with a counter.
+    """
+    name = str(task.desc).split(",", maxsplit=1)[0].removeprefix("vm_mod_").removeprefix("fused_")
+    for noise in ("nn_contrib_", "nn_", "_without_weight_transform"):
+        name = name.replace(noise, "")
     shape = "x".join(str(int(dim)) for dim in task.compute_dag.tensors[-1].shape)
-    return f"{'_'.join(words)}[{shape}]"
+    return f"{re.sub(r'_[0-9]+$', '', name)}[{shape}]"
 
 
 def _layout_rewrite(task: SearchTask) -> int:

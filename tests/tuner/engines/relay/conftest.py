@@ -1,0 +1,98 @@
+"""A process in the environment of the engine relay, and models for it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.environments import INTERPRETER
+from tuner.engines.base import ExtractedTask, Extraction, ModelFile, TargetInfo
+from tuner.executors.pool import Pool, WorkerSettings
+
+ENGINE = "tuner.engines.relay.worker"
+INSIDE = "tests.tuner.engines.relay.inside"
+
+Call = Callable[..., Any]
+Save = Callable[..., ModelFile]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """One worker, warm."""
+    log = tmp_path_factory.mktemp("relay") / "worker.log"
+    with Pool(WorkerSettings(1, log, interpreter=INTERPRETER)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def engine(pool: Pool) -> Call:
+    """Call a function of the engine."""
+
+    def call(function: str, *args: Any) -> Any:
+        return pool.call(ENGINE, function, *args, timeout_secs=300.0)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def target(engine: Call) -> TargetInfo:
+    """This CPU."""
+    described: TargetInfo = engine("describe_target", "llvm")
+    return described
+
+
+@pytest.fixture(scope="session")
+def convolution(
+    engine: Call, target: TargetInfo, tmp_path_factory: pytest.TempPathFactory
+) -> ExtractedTask:
+    """A convolution whose weights Ansor lays out anew."""
+    path = tmp_path_factory.mktemp("convolution") / "model.onnx"
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[3, 3], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    model = write(path, nodes, (1, 8, 15, 15), {"w": draw(16, 8, 3, 3)})
+    extraction: Extraction = engine("extract", model, target.spec)
+    (task,) = extraction.tasks
+    return task
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Write a model of given nodes, with one input ``data`` and one output ``y``."""
+
+    def written(
+        nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, Array]
+    ) -> ModelFile:
+        return write(tmp_path / "model.onnx", nodes, shape, weights)
+
+    return written
+
+
+def write(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    shape: tuple[int, ...],
+    weights: dict[str, Array],
+) -> ModelFile:
+    """Write an ONNX file as the tuner cleans it."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+    return ModelFile(str(path), "onnx", {"data": (shape, "float32")})
+
+
+def draw(*shape: int, seed: int = 0) -> Array:
+    """Weights around zero."""
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")

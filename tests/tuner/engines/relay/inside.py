@@ -1,0 +1,48 @@
+"""Called in the worker of the engine relay, for what the contract does not tell."""
+
+import json
+
+from tuner.engines.relay import boot  # noqa: F401  before anything imports TVM
+
+# isort: split
+from tvm import auto_scheduler
+from tvm.relay import testing
+
+from tuner.engines.relay import propose, targets, traces, workloads
+
+
+def replay(ir: bytes, target: str, trace: str) -> tuple[str, str]:
+    """Replay a trace; return the trace and the hash of what it gives."""
+    task = workloads.make_task(ir, target)
+    state = traces.replay(task, trace)
+    return traces.dump(task, state), propose.hash_of(state)
+
+
+def through_a_log(ir: bytes, target: str, trace: str, path: str) -> tuple[str, str, str]:
+    """Write a trace to a log, have Ansor read it, and return its key, the trace, and ours."""
+    task = workloads.make_task(ir, target)
+    with open(path, "w") as stream:  # noqa: PTH123
+        stream.write(traces.line_of(task, trace, [0.5]) + "\n")
+    ((inputs, result),) = auto_scheduler.load_records(path)
+    line = auto_scheduler.measure_record.dump_record_to_string(inputs, result)
+    assert json.loads(line)["r"][0] == [0.5]
+    return (*traces.parse_line(line), str(task.workload_key))
+
+
+def keys_of_testing(image: int, target: str) -> list[str]:
+    """Return the workloads of the ResNet-18 of relay.testing, by our names."""
+    module, params = testing.resnet.get_workload(
+        num_layers=18, batch_size=1, image_shape=(image, image, 3), layout="NHWC"
+    )
+    tasks, _ = auto_scheduler.extract_tasks(
+        module["main"],
+        params,
+        targets.make_target(target),
+        hardware_params=targets.hardware_of(target),
+    )
+    return sorted(workloads.hash_of(str(task.workload_key)) for task in tasks)
+
+
+def key_of(ir: bytes) -> str:
+    """Return the key of a workload as Ansor has it."""
+    return workloads.key_of(ir)

@@ -1,0 +1,193 @@
+"""Candidates of Ansor: a pure function of what was measured, built, verified, and timed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.environments import needs_relay
+from tests.tuner.engines.relay.conftest import INSIDE, Call
+from tuner import cost_models
+from tuner.cost_models import features
+from tuner.engines.base import (
+    BuildRequest,
+    BuildResult,
+    Candidate,
+    EvaluatorSettings,
+    ExtractedTask,
+    Measured,
+    RunRequest,
+    RunResult,
+    SearchRequest,
+    TargetInfo,
+)
+from tuner.executors.pool import Pool
+
+pytestmark = needs_relay
+
+QUICK = EvaluatorSettings(min_repeat_ms=0)
+
+
+def request_of(task: ExtractedTask, target: TargetInfo) -> SearchRequest:
+    """A small search that knows nothing yet."""
+    model = cost_models.create("random", seed=1)
+    return SearchRequest(task.ir, target.spec, (), model.save(), 4, 32, 2, seed=3)
+
+
+@pytest.fixture(scope="session")
+def found(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> list[Candidate]:
+    """Four candidates."""
+    candidates: list[Candidate] = engine("propose", request_of(convolution, target))
+    return candidates
+
+
+@pytest.fixture
+def reference(engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_path: Path) -> str:
+    """The output of the unscheduled kernel."""
+    plain = BuildRequest(convolution.ir, target.spec, "", str(tmp_path / "plain"))
+    built: BuildResult = engine("build", plain)
+    assert built.error_text == ""
+    engine("reference", built.artifact, target.spec, str(tmp_path / "reference.npz"))
+    return str(tmp_path / "reference.npz")
+
+
+def test_equal_requests_give_equal_candidates(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, found: list[Candidate]
+) -> None:
+    """Ansor's features hang on addresses in memory; a search does not."""
+    assert len({candidate.module_hash for candidate in found}) == 4
+    assert engine("propose", request_of(convolution, target)) == found
+
+
+def test_a_candidate_has_features_for_any_cost_model(found: list[Candidate]) -> None:
+    """A row a store; the best expected comes first."""
+    shapes = {features.unpack(candidate.features).shape[1] for candidate in found}
+
+    assert shapes == {164}
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+
+
+def test_what_was_measured_is_not_proposed_again(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, found: list[Candidate]
+) -> None:
+    """Its traces seed the population, and one that is of no use is left out."""
+    measured = [
+        Measured(each.trace, each.module_hash, 1e-3 * n) for n, each in enumerate(found, start=1)
+    ]
+    damaged = Measured('[["SP",99,0,1,[1,1,1],1]]', "0" * 16, 1e-6)
+    request = replace(request_of(convolution, target), measured=(*measured, damaged))
+
+    again: list[Candidate] = engine("propose", request)
+
+    assert len(again) == 4
+    assert not {each.module_hash for each in again} & {each.module_hash for each in found}
+
+
+def test_a_trace_is_replayed_to_the_same_program(
+    pool: Pool, target: TargetInfo, convolution: ExtractedTask, found: list[Candidate]
+) -> None:
+    """And serialised to the same text."""
+    for candidate in found:
+        replayed = pool.call(INSIDE, "replay", convolution.ir, target.spec, candidate.trace)
+        assert replayed == (candidate.trace, candidate.module_hash)
+
+
+def test_a_trace_goes_through_a_log_of_ansor(
+    pool: Pool,
+    target: TargetInfo,
+    convolution: ExtractedTask,
+    found: list[Candidate],
+    tmp_path: Path,
+) -> None:
+    """A line is made of a task and a trace, and nothing is lost."""
+    asked = (convolution.ir, target.spec, found[0].trace, str(tmp_path / "log.json"))
+
+    key, trace, expected = pool.call(INSIDE, "through_a_log", *asked)
+
+    assert (key, trace) == (expected, found[0].trace)
+
+
+def test_candidates_are_right_and_timed(
+    engine: Call,
+    target: TargetInfo,
+    convolution: ExtractedTask,
+    found: list[Candidate],
+    reference: str,
+    tmp_path: Path,
+) -> None:
+    """Their weights are laid out as they read them, and every sample is kept."""
+    packed = 0
+    for number, candidate in enumerate(found):
+        folder = str(tmp_path / str(number))
+        request = BuildRequest(convolution.ir, target.spec, candidate.trace, folder)
+        built: BuildResult = engine("build", request)
+        assert built.error_text == ""
+        result: RunResult = engine("run", RunRequest(folder, target.spec, reference, QUICK))
+        assert result.error_text == ""
+        assert len(result.run_secs or ()) >= 3
+        packed += len(json.loads((tmp_path / str(number) / "kernel.json").read_text())["packed"])
+    assert packed > 0
+
+
+def test_a_wrong_output_is_no_record(
+    engine: Call,
+    target: TargetInfo,
+    convolution: ExtractedTask,
+    found: list[Candidate],
+    reference: str,
+    tmp_path: Path,
+) -> None:
+    """One element is off."""
+    folder = str(tmp_path / "candidate")
+    engine("build", BuildRequest(convolution.ir, target.spec, found[0].trace, folder))
+    with np.load(reference) as stored:
+        output = stored["output"].copy()
+    output.flat[7] += 0.1
+    np.savez(reference, output=output, positive=False)
+
+    result: RunResult = engine("run", RunRequest(folder, target.spec, reference, QUICK))
+
+    assert result.error_kind == "wrong_result"
+
+
+def test_finals_run_in_turns(
+    engine: Call,
+    target: TargetInfo,
+    convolution: ExtractedTask,
+    found: list[Candidate],
+    tmp_path: Path,
+) -> None:
+    """Each gets its samples of every turn."""
+    requests = []
+    for number, candidate in enumerate(found[:2]):
+        folder = str(tmp_path / str(number))
+        engine("build", BuildRequest(convolution.ir, target.spec, candidate.trace, folder))
+        requests.append(RunRequest(folder, target.spec, "", QUICK))
+
+    results: list[RunResult] = engine("run_interleaved", requests, 2)
+
+    assert [len(result.run_secs or ()) for result in results] == [6, 6]
+
+
+def test_a_damaged_trace_is_a_build_error(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_path: Path
+) -> None:
+    """It is the candidate's fault, and costs its trial."""
+    request = BuildRequest(convolution.ir, target.spec, '[["XX"]]', str(tmp_path))
+
+    built: BuildResult = engine("build", request)
+
+    assert "the trace cannot be replayed" in built.error_text
+
+
+def test_devices_are_compared_by_a_kernel(engine: Call, target: TargetInfo, tmp_path: Path) -> None:
+    """Unscheduled, it takes long enough to be timed."""
+    ir = engine("calibration_kernel", target.spec)
+    built: BuildResult = engine("build", BuildRequest(ir, target.spec, "", str(tmp_path)))
+
+    result: RunResult = engine("run", RunRequest(built.artifact, target.spec, "", QUICK))
+
+    assert ir == engine("calibration_kernel", target.spec)
+    assert min(result.run_secs or (0.0,)) > 1e-4
