@@ -17,7 +17,7 @@ from tuner.device_lock import device_lock, gpu_lock
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.executors.pool import Pool
-from tuner.inventory import kind_named
+from tuner.kinds import kind_named
 from tuner.library import manifest
 from tuner.networks.loaded import LoadedModel
 from tuner.workers import fresh_worker

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tests.engines import toy
-from tuner import device_lock, inventory
+from tuner import device_lock, kinds
 from tuner.config import Settings
 from tuner.devices import Device
 from tuner.errors import DeviceBusy
@@ -129,5 +129,5 @@ def test_runner_takes_its_gpu_when_it_is_asked_and_lets_it_go(uuid: str, tmp_pat
 
 def test_targets_tell_their_kind() -> None:
     """What no JSON names is no kind."""
-    assert inventory.kind_named('{"kind":"cuda","arch":"sm_90"}') == "cuda"
-    assert [inventory.kind_named(each) for each in ("llvm", "[1]", '{"kind":[]}', "{}")] == [""] * 4
+    assert kinds.kind_named('{"kind":"cuda","arch":"sm_90"}') == "cuda"
+    assert [kinds.kind_named(each) for each in ("llvm", "[1]", '{"kind":[]}', "{}")] == [""] * 4

@@ -67,7 +67,7 @@ def test_a_library_is_built_from_the_best_records(place: Place, tmp_path: Path) 
 
 def test_a_request_that_is_wrong_says_so(place: Place, tmp_path: Path) -> None:
     """As the command does."""
-    with pytest.raises(RequestError, match="no zoo network .nonsense."):
+    with pytest.raises(RequestError, match=r"no zoo network .nonsense."):
         tuner.extract("zoo:nonsense", **place)
     with pytest.raises(RequestError, match="unknown allocator 'best'"):
         tuner.tune("zoo:mlp", allocator="best", **place)

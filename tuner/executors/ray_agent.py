@@ -23,7 +23,8 @@ from tuner.executors.base import CallTimeout
 from tuner.executors.parcels import Parcel, pack, rename, unpack
 from tuner.executors.ray_folders import folder_of_process
 from tuner.fingerprints import versions_of
-from tuner.inventory import kind_of, only_of, resource_of, seats
+from tuner.inventory import kind_of, resource_of, seats
+from tuner.kinds import only_of
 from tuner.workers import builders
 
 if TYPE_CHECKING:

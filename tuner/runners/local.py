@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from tuner import inventory
+from tuner import inventory, kinds
 from tuner.config import Settings
 from tuner.device_lock import gpu_lock
 from tuner.errors import DeviceBusy
@@ -58,7 +58,7 @@ class LocalRunner:
         if self._seat is None:
             asked: tuple[str, ...] = (self._engine, "describe_target", spec)
             return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
-        refused = inventory.refusal(self._seat.kind, spec)
+        refused = kinds.refusal(self._seat.kind, spec)
         if refused is not None:
             # No process is started to say no.
             answer: Future[TargetInfo] = Future()
@@ -70,7 +70,7 @@ class LocalRunner:
             busy: Future[TargetInfo] = Future()
             busy.set_exception(error)
             return FutureCall(busy)
-        asked = (inventory.__name__, "describe", self._engine, self._seat.kind, spec)
+        asked = (kinds.__name__, "describe", self._engine, self._seat.kind, spec)
         return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
