@@ -41,7 +41,7 @@ def training_set(
     )
     if before_record_id is not None:
         wanted = wanted.where(MeasureRecord.id < before_record_id)
-    return [TrainingRow(*row) for row in session.execute(wanted)][::-1]
+    return list(map(TrainingRow._make, session.execute(wanted)))[::-1]
 
 
 def count_examples(session: Session, target_id: int, before_record_id: int | None = None) -> int:

@@ -13,6 +13,7 @@ from tuner.engines.base import BuildResult, ErrorKind, RunResult, TargetInfo
 _MOST_SAMPLES = 100_000
 _MOST_TEXT = 8_000
 _LARGEST = sys.float_info.max
+_KINDS = get_args(ErrorKind)
 
 
 def artifact_of(result: Any) -> str | RunResult:
@@ -33,7 +34,7 @@ def checked(result: Any) -> RunResult:
     samples, kind = result.run_secs, result.error_kind
     if not _is_sound(result):
         return garbage("run_error", result)
-    if kind in get_args(ErrorKind) and samples is None:
+    if kind in _KINDS and samples is None:
         return replace(result, error_text=_shortened(result.error_text))
     if kind is None and samples and all(map(_is_duration, samples)):
         return result
@@ -42,17 +43,22 @@ def checked(result: Any) -> RunResult:
 
 def _is_sound(result: RunResult) -> bool:
     """Whether what comes with the samples can be stored."""
-    try:
-        json.dumps(result.conditions)
-    except (TypeError, ValueError):
-        return False
     return (
-        isinstance(result.error_text, str)
+        (result.conditions is None or _is_json(result.conditions))
+        and isinstance(result.error_text, str)
         and (result.max_error is None or _is_number(result.max_error))
         and isinstance(result.conditions, Mapping | None)
         and isinstance(result.run_secs, Sequence | None)
         and len(result.run_secs or ()) <= _MOST_SAMPLES
     )
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def is_description(answer: Any) -> bool:

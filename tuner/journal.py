@@ -8,8 +8,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -28,21 +27,18 @@ _Write = Callable[[Session], object]
 _WriteAll = Callable[[Session, Sequence[Any]], object]
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     new: NewRecord
     told: Callable[[Stored | None], None]
     owner: int | None
 
 
-@dataclass(frozen=True)
-class _Change:
+class _Change(NamedTuple):
     make: _Write
     owner: int | None
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """What is written with others of its kind."""
 
     make: _WriteAll

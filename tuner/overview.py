@@ -117,10 +117,13 @@ class Overview:
         """
         if budget is None:
             return sum(self.own)
+        credited = self._credited_trials(budget) if any(self.others) else 0
+        return max(credited, sum(self.own) + self.shared, budget if self.reached >= budget else 0)
+
+    def _credited_trials(self, budget: int) -> int:
         own, others = np.array(self.own), np.array(self.others)
         settled = np.array([not each.alive for each in self.derived]) & (others > 0)
-        credited = budgets.credited_trials(own, others, budget, settled=settled)
-        return max(credited, sum(self.own) + self.shared, budget if self.reached >= budget else 0)
+        return budgets.credited_trials(own, others, budget, settled=settled)
 
 
 class Twin(NamedTuple):

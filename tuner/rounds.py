@@ -84,7 +84,8 @@ class Rounds:
         fresh = [
             each
             for each in proposed
-            if each.trace not in taken and _short_hash(each.trace) not in known.recorded
+            if each.trace not in taken
+            and not (known.recorded and _short_hash(each.trace) in known.recorded)
         ]
         # Proposed anew while others measure, they may be others than before: still no more of them.
         n_left = min(course.n_left(), pick.n_trials - len(known.recorded))
