@@ -23,7 +23,7 @@ pytestmark = [
 def build_round(task: ExtractedTask, target: TargetInfo, n: int, folder: Path) -> Counter[str]:
     """Build a round of candidates; count what came of them, by the first line of errors."""
     model = cost_models.create("random", 0).save()
-    request = SearchRequest(task.ir, target.spec, (), model, n, 6 * n, 2, seed=1)
+    request = SearchRequest(task.ir, target.spec, (), model, n, 3 * n, 1, seed=1)
     ended: Counter[str] = Counter()
     for place, candidate in enumerate(worker.propose(request)):
         out = folder / f"{task.workload}-{place}"
