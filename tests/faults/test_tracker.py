@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,23 @@ EVALUATOR = EvaluatorSettings(min_repeat_ms=0, cache_flush=False)
 RequestOf = Callable[[str], RunRequest]
 
 
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[RpcServers]:
-    """A tracker and two servers, to be killed."""
-    with RpcServers(tmp_path) as started:
-        started.start_server("first")
-        started.start_server("second")
-        started.wait_for(2)
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
+    """A tracker for all tests."""
+    with RpcServers(tmp_path_factory.mktemp("servers")) as started:
         yield started
+
+
+@pytest.fixture
+def servers(started: RpcServers) -> RpcServers:
+    """The tracker and two servers, to be killed; those that the test before left are kept."""
+    if started.n_servers() != 2:
+        for name in ("first", "second"):
+            with suppress(KeyError, ProcessLookupError):
+                started.kill(name)
+            started.start_server(name)
+        started.wait_for(2)
+    return started
 
 
 @pytest.fixture
@@ -119,7 +128,7 @@ def test_a_lost_server_takes_its_call_and_no_other(
         assert left.name == names[outcomes.index(False)]
         assert left.measure("run", request, timeout_secs=30.0).result().run_secs
 
-        servers.start_server("third")
+        servers.start_server("first")
         wait_until(lambda: len(fleet.runners) == 2)
         assert fleet.runners[1].measure("run", request, timeout_secs=30.0).result().run_secs
 
@@ -140,12 +149,12 @@ def test_a_crash_takes_the_server_in_python_with_it(
 def test_a_job_outlives_a_server_and_the_tracker(servers: RpcServers, tmp_path: Path) -> None:
     """The budget is spent exactly, no trial twice, and every record is of its kernel."""
     environ = {"TUNER_ENGINE": sleeping.NAME, "TUNER_N_BUILDERS": "1", "TUNER_RPC": servers.setting}
-    words = "tune zoo:mlp --trials 48 --trials-per-round 4 --cost-model random"
+    words = "tune zoo:mlp --trials 32 --trials-per-round 4 --cost-model random"
     cli = Cli(tmp_path, environ)
     tuning = cli.start(*words.split(), "--no-cache-flush", "--min-repeat-ms", "0")
     wait_until(lambda: cli.count_records() >= 8)
     servers.kill("first")
-    wait_until(lambda: cli.count_records() >= 16)
+    wait_until(lambda: cli.count_records() >= 12)
     servers.kill("tracker")
     time.sleep(2.0)
     servers.start_tracker()
@@ -153,7 +162,7 @@ def test_a_job_outlives_a_server_and_the_tracker(servers: RpcServers, tmp_path: 
 
     assert answer.status == 0, answer.err
     records = read_records(cli)
-    assert len(records) == len({(each.task_id, each.trace_hash) for each in records}) == 48
+    assert len(records) == len({(each.task_id, each.trace_hash) for each in records}) == 32
     for record in records:
         wanted = sleeping.sleep_secs(record.trace)
         assert record.verified
