@@ -2,8 +2,10 @@
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import Any
 
+import psutil
 import pytest
 from sqlalchemy import func, select
 
@@ -12,9 +14,6 @@ from tests.engines import toy
 from tests.engines.faults import checksum
 from tests.faults.conftest import DEVICE, Hall, Meanwhile
 from tests.ray_rack import Rack
-
-if TYPE_CHECKING:
-    import psutil
 
 pytestmark = pytest.mark.parametrize("workers", ["cluster"], indirect=True)
 
@@ -109,8 +108,10 @@ def test_candidate_that_takes_every_agent_along_is_tried_twice(hall: Hall, funct
 
 
 def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:
-    """An agent that was stopped goes on after its call was made again elsewhere."""
+    """An agent that was stopped goes on after its call was given up."""
     job = hall.job_of("net", 40)
+    runners: Any = hall.workers.runners
+    slot = next(runner.slot for runner in runners if runner.name == "left/cpu")
     stopped: list[psutil.Process] = []
 
     def stop() -> None:
@@ -118,16 +119,24 @@ def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:
             stopped.extend(rack.agents("left"))
             for agent in stopped:
                 agent.suspend()
-        elif stopped and "left/cpu" not in {runner.name for runner in hall.workers.runners}:
-            for agent in stopped:
-                if agent.is_running():
-                    agent.resume()
+        elif stopped and not slot.is_ready:
+            resume(stopped)
 
-    with Meanwhile(stop, lambda: 0.02):
-        hall.run(job)
+    try:
+        with Meanwhile(stop, lambda: 0.02):
+            hall.run(job)
+    finally:
+        resume(stopped)
 
     assert stopped
     hall.check_whole(job, trials=40)
+
+
+def resume(processes: list[psutil.Process]) -> None:
+    """Let those go on that live."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def test_node_that_is_lost_costs_no_trial(hall: Hall, rack: Rack) -> None:
