@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.cli import ROOT, Cli
-from tests.tuner.engines.relax.conftest import Save, draw
+from tests.tuner.engines.relax.conftest import draw
 from tuner.logs.metaschedule import RECORDS, WORKLOADS
 
 pytestmark = pytest.mark.tvm
@@ -36,17 +37,40 @@ def plain(*words: str) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def model(save: Save) -> str:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two dense layers, which plain TVM splits as we do."""
-    nodes = [
-        helper.make_node("MatMul", ["data", "w1"], ["a"]),
-        helper.make_node("Add", ["a", "b1"], ["b"]),
-        helper.make_node("Relu", ["b"], ["c"]),
-        helper.make_node("MatMul", ["c", "w2"], ["y"]),
-    ]
     weights = {"w1": draw(64, 32), "b1": draw(32), "w2": draw(32, 16)}
-    return save(nodes, _SHAPE, weights).path
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["data", "w1"], ["a"]),
+            helper.make_node("Add", ["a", "b1"], ["b"]),
+            helper.make_node("Relu", ["b"], ["c"]),
+            helper.make_node("MatMul", ["c", "w2"], ["y"]),
+        ],
+        "dense",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, _SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8, 16))],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    path = tmp_path_factory.mktemp("model") / "dense.onnx"
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, model: str) -> Path:
+    """A database of plain TVM: of two workloads three records each, one of which ran."""
+    folder = tmp_path_factory.mktemp("plain")
+    plain("make", str(folder), model, "3")
+    return folder
+
+
+@pytest.fixture
+def database(tmp_path: Path, made: Path) -> Path:
+    """A copy of that database."""
+    return shutil.copytree(made, tmp_path / "plain")
 
 
 @pytest.fixture
@@ -55,15 +79,6 @@ def cli(tmp_path: Path) -> Cli:
     folder = tmp_path / "shell"
     folder.mkdir()
     return Cli(folder)
-
-
-@pytest.fixture
-def database(tmp_path: Path, model: str) -> Path:
-    """A database of plain TVM: of two workloads three records each, one of which ran."""
-    folder = tmp_path / "plain"
-    folder.mkdir()
-    plain("make", str(folder), model, "3")
-    return folder
 
 
 def imported(cli: Cli, place: Path, *options: str) -> dict[str, Any]:
@@ -80,6 +95,7 @@ def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
     first, again = imported(cli, database), imported(cli, database / RECORDS)
     before = cli("records", "best", "--json").json["records"]
     verified = cli("records", "verify", "--json")
+    assert verified.status == 0, verified.err
     best = cli("records", "best", "--json").json["records"]
     exported = cli("records", "export", "--format", "metaschedule", "out", "--top", "1", "--json")
     back = imported(cli, cli.folder / "out")
@@ -100,6 +116,7 @@ def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
     np.testing.assert_allclose(compiled["output"], expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_what_we_tuned_is_found_by_plain_tvm(cli: Cli, model: str) -> None:
     """Weights that a schedule may pack are marked in our workloads; the export has both forms."""
     options = ("--trials", "4", "--trials-per-round", "2", "--cost-model", "random")
@@ -119,15 +136,13 @@ def test_what_we_tuned_is_found_by_plain_tvm(cli: Cli, model: str) -> None:
 def test_a_database_of_another_target_is_refused_unless_it_is_wanted(
     cli: Cli, database: Path
 ) -> None:
-    """Both targets are named; what is taken in is foreign, and only verified if asked."""
+    """Both targets are named, and what is taken in is counted as foreign."""
     refused = cli("records", "import", str(database), "--target", _OTHER)
     listed = cli("records", "list", "--json").json["records"]
     text = (database / RECORDS).read_text()
     mcpu = json.loads(text.splitlines()[0])[1][2]["mcpu"]
     (database / RECORDS).write_text(text.replace(f'"{mcpu}"', '"znver3"'))
     foreign = imported(cli, database, "--foreign")
-    unasked = cli("records", "verify", "--json")
-    asked = cli("records", "verify", "--foreign", "--json")
 
     assert refused.status == 2
     assert f'"mcpu":"{mcpu}"' in refused.complaint
@@ -135,9 +150,6 @@ def test_a_database_of_another_target_is_refused_unless_it_is_wanted(
     assert refused.complaint.endswith("nothing was kept")
     assert listed == []
     assert (foreign["added"], foreign["foreign"]) == (2, 4)
-    assert unasked.json["records"] == []
-    assert [row["foreign"] for row in asked.json["records"]] == [True, True]
-    assert asked.json["verified"] == 2
 
 
 def test_what_cannot_be_used_is_left_out_with_its_reason(cli: Cli, database: Path) -> None:
