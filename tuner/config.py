@@ -88,6 +88,14 @@ class Settings:
             return self
         return replace(self, engine=engine, environment="")
 
+    def check_engine(self) -> None:
+        """Refuse an engine that is not installed.
+
+        Raises:
+            RequestError: If so; the message says what to type.
+        """
+        _ = self.interpreter
+
     @property
     def interpreter(self) -> Interpreter | None:
         """The Python that runs the engine; None: that of this process.

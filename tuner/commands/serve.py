@@ -39,6 +39,7 @@ def serve(
     load_timeout: LoadTimeoutOption = 600.0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    engine: options.EngineOption = None,
 ) -> None:
     """Serve the REST API and the dashboard, and tune what they are asked for.
 
@@ -58,8 +59,9 @@ def serve(
 
     logs.set_up()
     # Once here: a database that cannot be used is said in one line, and migrated by one process.
-    with open_context(database, data_dir):
-        pass
+    with open_context(database, data_dir, engine=engine) as context:
+        # And so is an engine that is not installed.
+        context.settings.check_engine()
     shared = list(_given(("--database", database), ("--data-dir", data_dir)))
     serving = Serving(
         host,
@@ -73,6 +75,7 @@ def serve(
         if api_only
         else [
             *shared,
+            *_given(("--engine", engine)),
             *_given(("--load-memory-mb", load_memory_mb), ("--load-timeout", load_timeout)),
         ],
     )

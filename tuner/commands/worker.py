@@ -29,6 +29,7 @@ def worker(
     load_timeout: LoadTimeoutOption = 600.0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
+    engine: options.EngineOption = None,
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
 ) -> None:
@@ -58,6 +59,8 @@ def worker(
     max_bytes = default_max_bytes() if load_memory_mb is None else load_memory_mb << 20
     with (
         interruptible(only_waiting=True),
-        open_context(database, data_dir, rpc=rpc, ray_address=ray_address) as context,
+        open_context(
+            database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine
+        ) as context,
     ):
         run_worker(context, Limits(max_bytes, load_timeout))
