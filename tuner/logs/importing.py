@@ -67,7 +67,8 @@ def import_log(
         watcher: Told of lines read and of records added, after each group.
 
     Raises:
-        RequestError: If it cannot be read, or all of it is of another target: nothing is kept.
+        RequestError: If it cannot be read, or most of it is of another target and nothing of
+            this one: nothing is kept.
     """
     form = FORMATS[request.format]
     settings = form.settings(context.settings)
@@ -79,7 +80,7 @@ def import_log(
         workloads = _workloads(stack, request, pool, context.sessions)
         importer = Importer(form, pool, context.sessions, here, workloads, targets)
         report = importer.read(stream, _PARSERS[form.name], watcher)
-    if targets.refused and not (report.added or report.known):
+    if not (report.added or report.known) and 2 * targets.n_refused > importer.skips.n_lines:
         raise RequestError(
             f"{request.file} is of target {targets.refused}, not of {here.spec}; --target names "
             "another, and --foreign takes in what is of any; nothing was kept"

@@ -22,6 +22,7 @@ class Targets:
 
     Attributes:
         refused: A target that was not asked for; empty if none came.
+        n_refused: How often one came.
     """
 
     def __init__(self, engine: str, pool: Pool, here: TargetInfo, *, foreign: bool) -> None:
@@ -31,6 +32,7 @@ class Targets:
         self._foreign = foreign
         self._found: dict[str, tuple[str, str]] = {}
         self.refused = ""
+        self.n_refused = 0
 
     def find(self, text: str) -> str:
         """Return the canonical JSON of a target as a log writes it.
@@ -45,7 +47,8 @@ class Targets:
             raise BadLine(problem)
         if spec != self._here.spec and not self._foreign:
             self.refused = self.refused or spec
-            raise BadLine(f"it is of target {spec}, not of {self._here.spec}")
+            self.n_refused += 1
+            raise BadLine(f"it is of target {spec}, not of {self._here.spec}: --foreign takes it")
         return spec
 
     def is_here(self, spec: str) -> bool:

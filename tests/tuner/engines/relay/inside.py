@@ -46,3 +46,17 @@ def keys_of_testing(image: int, target: str) -> list[str]:
 def key_of(ir: bytes) -> str:
     """Return the key of a workload as Ansor has it."""
     return workloads.key_of(ir)
+
+
+def best_of(path: str, ir: bytes, target: str) -> list[list[object]]:
+    """Return the steps that ApplyHistoryBest finds for a workload in a log; empty if it misses."""
+    task = workloads.make_task(ir, target)
+    best = auto_scheduler.ApplyHistoryBest(path)
+    with best:
+        state = auto_scheduler.DispatchContext.current.query(
+            task.target, task.workload_key, True, task.compute_dag, "kernel"
+        )
+    if state is None:
+        return []
+    found: list[list[object]] = json.loads(traces.dump(task, state))
+    return found

@@ -1,0 +1,177 @@
+"""Logs of Ansor: read and written by the engine, taken in by the commands, taken by Ansor."""
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from records import database, logged
+from records.models import MeasureRecord
+from records.tasks import NewWorkload, ensure_workload
+from tests.cli import Cli
+from tests.environments import RELAY_PYTHON, needs_relay
+from tests.tuner.engines.relay.conftest import ENGINE, INSIDE, Call
+from tuner import cost_models
+from tuner.engines.base import Candidate, ExtractedTask, SearchRequest, TargetInfo
+from tuner.engines.log_base import TraceBatch, TraceText, WorkloadText
+from tuner.errors import TargetError, WorkError
+from tuner.executors.pool import Pool
+from tuner.logs import ansor
+
+pytestmark = needs_relay
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session")
+def candidates(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> list[Candidate]:
+    """Three candidates."""
+    model = cost_models.create("random", seed=1)
+    request = SearchRequest(convolution.ir, target.spec, (), model.save(), 3, 32, 2, seed=5)
+    found: list[Candidate] = engine("propose", request)
+    return found
+
+
+@pytest.fixture(scope="session")
+def lines(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
+) -> list[str]:
+    """Lines of them: the first takes 3 ms, the others 2 and 1."""
+    (workload,) = _workloads(engine, convolution)
+    task = json.dumps(
+        [
+            workload.text,
+            *json.loads(engine("write_target", target.spec)),
+            *json.loads(workload.arguments),
+        ]
+    )
+    traces = tuple(candidate.trace for candidate in candidates)
+    written: list[TraceText] = engine(
+        "write_traces", TraceBatch(convolution.ir, target.spec, traces)
+    )
+    return [
+        ansor.dump(task, trace.text, [secs * 1e-3], AT)
+        for trace, secs in zip(written, (3, 2, 1), strict=True)
+    ]
+
+
+def _workloads(engine: Call, task: ExtractedTask) -> list[WorkloadText]:
+    found: list[WorkloadText] = engine("write_workload", task.ir)
+    return found
+
+
+def read(engine: Call, target: TargetInfo, task: ExtractedTask, *texts: str) -> list[TraceText]:
+    """Have the engine read schedules."""
+    found: list[TraceText] = engine("read_traces", TraceBatch(task.ir, target.spec, texts))
+    return found
+
+
+def test_what_is_written_is_read(
+    engine: Call,
+    target: TargetInfo,
+    convolution: ExtractedTask,
+    candidates: list[Candidate],
+    lines: list[str],
+) -> None:
+    """The same trace and the same program; the same target, whoever says how many cores."""
+    entries = [ansor.parse(line) for line in lines]
+
+    found = read(engine, target, convolution, *(entry.trace for entry in entries))
+
+    assert [(each.text, each.module_hash) for each in found] == [
+        (candidate.trace, candidate.module_hash) for candidate in candidates
+    ]
+    assert engine("read_target", entries[0].target) == target.spec
+    said = json.loads(entries[0].target)
+    bare = said["target"].split(" -num-cores")[0]
+    assert engine("read_target", json.dumps({**said, "target": bare})) == target.spec
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ("[]", "the state is not a pair of stages and steps"),
+        ('[[],[["XX",1]]]', "Invalid step format: XX"),
+        ('[[],[["SP",99,0,64,[2],1]]]', "IndexError"),
+        ('[[],["SP"]]', "the trace cannot be replayed"),
+        ("[", "the trace cannot be replayed"),
+    ],
+)
+def test_steps_that_do_not_fit_are_a_problem(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, state: str, problem: str
+) -> None:
+    """In TVM's words, and the worker lives on."""
+    (found,) = read(engine, target, convolution, state)
+
+    assert problem in found.problem
+
+
+@pytest.mark.parametrize("text", ["cuda -arch=sm_80", "no-such-kind", "llvm -libs=cblas"])
+def test_targets_that_are_not_of_this_engine_are_refused(engine: Call, text: str) -> None:
+    """A log cannot bring in what a user may not set."""
+    with pytest.raises(TargetError):
+        engine("read_target", json.dumps({"target": text, "hardware": [2]}))
+
+
+def test_a_log_holds_no_workload(engine: Call) -> None:
+    """It has a key."""
+    with pytest.raises(WorkError, match="hold no workloads"):
+        engine("read_workload", "[]")
+
+
+def test_a_log_goes_in_is_measured_and_is_taken_by_ansor(
+    tmp_path: Path, pool: Pool, target: TargetInfo, convolution: ExtractedTask, lines: list[str]
+) -> None:
+    """Lines of no use are left out; the best is known after it was measured here."""
+    cli = Cli(tmp_path, {"TUNER_RELAY_PYTHON": str(RELAY_PYTHON), "TUNER_N_BUILDERS": "1"})
+    text = "".join(lines)
+    other = lines[0].replace('"v0.6"', '"v0.5"') + lines[0].replace('"llvm', '"llvm -device=x')
+    (tmp_path / "log.json").write_text("{}\n" + other + text + lines[0][:50])
+    (tmp_path / "log.gz").write_bytes(gzip.compress(text.encode()))
+    unknown = cli("records", "import", "log.json")
+    _store(cli, convolution)
+
+    first = cli("records", "import", "log.json", "--json")
+    again = cli("records", "import", "log.gz", "--json")
+    best_before = cli("records", "best", "--json").json["records"]
+    verified = cli("records", "verify", "--engine", "relay", "--json")
+    assert verified.status == 0, verified.err
+    exported = cli("records", "export", "--format", "ansor", "out.json", "--json")
+    back = cli("records", "import", "out.json", "--json")
+
+    assert unknown.status == 1
+    assert "extract the network first: tuner tasks MODEL --engine relay" in unknown.out
+    assert (first.json["added"], first.json["known"], first.json["torn"]) == (3, 0, 1)
+    assert [each["first_line"] for each in first.json["skipped"]] == [1, 2, 3]
+    assert (again.json["added"], again.json["known"]) == (0, 3)
+    assert best_before == []
+    assert [row["old_latency_secs"] for row in verified.json["records"]] == [1e-3]
+    assert exported.json["records"] == 1
+    assert (back.json["added"], back.json["known"]) == (0, 1)
+    found = pool.call(
+        INSIDE, "best_of", str(tmp_path / "out.json"), convolution.ir, target.spec, timeout_secs=60
+    )
+    assert found == json.loads(lines[-1])["i"][1][1]
+    assert _workers(cli) == {logged.WORKER: 3, "verify": 1}
+
+
+def _store(cli: Cli, task: ExtractedTask) -> None:
+    opened = database.open_database(cli.url)
+    with database.sessions(opened).begin() as session:
+        new = NewWorkload(
+            hash=task.workload, engine=ENGINE, ir=task.ir, flop=task.flop, name=task.name
+        )
+        ensure_workload(session, new)
+    opened.dispose()
+
+
+def _workers(cli: Cli) -> dict[str, int]:
+    opened = database.open_database(cli.url)
+    with database.sessions(opened)() as session:
+        names: list[Any] = list(session.scalars(select(MeasureRecord.worker)))
+    opened.dispose()
+    return {name: names.count(name) for name in names}
