@@ -17,6 +17,8 @@ from tuner.errors import RequestError
 STANDARD = "-"
 MAX_LINE_BYTES = 64 * 2**20
 _GZIP = b"\x1f\x8b"
+# What editors of Windows begin a file with.
+_BYTE_ORDER_MARK = "\ufeff"
 # What reading a gzip file raises if it is none, or not whole.
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -89,7 +91,7 @@ def read_lines(stream: IO[bytes], most_bytes: int = MAX_LINE_BYTES) -> Iterator[
 
 def _line(number: int, content: bytes, *, whole: bool) -> Line:
     try:
-        text = content.decode().rstrip("\r\n")
+        text = content.decode().rstrip("\r\n").removeprefix(_BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         problem = f"it is not UTF-8: {error.reason}"
         return Line(number, "", problem, torn=not whole)

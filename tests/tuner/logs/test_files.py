@@ -38,6 +38,11 @@ def test_what_is_no_text_is_a_problem_of_its_line() -> None:
     assert second == Line(2, "[2]")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    """Some editors write one."""
+    assert lines(b"\xef\xbb\xbf[1]\n") == [Line(1, "[1]")]
+
+
 def test_a_line_without_end_takes_no_memory() -> None:
     """It is passed over to its end, and the next one has the right number."""
     first, second = lines(b"[" + b"1," * 500 + b"1]\n[2]\n")
