@@ -11,6 +11,7 @@ from records.models import MeasureRecord
 from records.service_models import Calibration
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
+from tuner import calibration as calibrating
 from tuner.calibration import CalibrationSettings
 from tuner.config import Settings
 from tuner.devices import Device
@@ -122,9 +123,11 @@ def test_a_single_device_is_not_calibrated(workshop: Workshop) -> None:
 
 
 def test_a_device_that_disagrees_from_the_start_measures_nothing(
-    open_fleet: Callable[..., Fleet],
+    open_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is done by the other, and the database says why."""
+    # The other device is to take longer for the job than this one to be doubted three times.
+    monkeypatch.setattr(calibrating, "_PAUSE_SECS", 0.01)
     fleet = open_fleet("fast", "slow")
     fleet.slow_down("slow", 1.12)
 
