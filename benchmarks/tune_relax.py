@@ -14,23 +14,35 @@ import json
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks._models import light_model
+from benchmarks._tuners import (
+    EVALUATOR,
+    Plan,
+    Racer,
+    Tuned,
+    build_ours,
+    library_of,
+    race,
+    tune_ours,
+)
 from records.bests import BestOf
-from tuner.benching import random_inputs
-from tuner.building import best_of_tasks, build_library
 from tuner.context import Context, open_context
-from tuner.engines.base import ModelFile, NetworkRun
-from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.requests import TuneRequest
-from tuner.tuning import run_tuning
-from tuner.workers import fresh_worker
+from tuner.engines.base import ModelFile
+from tuner.preparation import Prepared
 
-_EVALUATOR = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
+
+@dataclass(frozen=True)
+class Pair:
+    """What both drivers came to, and their libraries."""
+
+    ours: Tuned
+    peer: Tuned
+    prepared: Prepared
+    racers: tuple[Racer, Racer]
 
 
 def main() -> None:
@@ -40,50 +52,50 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=870)
     parser.add_argument("--per-round", type=int, default=64)
     arguments = parser.parse_args()
+    plan = Plan(light_model(arguments.model), arguments.trials, arguments.per_round)
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(_compare(arguments, Path(folder))), flush=True)
+        print(json.dumps(_compare(arguments.model, plan, Path(folder))), flush=True)
 
 
-def _compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    request = ModelRequest(light_model(arguments.model), random_weights=0)
+def tune_both(context: Context, plan: Plan, folder: Path) -> Pair:
+    """Tune by us and by tune_relax, and build both by the same compiler path."""
+    ours, prepared = tune_ours(context, plan)
+    found = _run_peer(prepared, plan, folder)
+    best = {
+        workload: BestOf(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
+        for workload, trace in found["traces"].items()
+    }
+    racers = (
+        library_of(context, build_ours(context, prepared, folder / "relax-ours")),
+        library_of(context, build_ours(context, prepared, folder / "relax-peer", best)),
+    )
+    peer = Tuned(found["n_trials"], found["secs"], found["n_untuned"])
+    return Pair(ours, peer, prepared, racers)
+
+
+def _compare(model: str, plan: Plan, folder: Path) -> dict[str, Any]:
     with open_context(None, folder / "data") as context:
-        started = time.monotonic()
-        result = run_tuning(
-            context,
-            TuneRequest(
-                request,
-                trials=arguments.trials,
-                trials_per_round=arguments.per_round,
-                evaluator=_EVALUATOR,
-            ),
-        )
-        ours_secs = time.monotonic() - started
-        with fresh_worker(context.settings) as worker:
-            prepared = prepare(request, context, worker, must_run=True)
-        peer = _run_peer(prepared, arguments, folder)
-        traces = {w: best.trace for w, best in best_of_tasks(context, prepared.tasks).items()}
-        ours, theirs = _time_in_turns(context, prepared, traces, peer["traces"], folder)
-    ours_rate = result.n_measured / ours_secs
-    peer_rate = peer["n_trials"] / peer["secs"]
+        found = tune_both(context, plan, folder)
+    latency, peer_latency = race(found.racers, found.prepared.model.file.inputs)
     return {
         "benchmark": "tune_relax",
-        "model": arguments.model,
-        "trials_per_round": arguments.per_round,
-        "trials": result.n_measured,
-        "secs": round(ours_secs, 1),
-        "peer_trials": peer["n_trials"],
-        "peer_secs": round(peer["secs"], 1),
-        "trials_per_hour": round(ours_rate * 3600),
-        "peer_trials_per_hour": round(peer_rate * 3600),
-        "rate_ratio": round(ours_rate / peer_rate, 2),
-        "latency_ms": round(ours * 1e3, 4),
-        "peer_latency_ms": round(theirs * 1e3, 4),
-        "latency_ratio": round(ours / theirs, 3),
-        "peer_untuned": peer["n_untuned"],
+        "model": model,
+        "trials_per_round": plan.per_round,
+        "trials": found.ours.n_trials,
+        "secs": round(found.ours.secs, 1),
+        "peer_trials": found.peer.n_trials,
+        "peer_secs": round(found.peer.secs, 1),
+        "trials_per_hour": round(found.ours.trials_per_hour),
+        "peer_trials_per_hour": round(found.peer.trials_per_hour),
+        "rate_ratio": round(found.ours.trials_per_hour / found.peer.trials_per_hour, 2),
+        "latency_ms": round(latency * 1e3, 4),
+        "peer_latency_ms": round(peer_latency * 1e3, 4),
+        "latency_ratio": round(latency / peer_latency, 3),
+        "peer_untuned": found.peer.n_untuned,
     }
 
 
-def _run_peer(prepared: Prepared, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def _run_peer(prepared: Prepared, plan: Plan, folder: Path) -> dict[str, Any]:
     """Run tune_relax in a process of its own."""
     queue: Any = multiprocessing.get_context("spawn").Queue()
     process = multiprocessing.get_context("spawn").Process(
@@ -93,8 +105,8 @@ def _run_peer(prepared: Prepared, arguments: argparse.Namespace, folder: Path) -
             prepared.model.file,
             prepared.target.spec,
             str(folder / "peer"),
-            arguments.trials,
-            arguments.per_round,
+            plan.trials,
+            plan.per_round,
         ),
     )
     process.start()
@@ -127,9 +139,9 @@ def _peer(
         num_trials_per_iter=per_round,
         runner=LocalRunner(
             evaluator_config=EvaluatorConfig(
-                number=_EVALUATOR["number"],
-                repeat=_EVALUATOR["repeat"],
-                min_repeat_ms=_EVALUATOR["min_repeat_ms"],
+                number=EVALUATOR["number"],
+                repeat=EVALUATOR["repeat"],
+                min_repeat_ms=EVALUATOR["min_repeat_ms"],
                 enable_cpu_cache_flush=False,
             )
         ),
@@ -150,43 +162,6 @@ def _peer(
             "n_untuned": len(subgraphs) - len(best),
         }
     )
-
-
-def _time_in_turns(
-    context: Context,
-    prepared: Prepared,
-    ours: Mapping[str, str],
-    theirs: Mapping[str, str],
-    folder: Path,
-) -> tuple[float, float]:
-    """Build both networks and return the median latency of each, seconds, timed in turns."""
-    import numpy as np
-
-    inputs = folder / "inputs.npz"
-    np.savez(inputs, **random_inputs(prepared.model.file.inputs, 0))  # type: ignore[arg-type]
-    libraries = [
-        _compile(context, prepared, traces, folder / name)
-        for name, traces in (("ours", ours), ("theirs", theirs))
-    ]
-    samples: list[list[float]] = [[], []]
-    with fresh_worker(context.settings) as first, fresh_worker(context.settings) as second:
-        workers = (first, second)
-        for _ in range(8):
-            for worker, library, secs in zip(workers, libraries, samples, strict=True):
-                request = NetworkRun(str(library), str(inputs), "", 5)
-                secs.extend(
-                    worker.call(context.settings.engine, "run_network", request, timeout_secs=300)
-                )
-    return median(samples[0]), median(samples[1])
-
-
-def _compile(context: Context, prepared: Prepared, traces: Mapping[str, str], out: Path) -> Path:
-    best = {
-        workload: BestOf(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
-        for workload, trace in traces.items()
-    }
-    with fresh_worker(context.settings) as worker:
-        return build_library(context, [prepared], worker, out, best=best).folder
 
 
 if __name__ == "__main__":

@@ -1,0 +1,126 @@
+"""Ours against a driver of TVM's own: what both are asked, what came of each, the final race."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from records.bests import BestOf
+from tuner.benching import random_inputs
+from tuner.building import build_library
+from tuner.config import Settings
+from tuner.context import Context
+from tuner.engines.base import NetworkRun
+from tuner.executors.pool import Pool
+from tuner.library.manifest import Inputs
+from tuner.preparation import ModelRequest, Prepared, prepare
+from tuner.requests import TuneRequest
+from tuner.tuning import run_tuning
+from tuner.workers import fresh_worker
+
+EVALUATOR = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
+_TURNS = 8
+_RUNS_A_TURN = 5
+_TIMEOUT_SECS = 300.0
+
+
+@dataclass(frozen=True)
+class Racer:
+    """A library in the final race.
+
+    Attributes:
+        settings: Whose workers run it.
+        run: Times it in a worker on the inputs in a file, so many times; returns seconds.
+    """
+
+    settings: Settings
+    run: Callable[[Pool, str, int], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every driver is asked: a model, so many trials, in rounds of so many."""
+
+    model: str
+    trials: int
+    per_round: int
+
+    @property
+    def request(self) -> ModelRequest:
+        """The model with random weights, as the ones that benchmarks use come without."""
+        return ModelRequest(self.model, random_weights=0)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a driver came to; ``n_untuned`` are tasks without a record."""
+
+    n_trials: int
+    secs: float
+    n_untuned: int
+
+    @property
+    def trials_per_hour(self) -> float:
+        """Its rate, with search, builds and training."""
+        return self.n_trials / self.secs * 3600.0
+
+
+def tune_ours(context: Context, plan: Plan) -> tuple[Tuned, Prepared]:
+    """Tune as ``tuner tune`` does."""
+    started = time.monotonic()
+    result = run_tuning(
+        context,
+        TuneRequest(
+            plan.request,
+            trials=plan.trials,
+            trials_per_round=plan.per_round,
+            evaluator=EVALUATOR,
+        ),
+    )
+    secs = time.monotonic() - started
+    with fresh_worker(context.settings) as worker:
+        prepared = prepare(plan.request, context, worker, must_run=True)
+    n_untuned = sum(1 for best in result.overview.latencies if not np.isfinite(best))
+    return Tuned(result.n_measured, secs, n_untuned), prepared
+
+
+def build_ours(
+    context: Context,
+    prepared: Prepared,
+    out: Path,
+    best: Mapping[str, BestOf] | None = None,
+) -> Path:
+    """Build with the best records, or with others that are given by workload."""
+    with fresh_worker(context.settings) as worker:
+        return build_library(context, [prepared], worker, out, best=best).folder
+
+
+def library_of(context: Context, folder: Path) -> Racer:
+    """Enter a library of ours for the race."""
+
+    def run(worker: Pool, inputs: str, n_runs: int) -> Sequence[float]:
+        request = NetworkRun(str(folder), inputs, "", n_runs)
+        samples: Sequence[float] = worker.call(
+            context.settings.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
+        )
+        return samples
+
+    return Racer(context.settings, run)
+
+
+def race(racers: Sequence[Racer], inputs: Inputs) -> list[float]:
+    """Return the median latency of each library, seconds, each in a process, in turns."""
+    samples: list[list[float]] = [[] for _ in racers]
+    with ExitStack() as opened, tempfile.TemporaryDirectory() as folder:
+        stored = str(Path(folder) / "inputs.npz")
+        np.savez(stored, **random_inputs(inputs, 0))  # type: ignore[arg-type]
+        workers = [opened.enter_context(fresh_worker(racer.settings)) for racer in racers]
+        for _ in range(_TURNS):
+            for racer, worker, secs in zip(racers, workers, samples, strict=True):
+                secs.extend(racer.run(worker, stored, _RUNS_A_TURN))
+    return [median(secs) for secs in samples]
