@@ -30,12 +30,15 @@ def extract(task: SearchTask, states: Sequence[Any]) -> list[Array]:
         return []
     extracted = get_per_store_features_from_states(states, task)
     arrays = [np.atleast_2d(np.asarray(array, np.float32)) for array in extracted]
-    rows = _ordered(np.concatenate(arrays))
-    ends = np.cumsum([len(array) for array in arrays])
-    return np.split(rows, ends[:-1])
+    counts = [len(array) for array in arrays]
+    rows = _with_ordered_buffers(np.concatenate(arrays))
+    state = np.repeat(np.arange(len(arrays)), counts)
+    # Stores, too, come in the order of their addresses.
+    keys: list[Any] = [*rows.T[::-1], state]
+    return np.split(rows[np.lexsort(keys)], np.cumsum(counts)[:-1])
 
 
-def _ordered(rows: Array) -> Array:
+def _with_ordered_buffers(rows: Array) -> Array:
     """Order the buffers of each store, shape (n_stores, 164).
 
     Ansor orders them by the cache lines and bytes they touch, and those that are alike in that by

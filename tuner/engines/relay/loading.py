@@ -24,9 +24,15 @@ from tuner.library import manifest
 
 Array = np.ndarray[Any, Any]
 
+_GONE = "the process of the library is gone; load it again"
+
 
 class Library:
-    """A compiled network in another process; see :class:`tuner.engines.loading.Library`."""
+    """A compiled network in another process; see :class:`tuner.engines.loading.Library`.
+
+    Attributes:
+        process: That it runs in; it ends with this object.
+    """
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
@@ -36,12 +42,12 @@ class Library:
         settings = read_settings({"engine": RELAY})
         context = WorkerContext(settings.interpreter)
         self._connection, theirs = context.Pipe()
-        process = context.Process(
+        self.process = context.Process(
             target=serving.serve, args=(str(folder.absolute()), theirs, os.getpid())
         )
-        process.start()
+        self.process.start()
         theirs.close()
-        weakref.finalize(self, _end, process)
+        weakref.finalize(self, _end, self.process)
         self._signatures = self._started()
         descriptor = reduction.recv_handle(self._connection)
         self._memory = mmap.mmap(descriptor, places.n_bytes(self._signatures))
@@ -56,8 +62,7 @@ class Library:
         takes, gives = places.views(self._signatures[number], self._memory)
         for place, name in zip(takes, self.inputs, strict=True):
             place[...] = arrays[name]
-        self._connection.send(number)
-        problem = self._received()
+        problem = self._answer_to(number)
         if problem:
             raise WorkError(f"the library failed: {problem}")
         return {name: array.copy() for name, array in zip(self.outputs, gives, strict=True)}
@@ -69,11 +74,18 @@ class Library:
         signatures: list[places.Signature] = answer
         return signatures
 
+    def _answer_to(self, number: int) -> Any:
+        try:
+            self._connection.send(number)
+        except ConnectionError as error:
+            raise WorkError(_GONE) from error
+        return self._received()
+
     def _received(self) -> Any:
         try:
             return self._connection.recv()
         except (EOFError, ConnectionError) as error:
-            raise WorkError("the process of the library is gone; load it again") from error
+            raise WorkError(_GONE) from error
 
     def _number_of(self, arrays: Mapping[str, Array]) -> int:
         """Return the number of the program for arrays of these shapes.

@@ -62,6 +62,20 @@ def convolution(
     return task
 
 
+@pytest.fixture(scope="session")
+def pooling(
+    engine: Call, target: TargetInfo, tmp_path_factory: pytest.TempPathFactory
+) -> ExtractedTask:
+    """A reduction with several stores of one buffer each."""
+    path = tmp_path_factory.mktemp("pooling") / "model.onnx"
+    pool = helper.make_node("MaxPool", ["data"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    nodes = [pool, helper.make_node("Relu", ["p"], ["y"])]
+    model = write(path, nodes, (1, 16, 28, 28), {})
+    extraction: Extraction = engine("extract", model, target.spec)
+    (task,) = extraction.tasks
+    return task
+
+
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
     """Write a model of given nodes, with one input ``data`` and one output ``y``."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.environments import needs_relay
-from tests.tuner.engines.relay.conftest import INSIDE, Call
+from tests.environments import INTERPRETER, needs_relay
+from tests.tuner.engines.relay.conftest import ENGINE, INSIDE, Call
 from tuner import cost_models
 from tuner.cost_models import features
 from tuner.engines.base import (
@@ -23,7 +23,7 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.executors.pool import Pool
+from tuner.executors.pool import Pool, WorkerSettings
 
 pytestmark = needs_relay
 
@@ -53,12 +53,19 @@ def reference(engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_
     return str(tmp_path / "reference.npz")
 
 
+@pytest.mark.parametrize("kind", ["convolution", "pooling"])
 def test_equal_requests_give_equal_candidates(
-    engine: Call, target: TargetInfo, convolution: ExtractedTask, found: list[Candidate]
+    engine: Call, target: TargetInfo, request: pytest.FixtureRequest, kind: str, tmp_path: Path
 ) -> None:
-    """Ansor's features hang on addresses in memory; a search does not."""
-    assert len({candidate.module_hash for candidate in found}) == 4
-    assert engine("propose", request_of(convolution, target)) == found
+    """In another process, too: Ansor's features hang on addresses in memory, a search does not."""
+    asked = request_of(request.getfixturevalue(kind), target)
+    candidates: list[Candidate] = engine("propose", asked)
+
+    with Pool(WorkerSettings(1, tmp_path / "worker.log", interpreter=INTERPRETER)) as another:
+        again = another.call(ENGINE, "propose", asked)
+
+    assert len({candidate.module_hash for candidate in candidates}) == 4
+    assert again == candidates
 
 
 def test_a_candidate_has_features_for_any_cost_model(found: list[Candidate]) -> None:

@@ -1,0 +1,180 @@
+"""Libraries of the engine relay: built with records, loaded in a process of their own."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tuner
+from tests.cli import Cli
+from tests.environments import RELAY_PYTHON, needs_relay
+from tests.tuner.engines.relay.conftest import Array, draw
+from tuner.errors import RequestError, WorkError
+
+pytestmark = needs_relay
+
+_SHAPES = ("--input", "data=1,8,15,15", "--input", "data=2,8,15,15")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model, the command line that built it, and its library."""
+
+    cli: Cli
+    model: Path
+    folder: Path
+    answer: dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment() -> Iterator[None]:
+    """Where loading finds the environment, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_RELAY_PYTHON", str(RELAY_PYTHON))
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A convolution and a dense layer for two batch sizes; the first of them tuned a little."""
+    folder = tmp_path_factory.mktemp("library")
+    save_model(folder / "model.onnx")
+    settings = {"TUNER_ENGINE": "relay", "TUNER_RELAY_PYTHON": str(RELAY_PYTHON)}
+    cli = Cli(folder, settings)
+    tuned = cli("tune", "model.onnx", *_SHAPES[:2], "--trials", "8", "--json")
+    assert tuned.status == 0, tuned.err
+    answer = cli("build", "model.onnx", *_SHAPES, "-o", "model.lib", "--json")
+    assert answer.status == 0, answer.err
+    return Built(cli, folder / "model.onnx", folder / "model.lib", answer.json)
+
+
+def save_model(path: Path) -> None:
+    """Write a model with a dynamic batch, whose outputs differ from each other."""
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, ("n", 8, 15, 15))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 5))],
+        [
+            numpy_helper.from_array(draw(16, 8, 3, 3), "w"),
+            numpy_helper.from_array(draw(16, 5), "v"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+
+
+def expected(model: Path, data: Array) -> Array:
+    """What ONNX Runtime computes."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    value: Array = session.run(None, {"data": data})[0]
+    return value
+
+
+def test_a_library_says_what_was_tuned(built: Built) -> None:
+    """Every kernel of the first shapes has a record; those of the second ones are fallbacks."""
+    subgraphs = built.answer["subgraphs"]
+    manifest = json.loads((built.folder / "manifest.json").read_text())
+
+    assert {each["record"] is not None for each in subgraphs} == {True, False}
+    assert all(each["n_calls"] == 1 for each in subgraphs)
+    assert manifest["engine"] == "tuner.engines.relay.worker"
+    assert [program["entry"] for program in manifest["programs"]] == ["lib", "lib_1"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_outputs_are_those_of_onnx_runtime(built: Built, batch: int) -> None:
+    """Tuned, with weights in a layout of their own, and untuned."""
+    data = draw(batch, 8, 15, 15, seed=batch)
+
+    outputs = tuner.load(built.folder)(data=data)
+
+    (actual,) = outputs.values()
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected(built.model, data), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loaded_library_is_called_again_and_again(built: Built) -> None:
+    """What it returned stays as it was."""
+    network = tuner.load(built.folder)
+    first, second = (draw(1, 8, 15, 15, seed=seed) for seed in (1, 2))
+
+    (kept,) = network(data=first).values()
+    before = kept.copy()
+    network(data=second)
+
+    assert np.array_equal(kept, before)
+    assert network.inputs == {"data": ((1, 8, 15, 15), "float32")}
+
+
+def test_wrong_inputs_are_refused(built: Built) -> None:
+    """As by any library, with a message that says what is wanted."""
+    network = tuner.load(built.folder)
+
+    with pytest.raises(ValueError, match=r"'data' of shape .* is missing"):
+        network()
+    with pytest.raises(ValueError, match="unknown input 'x'"):
+        network(data=draw(1, 8, 15, 15), x=draw(1))
+    with pytest.raises(ValueError, match=r"inputs must be data \(1, 8, 15, 15\) float32; or"):
+        network(data=draw(3, 8, 15, 15))
+    with pytest.raises(ValueError, match="must be an array, got list"):
+        network(data=[1.0])  # type: ignore[arg-type]
+
+
+def test_a_library_whose_process_was_killed_says_so(built: Built) -> None:
+    """Another one can be loaded."""
+    from tuner.engines.relay.loading import Library
+
+    network = Library(built.folder)
+    network.process.kill()
+    network.process.join()
+
+    with pytest.raises(WorkError, match="the process of the library is gone"):
+        network(data=draw(1, 8, 15, 15))
+
+
+def test_an_altered_library_is_not_loaded(built: Built, tmp_path: Path) -> None:
+    """The process that would run it finds out."""
+    for path in built.folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "lib.weights").write_bytes(b"altered")
+
+    with pytest.raises(RequestError, match="altered after it was built"):
+        tuner.load(tmp_path)
+
+
+def test_a_library_is_timed_whatever_the_settings_say(built: Built) -> None:
+    """It names its engine; outputs are compared with ONNX Runtime's."""
+    answer = built.cli(
+        "bench", "model.lib", "--model", "model.onnx", *_SHAPES[:2], "--against", "onnxruntime",
+        "--json", TUNER_ENGINE="relax",
+    )  # fmt: skip
+
+    assert answer.status == 0, answer.err
+    assert answer.json["agrees"]
+    assert answer.json["library_secs"] > 0
+
+
+def test_a_jitted_function_refuses_the_engine(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernels do not run in the process of the caller."""
+    monkeypatch.setenv("TUNER_ENGINE", "relay")
+    monkeypatch.setenv("TUNER_DATA_DIR", str(built.cli.data_dir))
+
+    with pytest.raises(RequestError, match="do not run; unset TUNER_ENGINE"):
+        tuner.jit(str(built.model))(data=draw(1, 8, 15, 15))
