@@ -27,11 +27,15 @@ from tuner.workers import builders
 
 # Lines that are in memory together, and the bytes of them.
 _GROUP_LINES = 512
+# Lines of one task that a worker replays at once, so that the others have something to do.
+_SHARE_LINES = 64
 _GROUP_CHARACTERS = 8 * 2**20
 _TIMEOUT_SECS = 300.0
 _PARSERS = {metaschedule.NAME: metaschedule.parse_record, ansor.NAME: ansor.parse}
 
 Numbered = tuple[int, Entry]
+# A workload by its id, and the canonical JSON of a target.
+Task = tuple[int, str]
 Watcher = Callable[[int, int], None]
 
 
@@ -143,29 +147,39 @@ class Importer:
 
     def _store(self, entries: Iterable[Numbered]) -> None:
         """Replay the schedules of each task side by side, and store them together."""
-        by_task: dict[tuple[int, str], list[Numbered]] = defaultdict(list)
+        by_task: dict[Task, list[Numbered]] = defaultdict(list)
         for number, entry in entries:
             try:
                 spec = self.targets.find(entry.target)
                 by_task[self.workloads.find(entry.workload), spec].append((number, entry))
             except BadLine as error:
                 self.skips.add(number, str(error))
-        with self.sessions() as session:
-            irs = {each: session.get_one(Workload, each).ir for each, _ in by_task}
-        replays = [
-            self._submit(TraceBatch(irs[each], spec, tuple(entry.trace for _, entry in members)))
-            for (each, spec), members in by_task.items()
+        shares = [
+            (task, members[start : start + _SHARE_LINES])
+            for task, members in by_task.items()
+            for start in range(0, len(members), _SHARE_LINES)
         ]
+        replays = self._submit(shares)
         new = [
             (task, list(self._records(members, replayed)))
-            for (task, members), replayed in zip(by_task.items(), replays, strict=True)
+            for (task, members), replayed in zip(shares, replays, strict=True)
         ]
         with self.sessions.begin() as session:
             for (workload_id, spec), records in new:
                 self._add(session, workload_id, spec, records)
 
-    def _submit(self, batch: TraceBatch) -> Replays:
-        return submit(self.pool, self.form.module, "read_traces", batch)
+    def _submit(self, shares: Sequence[tuple[Task, list[Numbered]]]) -> list[Replays]:
+        with self.sessions() as session:
+            irs = {each: session.get_one(Workload, each).ir for (each, _), _ in shares}
+        return [
+            submit(
+                self.pool,
+                self.form.module,
+                "read_traces",
+                TraceBatch(irs[workload_id], spec, tuple(entry.trace for _, entry in members)),
+            )
+            for (workload_id, spec), members in shares
+        ]
 
     def _records(self, members: Sequence[Numbered], replays: Replays) -> Iterator[logged.Logged]:
         for (number, entry), trace in zip(members, replays.results(), strict=True):
