@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.commands import log_files, log_reports, options, streams
+from tuner.commands import options, streams
 from tuner.commands.records_logs import ReadFormatOption
 
 _MAX_ID = 2**31 - 1
@@ -39,6 +39,7 @@ def distill(
     Example:
         tuner records distill tuned.json -o best.json
     """
+    from tuner.commands import log_files, log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.logs import distilling, metaschedule

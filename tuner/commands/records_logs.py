@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Annotated, BinaryIO, cast
 
 import typer
 
-from tuner.commands import connection, log_files, log_reports, options, streams
+from tuner.commands import connection, options, streams
 from tuner.commands.sources import open_source
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def export(
 
         tuner records export --format metaschedule --top 1 best.db
     """
+    from tuner.commands import log_files, log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
 
@@ -139,6 +140,7 @@ def import_(
 
         tuner records import work_dir --target llvm
     """
+    from tuner.commands import log_files, log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.logs.files import DAMAGED
@@ -169,6 +171,7 @@ def import_(
 def _export_elsewhere(
     file: str, request: "ExportRequest", database: str | None, data_dir: Path | None
 ) -> "Exported":
+    from tuner.commands import log_files, log_reports
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.logs.exporting import export_log
@@ -188,6 +191,7 @@ def _import_elsewhere(
     database: str | None,
     data_dir: Path | None,
 ) -> "Report":
+    from tuner.commands import log_reports
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.logs.importing import import_log
