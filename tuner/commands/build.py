@@ -121,6 +121,7 @@ def _reproduce(
 ) -> None:
     from tuner.commands.reproduction import Reproduction, tell
     from tuner.context import open_context
+    from tuner.engines.environments import ENGINES
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.reproducing import read_manifest, reproduce
@@ -129,6 +130,9 @@ def _reproduce(
     if connection.chosen() is not None:
         raise RequestError("--reproduce compiles on this machine, with a database that it reaches")
     described = read_manifest(manifest)
+    # What a manifest says is no name of a module to import, unless it is one of ours.
+    if place.get("engine") is None and described.engine in ENGINES.values():
+        place = {**place, "engine": described.engine}
     with (
         interruptible(only_waiting=True),
         open_context(**place) as context,

@@ -169,6 +169,14 @@ def test_a_library_is_timed_whatever_the_settings_say(built: Built) -> None:
     assert answer.json["library_secs"] > 0
 
 
+def test_a_library_is_reproduced_by_the_engine_that_built_it(built: Built) -> None:
+    """Its objects are records, and the same bytes come of them."""
+    answer = built.cli("build", "--reproduce", "model.lib", "--json", TUNER_ENGINE="relax")
+
+    assert answer.status == 0, answer.err
+    assert answer.json["identical"]
+
+
 def test_a_jitted_function_refuses_the_engine(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
