@@ -45,9 +45,7 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
 
 
 def _check_shapes(module: tvm.IRModule) -> None:
-    found = relay.analysis.check_dynamic if hasattr(relay.analysis, "check_dynamic") else None
-    is_dynamic = found(module["main"]) if found else relay.ty.is_dynamic(module["main"].ret_type)
-    if is_dynamic:
+    if relay.ty.is_dynamic(module["main"].ret_type):
         raise ModelError(
             "a shape in the model depends on its data, which the engine relay cannot tune; "
             "use --engine relax"
