@@ -41,9 +41,9 @@ with warnings.catch_warnings():
     from tvm.script import from_source
     from tvm.target import Target
 
+    from tuner.engines.linker import link_shared
     from tuner.engines.relax import rpc
     from tuner.engines.relax import run as kernels
-    from tuner.engines.relax.linker import link_shared
 
 NAME = "benchmarks._sleeping_engine"
 SPEC = '{"kind":"llvm","mcpu":"generic"}'

@@ -20,9 +20,9 @@ def compile_whole(model: ModelFile, spec: str, traces: Mapping[str, str], out: s
     from tvm import relax
     from tvm.relax.backend.cpu_generic import pipeline
 
+    from tuner.engines.linker import find_compiler
     from tuner.engines.relax import traces as replays
     from tuner.engines.relax.extract import find_subgraphs
-    from tuner.engines.relax.linker import find_compiler
     from tuner.engines.relax.lower import lower
     from tuner.engines.relax.settings import PASS_CONFIG
     from tuner.engines.relax.targets import make_target

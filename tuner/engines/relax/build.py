@@ -10,8 +10,8 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult
+from tuner.engines.linker import link_shared
 from tuner.engines.relax import cuda, traces, workloads
-from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError

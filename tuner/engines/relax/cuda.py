@@ -15,9 +15,9 @@ import tvm
 from tvm.support import nvcc
 from tvm.target import Target
 
+from tuner.engines.linker import link_shared
 from tuner.engines.relax import tensor_cores
 from tuner.engines.relax.blobs import Blob, DeviceModule
-from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError
 

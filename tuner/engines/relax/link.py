@@ -14,10 +14,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
+from tuner.engines.linker import link_shared
 from tuner.engines.relax import cuda
 from tuner.engines.relax.calls import CallRewriter, Linked
 from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
 from tuner.engines.relax.settings import PASS_CONFIG

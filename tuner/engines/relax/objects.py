@@ -11,10 +11,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult
+from tuner.engines.linker import link_shared
 from tuner.engines.relax import cuda, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
-from tuner.engines.relax.linker import link_shared
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 

@@ -8,8 +8,8 @@ import tvm
 from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
+from tuner.engines.linker import find_linker
 from tuner.engines.relax import devices, targets
-from tuner.engines.relax.linker import find_linker
 from tuner.errors import TargetError, WorkError
 
 if TYPE_CHECKING:

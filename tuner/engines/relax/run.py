@@ -15,9 +15,9 @@ import numpy as np
 import tvm
 
 from tuner import gpus
+from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
-from tuner.engines.relax import inputs
 from tuner.engines.relax.places import HERE, Place, is_gpu
 from tuner.errors import RequestError, WorkError
 

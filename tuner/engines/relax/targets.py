@@ -12,8 +12,8 @@ import tvm_ffi
 from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
+from tuner.engines.linker import linker_version
 from tuner.engines.relax import boot, cuda, gpu_targets
-from tuner.engines.relax.linker import linker_version
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
 from tuner.fingerprints import cpu_fields

@@ -10,7 +10,7 @@ from tvm import te
 from tvm.auto_scheduler import LayoutRewriteOption, SearchTask
 
 from tuner.engines.base import BuildRequest, BuildResult
-from tuner.engines.relax.linker import link_shared
+from tuner.engines.linker import link_shared
 from tuner.engines.relay import traces, workloads
 from tuner.errors import WorkError
 

@@ -9,7 +9,7 @@ import tvm
 from tvm import relay
 
 from tuner.engines.base import LinkedObject, LinkedProgram, LinkRequest, LinkResult, ModelFile
-from tuner.engines.relax.linker import link_shared
+from tuner.engines.linker import link_shared
 from tuner.engines.relay.applying import Records
 from tuner.engines.relay.importer import import_model
 from tuner.engines.relay.objects import RECORD

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tvm
 
+from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
-from tuner.engines.relax import inputs
 from tuner.engines.relay import build as artifacts
 from tuner.engines.relay import flush
 from tuner.errors import RequestError, WorkError

@@ -11,7 +11,7 @@ from tvm import auto_scheduler
 from tvm.target import Target, codegen
 
 from tuner.engines.base import TargetInfo
-from tuner.engines.relax.linker import linker_version
+from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
 from tuner.errors import TargetError
 from tuner.fingerprints import cpu_fields

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tuner.engines.relax.linker import find_compiler
+from tuner.engines.linker import find_compiler
 
 
 def build(folder: Path) -> Path:

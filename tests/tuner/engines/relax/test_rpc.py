@@ -26,8 +26,8 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
+from tuner.engines.linker import find_linker
 from tuner.engines.relax import worker
-from tuner.engines.relax.linker import find_linker
 from tuner.errors import TargetError, WorkError
 from tuner.runners.tracker import Tracker
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tuner.engines.relax.inputs import make_arguments, relative_error, tolerance
+from tuner.engines.inputs import make_arguments, relative_error, tolerance
 
 
 def array(*values: float, dtype: str = "float32") -> np.ndarray[tuple[int], np.dtype[np.float64]]:
