@@ -31,7 +31,7 @@ class Library:
     """A compiled network in another process; see :class:`tuner.engines.loading.Library`.
 
     Attributes:
-        process: That it runs in; it ends with this object.
+        process: That it runs in; it ends with this object, or with the process that loaded it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,9 @@ class Library:
         context = WorkerContext(settings.interpreter)
         self._connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=serving.serve, args=(str(folder.absolute()), theirs, os.getpid())
+            target=serving.serve,
+            args=(str(folder.absolute()), theirs, os.getpid()),
+            daemon=True,  # Python waits for others when it exits
         )
         self.process.start()
         theirs.close()
@@ -56,7 +58,11 @@ class Library:
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array
     ) -> dict[str, Array]:
-        """Run the network; see :class:`tuner.engines.loading.Library`."""
+        """Run the network; see :class:`tuner.engines.loading.Library`.
+
+        Raises:
+            WorkError: If it failed, or its process is gone; a call that was interrupted ends it.
+        """
         arrays = {**(inputs or {}), **named}
         number = self._number_of(arrays)
         takes, gives = places.views(self._signatures[number], self._memory)
@@ -77,9 +83,13 @@ class Library:
     def _answer_to(self, number: int) -> Any:
         try:
             self._connection.send(number)
+            return self._received()
         except ConnectionError as error:
             raise WorkError(_GONE) from error
-        return self._received()
+        except BaseException:
+            # An answer that nobody waited for would be taken for that to the next call.
+            _end(self.process)
+            raise
 
     def _received(self) -> Any:
         try:

@@ -1,6 +1,10 @@
 """Libraries of the engine relay: built with records, loaded in a process of their own."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tuner
 from tests.cli import Cli
-from tests.environments import RELAY_PYTHON, needs_relay
+from tests.environments import RELAY_PYTHON, ROOT, needs_relay
 from tests.tuner.engines.relay.conftest import Array, draw
 from tuner.errors import RequestError, WorkError
 
@@ -145,6 +149,41 @@ def test_a_library_whose_process_was_killed_says_so(built: Built) -> None:
 
     with pytest.raises(WorkError, match="the process of the library is gone"):
         network(data=draw(1, 8, 15, 15))
+
+
+def test_a_call_that_was_interrupted_answers_no_other_call(
+    built: Built,
+) -> None:
+    """Its process ends, so that nothing it says later is taken for outputs."""
+    from tuner.engines.relay.loading import Library
+
+    network = Library(built.folder)
+    os.kill(network.process.pid or 0, signal.SIGSTOP)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            network(data=draw(1, 8, 15, 15))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    with pytest.raises(WorkError, match="the process of the library is gone"):
+        network(data=draw(1, 8, 15, 15))
+
+
+def test_a_program_ends_with_a_library_in_its_hands(built: Built) -> None:
+    """Its process is not waited for, whatever else is done at the end."""
+    program = (
+        "import sys, tempfile; kept = tempfile.TemporaryDirectory(); import tuner\n"
+        "library = tuner.load(sys.argv[1]); print(*library.outputs)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(built.folder)],
+        capture_output=True, text=True, check=True, timeout=120, cwd=ROOT,
+    )  # fmt: skip
+
+    assert done.stdout.split() == ["y"]
 
 
 def test_an_altered_library_is_not_loaded(built: Built, tmp_path: Path) -> None:
