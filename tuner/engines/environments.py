@@ -52,9 +52,17 @@ class Environment:
         """
         if not self.python.is_file():
             return "missing"
-        stamp = self.folder / _STAMP
-        is_ours = stamp.is_file() and stamp.read_text() != stamp_of(self.name)
-        return "outdated" if is_ours else "ready"
+        made_of = self._stamp.read_text() if self.is_ours else stamp_of(self.name)
+        return "ready" if made_of == stamp_of(self.name) else "outdated"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether ``tuner engine install`` made it."""
+        return self._stamp.is_file()
+
+    @property
+    def _stamp(self) -> Path:
+        return self.folder / _STAMP
 
     def check(self) -> None:
         """Refuse one that cannot be used.

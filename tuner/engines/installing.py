@@ -24,12 +24,12 @@ def install(environment: Environment, python: str | None = None) -> None:
         python: The Python to make it with; None: ours, or the first ``python3.11`` on the path.
 
     Raises:
-        RequestError: If there is no such Python.
+        RequestError: If there is no such Python, or something else is in that place.
         WorkError: If it cannot be made.
     """
     chosen = python or _find_python()
     folder = environment.folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    _check_place(environment)
     with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as beside:
         made = Path(beside) / folder.name
         _run([chosen, "-m", "venv", str(made)])
@@ -39,6 +39,25 @@ def install(environment: Environment, python: str | None = None) -> None:
         if folder.exists():
             folder.rename(Path(beside) / "old")
         made.rename(folder)
+
+
+def _check_place(environment: Environment) -> None:
+    """Refuse to take the place of what was not made here: it would be removed.
+
+    Raises:
+        RequestError: If so, or if nothing can be made there.
+    """
+    folder = environment.folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        is_free = not folder.exists() or environment.is_ours or not any(folder.iterdir())
+    except OSError as error:
+        raise RequestError(f"cannot make an environment in {folder}: {error.strerror}") from error
+    if not is_free:
+        raise RequestError(
+            f"{folder} is there and is no environment of tuner engine install; name another "
+            "folder, or remove it"
+        )
 
 
 def _find_python() -> str:

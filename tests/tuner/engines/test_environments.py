@@ -115,7 +115,7 @@ def test_an_environment_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -
     """It is made beside it, and renamed when it is complete."""
     environment = Environment.within(tmp_path / "relay", "relay")
     environment.folder.mkdir()
-    (environment.folder / "old").touch()
+    environment.stamp(environment.folder)
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
@@ -123,7 +123,31 @@ def test_an_environment_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -
     with pytest.raises(WorkError, match="failed with status 3"):
         installing.install(environment, str(broken))
 
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["old", "python", "relay"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "python",
+        "relay",
+        "requirements.sha256",
+    ]
+
+
+def test_what_is_no_environment_of_ours_is_not_replaced(tmp_path: Path) -> None:
+    """Whatever was named by mistake stays."""
+    environment = Environment.within(tmp_path / "home", "relay")
+    environment.folder.mkdir()
+    (environment.folder / "letter").touch()
+
+    with pytest.raises(RequestError, match="home is there and is no environment"):
+        installing.install(environment, sys.executable)
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["home", "letter"]
+
+
+def test_an_environment_is_not_made_where_nothing_can_be(tmp_path: Path) -> None:
+    """The message says where."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(RequestError, match="cannot make an environment in "):
+        installing.install(Environment.within(tmp_path / "file" / "relay", "relay"), sys.executable)
 
 
 def test_the_requirements_are_those_of_the_tuner() -> None:
