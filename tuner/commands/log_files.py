@@ -1,14 +1,16 @@
 """The files of logs, as commands open them."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO, cast
 
 from tuner.commands import streams
 from tuner.errors import RequestError
 from tuner.logs import metaschedule
-from tuner.logs.files import open_log
+from tuner.logs.files import DAMAGED, open_log
 from tuner.logs.formats import FORMATS, recognise
 from tuner.logs.writers import AnsorWriter, MetaScheduleWriter, Writer
 
@@ -63,6 +65,9 @@ def open_writer(file: str, form: str) -> Iterator[Writer]:
 def open_folder(folder: str) -> Iterator[tuple[IO[str], IO[str]]]:
     """Open the files of workloads and records of a MetaSchedule database that is written.
 
+    Records number their workloads: those of one database are never beside the workloads of
+    another, whatever fails and whenever.
+
     Raises:
         RequestError: If there can be no such folder.
     """
@@ -75,14 +80,24 @@ def open_folder(folder: str) -> Iterator[tuple[IO[str], IO[str]]]:
     paths = [str(Path(folder) / name) for name in (metaschedule.WORKLOADS, metaschedule.RECORDS)]
     with streams.output(paths[0]) as workloads, streams.output(paths[1]) as records:
         yield workloads, records
+        for stream in (workloads, records):
+            stream.flush()
+        Path(paths[0]).resolve().unlink(missing_ok=True)
 
 
 def copy(file: Path, into: IO[str]) -> None:
-    """Copy the lines of a file.
+    """Copy the text of a file, in memory that does not grow with it.
 
     Raises:
         RequestError: If it cannot be read, or is no text.
     """
-    with open_log(str(file)) as stream:
-        for line in stream:
-            into.write(line.decode())
+    try:
+        with (
+            open_log(str(file)) as stream,
+            TextIOWrapper(cast("BinaryIO", stream), "utf-8", newline="") as text,
+        ):
+            shutil.copyfileobj(text, into)
+    except UnicodeDecodeError as error:
+        raise RequestError(f"cannot read {file}: it is not UTF-8: {error.reason}") from error
+    except DAMAGED as error:
+        raise RequestError(f"cannot read {file}: {error}") from error

@@ -42,22 +42,40 @@ class Line:
 
 @contextmanager
 def open_log(file: str) -> Iterator[IO[bytes]]:
-    """Open a log, from its beginning; a dash is stdin, which is spooled first.
+    """Open a log, from its beginning; a dash is stdin, which is spooled first as any pipe is.
 
     Raises:
         RequestError: If it cannot be read.
     """
-    try:
-        stream = tempfile.TemporaryFile() if file == STANDARD else Path(file).open("rb")  # noqa: SIM115  closed below
-    except OSError as error:
-        raise RequestError(f"cannot read {file}: {error.strerror}") from error
-    with stream:
-        if file == STANDARD:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
-            stream.seek(0)
+    with _open_seekable(file) as stream:
         packed = stream.read(len(_GZIP)) == _GZIP
         stream.seek(0)
         yield cast("IO[bytes]", gzip.GzipFile(fileobj=stream)) if packed else stream
+
+
+def _open_seekable(file: str) -> IO[bytes]:
+    try:
+        if file == STANDARD:
+            return _spooled(sys.stdin.buffer)
+        stream = Path(file).open("rb")  # noqa: SIM115  the caller closes it
+        if stream.seekable():
+            return stream
+        with stream:
+            return _spooled(stream)
+    except OSError as error:
+        raise RequestError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _spooled(stream: IO[bytes]) -> IO[bytes]:
+    """Return a copy on disk, which is gone when it is closed."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
+    try:
+        shutil.copyfileobj(stream, spool)
+        spool.seek(0)
+    except BaseException:
+        spool.close()
+        raise
+    return spool
 
 
 def read_lines(stream: IO[bytes], most_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:

@@ -7,12 +7,12 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records.models import Workload
 from records.tasks import NewWorkload, ensure_workload
-from tuner.errors import WorkError
+from tuner.errors import RequestError, WorkError
 from tuner.executors.base import CallTimeout
 from tuner.executors.pool import Pool
 from tuner.logs import metaschedule
 from tuner.logs.base import BadLine
-from tuner.logs.files import MAX_LINE_BYTES
+from tuner.logs.files import DAMAGED, MAX_LINE_BYTES
 from tuner.logs.formats import Format
 
 _TIMEOUT_SECS = 120.0
@@ -70,7 +70,7 @@ class HeldWorkloads:
             content = self._stream.readline(MAX_LINE_BYTES).decode()
             blob = metaschedule.parse_workload(content)
             found = self._pool.call(self._engine, "read_workload", blob, timeout_secs=_TIMEOUT_SECS)
-        except (BadLine, UnicodeDecodeError, WorkError, CallTimeout) as error:
+        except (BadLine, UnicodeDecodeError, WorkError, CallTimeout, *DAMAGED) as error:
             raise BadLine(f"workload {number} cannot be used: {error}") from error
         with self._sessions.begin() as session:
             new = NewWorkload(
@@ -109,12 +109,21 @@ class NamedWorkloads:
 
 
 def _starts(stream: IO[bytes]) -> list[int]:
-    """Return where each line begins; a line of any length takes little memory."""
+    """Return where each line begins; a line of any length takes little memory.
+
+    Raises:
+        RequestError: If what is packed is damaged; what was cut off ends sooner.
+    """
     starts, at_start = [], True
     position = stream.tell()
-    while part := stream.readline(2**20):
-        if at_start:
-            starts.append(position)
-        at_start = part.endswith(b"\n")
-        position += len(part)
+    try:
+        while part := stream.readline(2**20):
+            if at_start:
+                starts.append(position)
+            at_start = part.endswith(b"\n")
+            position += len(part)
+    except EOFError:
+        pass
+    except DAMAGED as error:
+        raise RequestError(f"cannot read workloads beyond {len(starts)}: {error}") from error
     return starts

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
 
     with open_log(str(file)) as stream:
         assert [line.text for line in read_lines(stream)] == ["[1]", "[2]"]
+
+
+def test_a_pipe_reads_like_a_file() -> None:
+    """It is spooled, for nobody can go back in it."""
+    reader, writer = os.pipe()
+    os.write(writer, gzip.compress(b"[1]\n"))
+    os.close(writer)
+
+    with open_log(f"/dev/fd/{reader}") as stream:
+        assert [line.text for line in read_lines(stream)] == ["[1]"]
+    os.close(reader)
 
 
 def test_a_packed_log_that_was_cut_off_ends_with_a_torn_line(tmp_path: Path) -> None:

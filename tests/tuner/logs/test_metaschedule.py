@@ -40,6 +40,8 @@ def test_a_record_of_a_failed_trial_has_an_error() -> None:
         (make.metaschedule(None), "it was never measured"),
         (make.metaschedule([]), "it has no samples"),
         (make.metaschedule(["1"]), "a sample is no duration"),
+        (make.metaschedule([10**400]), "a sample is no duration"),
+        (make.metaschedule([1e11]), "a sample is no duration"),
         (make.metaschedule(target=None), "it names no target"),
     ],
 )
