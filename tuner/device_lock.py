@@ -8,8 +8,9 @@ them, and its lock is one for the whole machine.
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tuner.errors import DeviceBusy
@@ -39,18 +40,17 @@ def gpu_lock(uuid: str) -> Iterator[None]:
     Raises:
         DeviceBusy: If another process holds it, or the lock cannot be used.
     """
-    try:
-        folder = _open_folder(GPU_LOCKS)
-        descriptor = _open_shared(GPU_LOCKS / uuid)
-    except OSError as error:
-        raise DeviceBusy(f"the lock of {uuid} cannot be used: {error}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            folder = _open_folder(GPU_LOCKS)
+            stack.callback(os.close, folder)
+            descriptor = _open_shared(GPU_LOCKS / uuid)
+        except OSError as error:
+            raise DeviceBusy(f"the lock of {uuid} cannot be used: {error}") from error
         # Whoever sweeps old files leaves a folder alone that somebody has locked (tmpfiles.d(5)).
         fcntl.flock(folder, fcntl.LOCK_SH)
-        with _held(descriptor, uuid):
-            yield
-    finally:
-        os.close(folder)
+        stack.enter_context(_held(descriptor, uuid))
+        yield
 
 
 @contextmanager
@@ -65,8 +65,9 @@ def _held(descriptor: int, device: str) -> Iterator[None]:
             f"process {holder} is measuring on {device}; wait for it to end"
         ) from error
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # a full disk keeps nobody from measuring
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -76,8 +77,8 @@ def _open_folder(folder: Path) -> int:
     """Open a folder in which every user may have files, and remove none of others."""
     with suppress(FileExistsError):
         folder.mkdir()
-        folder.chmod(0o1777)
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return _shared(descriptor, 0o1777)
 
 
 def _open_shared(path: Path) -> int:
@@ -85,8 +86,16 @@ def _open_shared(path: Path) -> int:
 
     What is there is not opened as a new one: Linux refuses that to others than its owner.
     """
-    with suppress(FileExistsError):
+    try:
         descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL)
-        os.fchmod(descriptor, 0o666)
-        return descriptor
-    return os.open(path, _FLAGS)
+    except FileExistsError:
+        descriptor = os.open(path, _FLAGS)
+    return _shared(descriptor, 0o666)
+
+
+def _shared(descriptor: int, mode: int) -> int:
+    """Let others at what is ours; whoever made it may have been killed before he did."""
+    found = os.fstat(descriptor)
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
+        os.fchmod(descriptor, mode)
+    return descriptor

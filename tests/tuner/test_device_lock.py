@@ -51,6 +51,11 @@ def holder(uuid: str) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
+def _n_open() -> int:
+    """How many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_gpu_has_one_owner_on_a_machine(uuid: str) -> None:
     """Whoever comes second is told the process of the first, and its death is enough."""
     with holder(uuid) as first:
@@ -79,6 +84,31 @@ def test_lock_of_a_gpu_is_for_every_user(uuid: str) -> None:
 
     assert stat.S_IMODE((device_lock.GPU_LOCKS / uuid).stat().st_mode) == 0o666
     assert stat.S_IMODE(device_lock.GPU_LOCKS.stat().st_mode) == 0o1777
+
+
+def test_lock_whose_maker_was_killed_is_shared_by_the_next(uuid: str) -> None:
+    """Until then other users could not open it."""
+    with device_lock.gpu_lock(uuid):
+        (device_lock.GPU_LOCKS / uuid).chmod(0o600)
+        device_lock.GPU_LOCKS.chmod(0o755)
+
+    with device_lock.gpu_lock(uuid):
+        assert stat.S_IMODE(device_lock.GPU_LOCKS.stat().st_mode) == 0o1777
+
+    assert stat.S_IMODE((device_lock.GPU_LOCKS / uuid).stat().st_mode) == 0o666
+
+
+def test_lock_that_cannot_be_used_leaves_no_file_open(uuid: str) -> None:
+    """Whoever waits for a device asks again and again."""
+    (device_lock.GPU_LOCKS / uuid).mkdir(parents=True)
+    before = _n_open()
+
+    for _ in range(3):
+        with pytest.raises(DeviceBusy, match="cannot be used"), device_lock.gpu_lock(uuid):
+            pass
+
+    assert _n_open() == before
+    (device_lock.GPU_LOCKS / uuid).rmdir()
 
 
 def test_lock_that_is_a_link_is_not_followed(uuid: str, tmp_path: Path) -> None:
