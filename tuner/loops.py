@@ -72,12 +72,18 @@ def _run_beside(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) ->
         return await task
 
     with futures.ThreadPoolExecutor(1, thread_name_prefix="loop") as threads:
-        ended = threads.submit(_run, cancellable(), loop_factory)
+        beginning = cancellable()
+        ended = threads.submit(_run, beginning, loop_factory)
         try:
             with interrupts.waiting():
                 return ended.result()
         except BaseException:
-            task = begun.result()
-            with suppress(RuntimeError):  # its loop is closed: it has ended
-                task.get_loop().call_soon_threadsafe(task.cancel)
+            waited: list[futures.Future[Any]] = [begun, ended]
+            futures.wait(waited, return_when=futures.FIRST_COMPLETED)
+            if begun.done():
+                task = begun.result()
+                with suppress(RuntimeError):  # its loop is closed: it has ended
+                    task.get_loop().call_soon_threadsafe(task.cancel)
+            else:
+                beginning.close()  # no loop could be opened
             raise

@@ -46,6 +46,18 @@ def test_what_fails_beside_a_loop_fails_where_it_was_called() -> None:
         in_loop(lambda: loops.run(fail()))
 
 
+def test_a_loop_that_cannot_be_opened_beside_a_loop_is_an_error() -> None:
+    """The work never begins, and is not waited for."""
+
+    def no_loop() -> asyncio.AbstractEventLoop:
+        raise OSError("too many open files")
+
+    work = name_of_thread()
+    with pytest.raises(OSError, match="too many open files"):
+        in_loop(lambda: loops.run(work, no_loop))
+    work.close()
+
+
 def test_an_interrupt_beside_a_loop_ends_the_work_first() -> None:
     """What it has open is put away before the interrupt goes on."""
     ended = []

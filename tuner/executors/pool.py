@@ -110,6 +110,9 @@ class Pool(Closing):
 
     def close(self) -> None:
         """Kill the workers; calls in flight are lost."""
+        self._stop()
+
+    def _stop(self) -> None:
         self._pool.stop()
         self._context.kill_all()
         self._pool.join()
@@ -135,7 +138,7 @@ class Pool(Closing):
         )
 
     def _restart(self) -> None:
-        self.close()
+        self._stop()
         self._pool = self._start()
 
     def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float | None) -> Any:
