@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +98,7 @@ def find(
     """Return which records of other versions and devices to measure again on a target.
 
     What logs of other tools say counts like the records of another device, though nobody compared
-    what it computes.
+    what it computes; one hides the other only until it was measured.
 
     Of each workload the best ``per_task`` records of one other target: of the same device where
     one has any, of several the fastest. What was measured again is not among them; a trace that
@@ -128,19 +128,15 @@ def find(
         for best in versions.bests_of_targets(session, [where.target_id], chosen)
     }
     found = []
-    for workload_id, best in chosen.items():
-        other, here = related[best.target_id], tasks.get(workload_id)
-        if logged.is_logged(other):
-            if best.latency >= tuned.get(workload_id, math.inf):
-                continue
-            replays = _of_log(session, best.task_id, here, per_task)
-        elif per_task == 1 and workload_id in tuned:
-            continue
-        else:
-            replays = _replays(session, best.task_id, here, per_task)
-        if replays:
-            weight = weights.get(workload_id, 1)
-            found.append(_stale(best, replays, weight, where.target, other))
+    for workload_id, bests in chosen.items():
+        own = tuned.get(workload_id)
+        for best in bests:
+            other = related[best.target_id]
+            replays = _to_measure(session, best, other, tasks.get(workload_id), own, per_task)
+            if replays:
+                weight = weights.get(workload_id, 1)
+                found.append(_stale(best, replays, weight, where.target, other))
+                break
     return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
 
 
@@ -167,6 +163,23 @@ def current_bests(
         if best.engine == where.engine
     ]
     return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
+
+
+def _to_measure(
+    session: Session,
+    best: BestThere,
+    other: Target,
+    here: int | None,
+    own_secs: float | None,
+    per_task: int,
+) -> tuple[Replay, ...]:
+    """Return what is worth measuring here, where the best takes ``own_secs`` if there is one."""
+    if logged.is_logged(other):
+        promises = best.latency < (math.inf if own_secs is None else own_secs)
+        return _of_log(session, best.task_id, here, per_task) if promises else ()
+    if per_task == 1 and own_secs is not None:
+        return ()
+    return _replays(session, best.task_id, here, per_task)
 
 
 def _replays(session: Session, there: int, here: int | None, per_task: int) -> tuple[Replay, ...]:
@@ -244,23 +257,27 @@ def _choose(
     where: Here,
     related: Mapping[int, Target],
     workload_ids: Collection[int] | None,
-) -> dict[int, BestThere]:
-    """Choose one best record of each workload: of this device, then the fastest, then the last."""
-    chosen: dict[int, BestThere] = {}
+) -> dict[int, list[BestThere]]:
+    """Choose for each workload one best record, and one of what logs tell of.
+
+    Of this device first, then the fastest, then the last.
+    """
 
     def order(best: BestThere) -> tuple[bool, float, int]:
         return _is_foreign(where.target, related[best.target_id]), best.latency, -best.record_id
 
     of_logs = [row.id for row in related.values() if logged.is_logged(row)]
-    known = [
-        *versions.bests_of_targets(session, related, workload_ids),
-        *versions.fastest_of_targets(session, of_logs, workload_ids),
-    ]
-    for best in known:
-        before = chosen.get(best.workload_id)
-        if best.engine == where.engine and (before is None or order(best) < order(before)):
-            chosen[best.workload_id] = best
-    return chosen
+    chosen: dict[int, list[BestThere]] = defaultdict(list)
+    for known in (
+        versions.bests_of_targets(session, related, workload_ids),
+        versions.fastest_of_targets(session, of_logs, workload_ids),
+    ):
+        usable = [best for best in known if best.engine == where.engine]
+        # The first of each workload is what stays.
+        firsts = {best.workload_id: best for best in sorted(usable, key=order, reverse=True)}
+        for workload_id, first in firsts.items():
+            chosen[workload_id].append(first)
+    return {each: sorted(bests, key=order) for each, bests in chosen.items()}
 
 
 def _stale(

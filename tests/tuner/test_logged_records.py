@@ -8,6 +8,7 @@ from records import logged, versions
 from records.models import BestRecord
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
+from tests.engines.upgrades import age
 from tests.tuner.test_staleness import stale_of
 from tests.tuner.test_verifying import verify
 
@@ -87,3 +88,31 @@ def test_a_build_tells_of_claims_and_uses_none(workshop: Workshop) -> None:
 
     assert (stale.name, stale.device) == ("heavy[1]", "unnamed, by a log of Ansor")
     assert stale.differs["log"] == ("Ansor", None)
+
+
+def test_a_claim_waits_behind_what_this_device_measured_before(workshop: Workshop) -> None:
+    """After an upgrade both are measured, one after the other."""
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
+    age(workshop.sessions, tvm="1")
+    log(workshop, {"398": 1e-9})
+
+    first = {row.name: row for row in verify(workshop).rows}
+    second = verify(workshop).rows
+
+    assert not first["heavy[1]"].foreign
+    assert [(row.old_latency, row.foreign) for row in second] == [(1e-9, True)]
+    assert verify(workshop).rows == ()
+
+
+def test_a_claim_that_fails_does_not_hide_what_another_device_measured(workshop: Workshop) -> None:
+    """Whoever claims to need no time at all comes first, and once."""
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
+    age(workshop.sessions, name="another machine")
+    log(workshop, {"106": 0.0})  # it breaks
+
+    first = {row.name: row for row in verify(workshop).rows}
+    second = {row.name: row for row in verify(workshop).rows}
+
+    assert first["heavy[1]"].error_kind == "run_error"
+    assert second["heavy[1]"].error_kind is None
+    assert second["heavy[1]"].differs["name"][0] == "another machine"
