@@ -72,8 +72,7 @@ def canonical(text: str, n_cores: int) -> str:
     try:
         said = _plain(Target(text).export())
     except (ValueError, TypeError, tvm.TVMError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise TargetError(f"unknown target {text!r}: {reason}") from error
+        raise TargetError(f"unknown target {text!r}: {_reason(error)}") from error
     if said["kind"] != "llvm":
         raise TargetError(f"target kind {said['kind']!r} is not supported by the engine relay")
     written = {name: value for name, value in said.items() if value != ""}
@@ -107,9 +106,8 @@ def _parse(spec: str) -> Target:
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, tvm.TVMError) as error:
-        reason = str(error).strip().splitlines()[-1]
         raise TargetError(
-            f"unknown target {spec!r}: {reason}; use llvm, a TVM tag or JSON"
+            f"unknown target {spec!r}: {_reason(error)}; use llvm, a TVM tag or JSON"
         ) from error
     kind = str(target.kind.name)
     if kind != "llvm":
@@ -124,6 +122,11 @@ def _read(spec: str) -> Any:
         cpu = str(codegen.llvm_get_system_cpu())
         return {"kind": "llvm", "mcpu": cpu, "num-cores": _n_cores()}
     if not spec.startswith("{"):
+        if len(spec.split()) > 1:
+            raise TargetError(
+                f"write the options of {spec!r} as JSON, such as "
+                '{"kind": "llvm", "mcpu": "skylake"}'
+            )
         return spec
     written = json.loads(spec)
     for name in written:
@@ -132,6 +135,10 @@ def _read(spec: str) -> Any:
                 f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
             )
     return written
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _n_cores() -> int:

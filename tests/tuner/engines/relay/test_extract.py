@@ -152,6 +152,7 @@ def test_this_cpu_is_a_target(engine: Call, target: TargetInfo) -> None:
         ("nonsense", "unknown target 'nonsense'"),
         ("{", "not valid JSON"),
         ('{"kind":"llvm","system-lib":true}', "may not set 'system-lib'"),
+        ("llvm -cl-opt=-print-after-all", "as JSON"),
         ('{"kind":"llvm","mcpu":"abacus"}', "knows no CPU 'abacus'"),
     ],
 )
