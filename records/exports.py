@@ -14,6 +14,7 @@ class TaskOut(NamedTuple):
     """A task whose records are written out; ``spec`` is canonical JSON of its target."""
 
     task_id: int
+    workload_id: int
     ir: bytes
     spec: str
 
@@ -37,16 +38,16 @@ def tasks_of_engine(session: Session, engine: str, target_id: int | None) -> lis
 
 def task_out(session: Session, task_id: int) -> TaskOut:
     """Return a task with its workload."""
-    wanted = select(Task.id, Workload.ir, Target.spec)
+    wanted = select(Task.id, Workload.id, Workload.ir, Target.spec)
     wanted = wanted.join(Workload, Workload.id == Task.workload_id)
     wanted = wanted.join(Target, Target.id == Task.target_id)
     return TaskOut(*session.execute(wanted.where(Task.id == task_id)).one())
 
 
-def has_verified(session: Session, task_id: int) -> bool:
-    """Return whether a task has a verified record."""
-    wanted = select(MeasureRecord.id).where(MeasureRecord.task_id == task_id)
-    return session.scalars(wanted.where(MeasureRecord.verified).limit(1)).first() is not None
+def count_verified(session: Session, task_id: int) -> int:
+    """Count the verified records of a task."""
+    wanted = select(func.count()).where(MeasureRecord.task_id == task_id, MeasureRecord.verified)
+    return session.scalar(wanted) or 0
 
 
 def verified(session: Session, task_id: int, top: int | None) -> Iterator[RecordOut]:

@@ -92,6 +92,8 @@ def export(
             options.print_json({"file": file, "format": form, **log_reports.export_as_json(done)})
         else:
             log_reports.show_export(file, form, done, to_stderr=file == streams.STANDARD)
+        if done.skipped and not done.n_records:
+            raise typer.Exit(1)
         return
     if top is not None:
         raise RequestError("--top is for logs of other tools; tuner records distill reduces ours")

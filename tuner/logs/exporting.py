@@ -12,6 +12,8 @@ from records import exports
 from records.exports import RecordOut, TaskOut
 from tuner.context import Context
 from tuner.engines.log_base import TraceBatch, WorkloadText
+from tuner.errors import TargetError, WorkError
+from tuner.executors.base import CallTimeout
 from tuner.executors.pool import Pool
 from tuner.logs.formats import FORMATS
 from tuner.logs.replaying import submit
@@ -20,6 +22,7 @@ from tuner.workers import builders
 
 _BATCH = 128
 _TIMEOUT_SECS = 120.0
+_SEVERAL = "it has records of several targets or devices, of which TVM may use any: --target-id"
 
 Watcher = Callable[[int], None]
 
@@ -47,7 +50,7 @@ class Exported:
         n_records: Lines of records.
         n_unverified: Records that were left out: they failed, or were compared with nothing.
         skipped: For each reason how many records cannot be written.
-        notes: For each thing that the other tool needs, how many workloads need it.
+        notes: For each thing that is to be known of workloads, how many it is true of.
     """
 
     n_records: int
@@ -68,7 +71,7 @@ def export_log(
         watcher: Told of the records so far.
 
     Raises:
-        WorkError: If a worker cannot start.
+        RequestError: If the engine is not installed.
     """
     form = FORMATS[request.format]
     engine, settings = form.module, form.settings(context.settings)
@@ -93,19 +96,34 @@ class Exporter:
     n_records: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
+    _n_targets: Counter[int] = field(default_factory=Counter)
 
     def write(self, task: TaskOut, top: int | None) -> None:
-        """Write the records of a task, if it has any, for each form of its workload."""
-        if not exports.has_verified(self.session, task.task_id):
+        """Write the records of a task, if it has any and can be written, in all its forms."""
+        n_verified = exports.count_verified(self.session, task.task_id)
+        if not n_verified:
             return
-        target = self._ask("write_target", task.spec)
-        for form in self._ask("write_workload", task.ir):
+        try:
+            target = self._ask("write_target", task.spec)
+            forms: list[WorkloadText] = self._ask("write_workload", task.ir)
+        except (TargetError, WorkError, CallTimeout) as error:
+            self.skipped[f"the task cannot be written: {error}"] += min(
+                n_verified, top or n_verified
+            )
+            return
+        self._count_targets(task.workload_id)
+        for form in forms:
             if form.note:
                 self.notes[form.note] += 1
             self.writer.write_task(form, target)
             records = exports.verified(self.session, task.task_id, top)
             while batch := list(islice(records, _BATCH)):
                 self._write(form, task.spec, batch)
+
+    def _count_targets(self, workload_id: int) -> None:
+        self._n_targets[workload_id] += 1
+        if self._n_targets[workload_id] == 2:
+            self.notes[_SEVERAL] += 1
 
     def _write(self, form: WorkloadText, spec: str, records: list[RecordOut]) -> None:
         batch = TraceBatch(form.ir, spec, tuple(record.trace for record in records))
