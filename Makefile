@@ -79,10 +79,11 @@ help: ## List the targets.
 	@$(INSTALL) -e '.[onnxruntime,postgresql,torch,dev]'
 	@touch $@
 
-# Tests of the engine relay are skipped without it; it has packages for Python 3.11 only.
+# Tests of the engine relay are skipped without it; there are packages for Python 3.11 on Linux for
+# x86-64 only.
 .venv/.relay: tuner/engines/relay/requirements.txt .venv/.runtime
-	@if command -v python3.11 >/dev/null || $(BIN)/python -c 'import sys; \
-		sys.exit(sys.version_info[:2] != (3, 11))'; then \
+	@if test "$$(uname -sm)" = "Linux x86_64" && { command -v python3.11 >/dev/null || \
+		$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; }; then \
 		echo "Setting up .venv-relay"; $(BIN)/tuner engine install relay --into .venv-relay; \
-	else echo "No python3.11: the engine relay is not installed" >&2; fi
+	else echo "No python3.11 on Linux for x86-64: the engine relay is not installed" >&2; fi
 	@touch $@

@@ -52,7 +52,7 @@ def install(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Make the environment of an engine: about 140 MB of wheels, and 700 MB on the disk.
+    """Make the environment of an engine: about 140 MB of wheels, and 750 MB on the disk.
 
     An environment that is there is made anew.
 
