@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from records.models import (
     BestRecord,
@@ -52,24 +52,8 @@ def bests_of_targets(
     session: Session, target_ids: Collection[int], workload_ids: Collection[int] | None = None
 ) -> list[BestThere]:
     """Return the best records of targets, of some workloads or of all, in the order of tasks."""
-    wanted = (
-        select(
-            Task.workload_id,
-            Workload.hash,
-            Workload.name,
-            Workload.engine,
-            Task.id,
-            Task.target_id,
-            BestRecord.record_id,
-            BestRecord.latency,
-        )
-        .join(BestRecord, BestRecord.task_id == Task.id)
-        .join(Workload, Workload.id == Task.workload_id)
-        .where(Task.target_id.in_(target_ids))
-        .order_by(Task.id)
-    )
-    if workload_ids is not None:
-        wanted = wanted.where(Task.workload_id.in_(workload_ids))
+    wanted = _of_tasks(BestRecord.record_id, BestRecord.latency, target_ids, workload_ids)
+    wanted = wanted.join(BestRecord, BestRecord.task_id == Task.id)
     return [BestThere(*row) for row in session.execute(wanted)]
 
 
@@ -86,26 +70,28 @@ def fastest_of_targets(
         .correlate(Task)
         .scalar_subquery()
     )
+    latency = func.coalesce(MeasureRecord.latency, 0.0)
+    wanted = _of_tasks(MeasureRecord.id, latency, target_ids, workload_ids)
+    wanted = wanted.join(MeasureRecord, MeasureRecord.id == fastest)
+    return [BestThere(*row) for row in session.execute(wanted)]
+
+
+def _of_tasks(
+    record_id: ColumnElement[int] | InstrumentedAttribute[int],
+    latency: ColumnElement[float] | InstrumentedAttribute[float],
+    target_ids: Collection[int],
+    workload_ids: Collection[int] | None,
+) -> Select[*tuple[Any, ...]]:
+    """Select what :class:`BestThere` has, in the order of tasks; records are to be joined."""
+    task = (Task.workload_id, Workload.hash, Workload.name, Workload.engine, Task.id)
     wanted = (
-        select(
-            Task.workload_id,
-            Workload.hash,
-            Workload.name,
-            Workload.engine,
-            Task.id,
-            Task.target_id,
-            MeasureRecord.id,
-            func.coalesce(MeasureRecord.latency, 0.0),
-        )
+        select(*task, Task.target_id, record_id, latency)
         .select_from(Task)
-        .join(MeasureRecord, MeasureRecord.id == fastest)
         .join(Workload, Workload.id == Task.workload_id)
         .where(Task.target_id.in_(target_ids))
         .order_by(Task.id)
     )
-    if workload_ids is not None:
-        wanted = wanted.where(Task.workload_id.in_(workload_ids))
-    return [BestThere(*row) for row in session.execute(wanted)]
+    return wanted if workload_ids is None else wanted.where(Task.workload_id.in_(workload_ids))
 
 
 def ranked(

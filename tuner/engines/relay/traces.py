@@ -16,8 +16,6 @@ from tvm.auto_scheduler.measure_record import dump_record_to_string, load_record
 
 from tuner.errors import WorkError
 
-VERSION = "v0.6"
-
 
 def dump(task: SearchTask, state: Any) -> str:
     """Serialise the transform steps of a state."""
@@ -38,11 +36,6 @@ def replay(task: SearchTask, trace: str) -> State:
         raise WorkError(f"the trace cannot be replayed: {reason}") from error
 
 
-def initial(task: SearchTask) -> State:
-    """Return the state of a workload that nobody scheduled."""
-    return task.compute_dag.get_init_state()
-
-
 def record_line(task: SearchTask, state: Any, run_secs: Sequence[float]) -> str:
     """Return the line of an Ansor log for a measured state."""
     state = getattr(state, "state_object", state)
@@ -56,29 +49,6 @@ def line_of(task: SearchTask, trace: str, run_secs: Sequence[float]) -> str:
     written["i"][1][1] = json.loads(trace)
     written["r"][0] = list(run_secs)
     return _dumped(written)
-
-
-def record_of(task: SearchTask, trace: str, secs: float) -> tuple[Any, Any]:
-    """Return a record as ``auto_scheduler.ApplyHistoryBest`` takes it."""
-    inputs, result = load_record_from_string(line_of(task, trace, [secs]))
-    return inputs, result
-
-
-def parse_line(line: str) -> tuple[str, str]:
-    """Split the line of an Ansor log into its workload key and its trace.
-
-    Raises:
-        ValueError: If it is none, or of another version.
-    """
-    written = json.loads(line)
-    try:
-        version, (task, state) = written["v"], written["i"]
-        key, steps = task[0], state[1]
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise ValueError("it is no record of an Ansor log") from error
-    if version != VERSION:
-        raise ValueError(f"it is of version {version}, and {VERSION} is read")
-    return str(key), _dumped(steps)
 
 
 def _empty_line(task: SearchTask) -> str:

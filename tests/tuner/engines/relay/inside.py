@@ -25,8 +25,10 @@ def through_a_log(ir: bytes, target: str, trace: str, path: str) -> tuple[str, s
         stream.write(traces.line_of(task, trace, [0.5]) + "\n")
     ((inputs, result),) = auto_scheduler.load_records(path)
     line = auto_scheduler.measure_record.dump_record_to_string(inputs, result)
-    assert json.loads(line)["r"][0] == [0.5]
-    return (*traces.parse_line(line), str(task.workload_key))
+    written = json.loads(line)
+    assert written["r"][0] == [0.5]
+    (key, *_), (_, steps) = written["i"]
+    return key, json.dumps(steps, separators=(",", ":")), str(task.workload_key)
 
 
 def keys_of_testing(image: int, target: str) -> list[str]:
