@@ -151,17 +151,28 @@ class Board:
         """Return the best latency of a task, seconds; inf if there is none."""
         return self._states[task_id].latency
 
+    def announce(self, task_id: int) -> None:
+        """Note that a round of a task begins as soon as it is stored, so that others see it."""
+        self._starting[task_id] += 1
+
+    def withdraw(self, task_id: int) -> None:
+        """Take an announcement back: the round has begun, or never will."""
+        self._starting[task_id] -= 1
+        if not self._starting[task_id]:
+            del self._starting[task_id]
+
     def take_off(self, pick: Pick) -> None:
         """Note that the round of a pick is under way."""
         self._accounts[pick.job_id].flying[pick.id] = pick
         self._measured[pick.id] = self._states[pick.task_id].round_of(pick.id).n_trials
+        # A round under way counts as one of its task until it has a trial, which says so itself.
         if not self._measured[pick.id]:
-            self._starting[pick.task_id] += 1
+            self.announce(pick.task_id)
 
     def land(self, pick: Pick, *, completed: bool, failed: bool = False) -> None:
         """Note that the round of a pick is not under way any more; its job may have ended."""
         if not self._measured.pop(pick.id, 1):
-            self._has_started(pick)
+            self.withdraw(pick.task_id)
         account = self._accounts.get(pick.job_id)
         if account is None:
             return
@@ -191,7 +202,7 @@ class Board:
         """
         if pick.id in self._measured:
             if not self._measured[pick.id]:
-                self._has_started(pick)
+                self.withdraw(pick.task_id)
             self._measured[pick.id] += 1
         state = self._states.get(pick.task_id)
         if record is None or state is None:
@@ -201,12 +212,6 @@ class Board:
             state.latency = record.latency
         if pick.job_id in self._accounts:
             self._accounts[pick.job_id].own[pick.task_id] += 1
-
-    def _has_started(self, pick: Pick) -> None:
-        """A round under way counts as one of its task once it has a trial."""
-        self._starting[pick.task_id] -= 1
-        if not self._starting[pick.task_id]:
-            del self._starting[pick.task_id]
 
     def _users_of(self, task_ids: Collection[int]) -> list[int]:
         if not task_ids:

@@ -300,6 +300,7 @@ class Coordinator:
                 continue
             if isinstance(chosen, NewPick):
                 self._occupy(seat, device)
+                self._place.board.announce(chosen.task_id)
                 self._drafts.append(_Draft(seat, device, chosen))
                 return True
             if chosen is not None:
@@ -317,8 +318,12 @@ class Coordinator:
     def _start_drafts(self) -> None:
         """Store all rounds that were given away, and start them."""
         drafts, self._drafts = self._drafts, []
-        if not drafts:
-            return
+        for draft in drafts:
+            self._place.board.withdraw(draft.new.task_id)
+        if drafts:
+            self._store(drafts)
+
+    def _store(self, drafts: list[_Draft]) -> None:
         try:
             stored = self._place.store_picks([draft.new for draft in drafts])
         except LOST:
@@ -338,8 +343,7 @@ class Coordinator:
             self._fail_by(seat, error)
             return
         for draft in drafts:
-            self._drafts = [draft]
-            self._start_drafts()
+            self._store([draft])
 
     def _choose(self, served: Collection[int]) -> _Seat | None:
         """Return the job furthest behind that has something to do for some targets."""

@@ -1,7 +1,8 @@
 """Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from records.models import Job, MeasureRecord, Pick
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tuner.config import Settings
+from tuner.coordinator import Coordinator
 from tuner.devices import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
@@ -370,14 +372,34 @@ def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
 
 def test_a_device_without_a_round_comes_before_a_second_round(tmp_path: Path) -> None:
     """Two tasks go to two devices, though each may have a round in preparation beside one."""
-    settings = Settings("", tmp_path, toy.NAME, 2)
-    devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
-    engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    with LocalExecutor(settings, runners=devices) as executor:
-        workshop = Workshop(database.sessions(engine), tmp_path, executor)
+    with on_two_devices(tmp_path) as workshop:
         workshop.run(private(workshop, "pair", 8))
         with workshop.sessions() as session:
             found = session.scalars(select(MeasureRecord.worker).distinct()).all()
-    engine.dispose()
 
     assert sorted(found) == ["a", "b"]
+
+
+def test_jobs_that_begin_together_share_out_their_common_tasks(tmp_path: Path) -> None:
+    """Rounds that are stored together know of each other: nobody begins what another begins."""
+    with on_two_devices(tmp_path) as workshop:
+        coordinator = Coordinator(workshop.place)
+        # As after rounds of others: jobs take turns, and do not wait to see what a round takes.
+        coordinator._typical_secs = 1.0
+        coordinator.run([workshop.session(workshop.prepare(each), 24) for each in ("a", "b")])
+        with workshop.sessions() as session:
+            first = session.scalars(select(Pick).order_by(Pick.id).limit(2)).all()
+
+    assert {pick.job_id for pick in first} == {1, 2}
+    assert len({pick.task_id for pick in first}) == 2
+
+
+@contextmanager
+def on_two_devices(folder: Path) -> Iterator[Workshop]:
+    """A workshop with two devices, which share no cores."""
+    settings = Settings("", folder, toy.NAME, 2)
+    devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
+    engine = database.open_database(f"sqlite:///{folder / 'tuner.db'}")
+    with LocalExecutor(settings, runners=devices) as executor:
+        yield Workshop(database.sessions(engine), folder, executor)
+    engine.dispose()
