@@ -4,8 +4,9 @@ What they return has ``show()``, which prints what the command prints, and ``as_
 """
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, SupportsIndex, Unpack, cast
 
 from tuner.benching import Comparison
 from tuner.building import BuildOptions, check_out
@@ -17,7 +18,7 @@ from tuner.networks.known import Wanted
 from tuner.preparation import ModelRequest
 from tuner.requests import TuneRequest, model_requests
 
-Inputs = Mapping[str, tuple[int, ...]]
+Inputs = Mapping[str, Sequence[SupportsIndex]]
 _SETTINGS = frozenset(Place.__annotations__)
 
 
@@ -166,7 +167,7 @@ def evaluate(
     Raises:
         RequestError: If the library is missing, damaged, or of another network than the model.
     """
-    wanted = None if model is None else Wanted(str(model), inputs or {}, random_weights)
+    wanted = None if model is None else Wanted(str(model), _plain(inputs or {}), random_weights)
     return here.bench(Path(library), wanted, place, n_turns=n_turns, seed=seed)
 
 
@@ -176,5 +177,11 @@ def _requests(
     inputs: Inputs | Sequence[Inputs] | None,
     random_weights: int | None,
 ) -> list[ModelRequest]:
-    sets = [inputs or {}] if inputs is None or isinstance(inputs, Mapping) else list(inputs)
+    given = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
+    sets = [_plain(each) for each in given] or [{}]
     return model_requests([str(model) for model in models], target, sets, random_weights)
+
+
+def _plain(inputs: Inputs) -> dict[str, tuple[int, ...]]:
+    """Return shapes as tuples of Python's integers, whatever sequences and integers they are."""
+    return {name: tuple(map(index, shape)) for name, shape in inputs.items()}

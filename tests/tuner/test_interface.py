@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tuner
 from tests.engines import toy
+from tests.tuner.networks.models import relu_model
 from tuner.context import Place
 from tuner.errors import RequestError
 
@@ -28,6 +30,18 @@ def test_a_network_is_split_into_tasks_with_their_definitions(
     assert sorted(split.definitions) == sorted(workloads)
     assert all(each["definition"] for each in split.as_json()["tasks"])
     assert split.definitions[workloads[0]] in capsys.readouterr().out
+
+
+def test_shapes_are_sequences_of_integers(place: Place, tmp_path: Path) -> None:
+    """Lists, and what arrays are made of; no set of shapes is the same as none given."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(relu_model("n", 8).SerializeToString())
+
+    split = tuner.extract(path, inputs={"data": [np.int64(2), 8]}, **place)
+
+    assert split.tasks == tuner.extract(path, inputs={"data": (2, 8)}, **place).tasks
+    with pytest.raises(RequestError, match="the shape must be fixed for input 'data'"):
+        tuner.build(path, tmp_path / "model.lib", inputs=[], **place)
 
 
 def test_definitions_are_not_there_unasked(place: Place) -> None:
