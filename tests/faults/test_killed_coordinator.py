@@ -39,6 +39,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
     rng = random.Random(3)
     n_open = 0
+    kept: list[str] = []
     for _ in range(n_kills):
         n_before = count(sessions)
         if n_before >= trials - 12:
@@ -49,14 +50,15 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         children = [*psutil.Process(process.pid).children(recursive=True), *place.agents()]
         process.kill()
         process.wait()
-        kept = traces(sessions)
+        before, kept = kept, traces(sessions)
+        assert kept[: len(before)] == before
         n_open = max(n_open, len(open_picks(sessions)))
         assert not psutil.wait_procs(children, 10.0)[1]
-        assert traces(sessions)[: len(kept)] == kept
 
     last = start(tmp_path, trials, place)
     assert last.wait(120.0) == 0, (tmp_path / "log").read_text()[-2000:]
     assert n_open >= 2
+    assert traces(sessions)[: len(kept)] == kept
     check_counts(sessions, {1: trials})
     check_bests(sessions)
 

@@ -1,5 +1,6 @@
 """Which workload of the database a line of a log is about."""
 
+from contextlib import suppress
 from typing import IO, Protocol
 
 from sqlalchemy import select
@@ -96,7 +97,10 @@ class NamedWorkloads:
             (row.id, pool.submit(module, "write_workload", row.ir, timeout_secs=_TIMEOUT_SECS))
             for row in rows
         ]
-        self._ids: dict[str, int] = {call.result()[0].text: each for each, call in calls}
+        self._ids: dict[str, int] = {}
+        for each, call in calls:
+            with suppress(WorkError, CallTimeout):  # that one cannot be read, and the others can
+                self._ids[call.result()[0].text] = each
 
     def find(self, text: str) -> int:
         """See the contract."""

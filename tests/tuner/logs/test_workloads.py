@@ -1,4 +1,4 @@
-"""The file of workloads of a MetaSchedule database may be packed, cut off or damaged."""
+"""Workloads are found by what logs say: numbers in a file, or names."""
 
 import gzip
 import io
@@ -8,29 +8,46 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
+from sqlalchemy.orm import Session, sessionmaker
 
 from records import database
+from records.tasks import ensure_workload
+from tests.records import make
+from tests.tuner.logs import writing
+from tuner.engines.environments import ENGINES
 from tuner.errors import RequestError
 from tuner.executors.pool import Pool, WorkerSettings
 from tuner.logs.base import BadLine
-from tuner.logs.workloads import HeldWorkloads
+from tuner.logs.formats import Format
+from tuner.logs.workloads import HeldWorkloads, NamedWorkloads
 
 Opener = Callable[[bytes], HeldWorkloads]
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opener]:
-    """Opens a packed file of workloads; no engine is asked."""
+def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
+    """Of an empty database."""
     connected = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
-        sessions = database.sessions(connected)
-
-        def open_(packed: bytes) -> HeldWorkloads:
-            stream = cast("IO[bytes]", gzip.GzipFile(fileobj=io.BytesIO(packed)))
-            return HeldWorkloads(stream, "no.engine", pool, sessions)
-
-        yield open_
+    yield database.sessions(connected)
     connected.dispose()
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    """One worker."""
+    with Pool(WorkerSettings(1, tmp_path / "worker.log")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def opened(pool: Pool, sessions: sessionmaker[Session]) -> Opener:
+    """Opens a packed file of workloads; no engine is asked."""
+
+    def open_(packed: bytes) -> HeldWorkloads:
+        stream = cast("IO[bytes]", gzip.GzipFile(fileobj=io.BytesIO(packed)))
+        return HeldWorkloads(stream, "no.engine", pool, sessions)
+
+    return open_
 
 
 def test_a_file_that_was_cut_off_has_the_workloads_before(opened: Opener) -> None:
@@ -52,3 +69,19 @@ def test_a_damaged_file_is_refused(opened: Opener) -> None:
 
     with pytest.raises(RequestError, match="cannot read workloads beyond 1: CRC check failed"):
         opened(bytes(packed))
+
+
+def test_a_workload_that_cannot_be_named_hides_no_other(
+    pool: Pool, sessions: sessionmaker[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of another version of the compiler."""
+    monkeypatch.setitem(ENGINES, "writing", writing.NAME)
+    with sessions.begin() as session:
+        new = [make.workload(each, writing.NAME) for each in ("unknown", "w1")]
+        _, known = [ensure_workload(session, each).id for each in new]
+
+    named = NamedWorkloads(Format("ansor", "Ansor", "writing"), pool, sessions)
+
+    assert named.find("\x00ir-w1") == known
+    with pytest.raises(BadLine, match="its workload is unknown"):
+        named.find("\x00ir-unknown")
