@@ -100,7 +100,9 @@ def prepare(
     if describe is not None:
         target = describe(request.target)
     else:
-        target = target_answers.describe(cache, settings.engine, request.target, ask)
+        target = target_answers.describe(
+            cache, settings.engine, request.target, ask, settings.interpreter
+        )
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     wanted = known.Wanted(request.reference, request.inputs, request.random_weights)

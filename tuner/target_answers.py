@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from tuner.engines.base import TargetInfo
+from tuner.engines.environments import contents_of
+from tuner.executors.process import Interpreter
 from tuner.fingerprints import binaries_of, code_of, processor, tool, versions_of
 from tuner.library.cache import Cache
 from tuner.library.keys import Key
@@ -13,15 +15,29 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi")
 _MODULES = ("tvm", "tvm_ffi")
 
 
-def describe(cache: Cache, engine: str, spec: str, ask: Callable[[], TargetInfo]) -> TargetInfo:
+def describe(
+    cache: Cache,
+    engine: str,
+    spec: str,
+    ask: Callable[[], TargetInfo],
+    interpreter: Interpreter | None = None,
+) -> TargetInfo:
     """Return what ``ask`` says of a target, unless it said so before on this very machine.
 
     Only processors are remembered: a graphics card may be another one tomorrow.
+
+    Args:
+        cache: Where answers are kept.
+        engine: Who is asked.
+        spec: The target as a user writes it.
+        ask: Asks.
+        interpreter: The Python that the engine runs in; None: ours.
     """
     parts = {
         "engine": engine,
         "code": code_of(engine),
         "packages": versions_of(*_PACKAGES),
+        "environment": contents_of(interpreter),
         "binaries": binaries_of(*_MODULES),
         "spec": spec.strip(),
         "processor": processor(),

@@ -112,7 +112,9 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, i
             target = describe(request.target)
         else:
             cache = open_local(context.settings)
-            target = target_answers.describe(cache, engine, request.target, ask)
+            target = target_answers.describe(
+                cache, engine, request.target, ask, context.settings.interpreter
+            )
     if target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     weights = None if request.job is None else _weights_of_job(context, request.job)

@@ -6,6 +6,7 @@ import pytest
 
 from tuner import target_answers
 from tuner.engines.base import TargetInfo
+from tuner.executors.process import Interpreter
 from tuner.library.cache import Cache
 
 ENGINE = "tests.engines.toy"
@@ -78,5 +79,18 @@ def test_asks_again_where_a_library_was_built_anew(cache: Cache, package: Path) 
         if library.read_bytes() != content:
             library.write_bytes(content)
         target_answers.describe(cache, ENGINE, "llvm", asked)
+
+    assert asked.n_times == 2
+
+
+def test_asks_again_where_an_environment_has_other_packages(cache: Cache, tmp_path: Path) -> None:
+    """That of an engine with one of its own, of which ours says nothing."""
+    asked = Asked()
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    interpreter = Interpreter(str(tmp_path / "bin" / "python"), {})
+
+    for version in ("0.19", "0.19", "0.20"):
+        (packages / f"tvm-{version}.dist-info").mkdir(parents=True, exist_ok=True)
+        target_answers.describe(cache, ENGINE, "llvm", asked, interpreter)
 
     assert asked.n_times == 2

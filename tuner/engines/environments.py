@@ -153,6 +153,14 @@ def interpreter_of(environment: str, module: str, python: Path) -> Interpreter |
     return Interpreter(str(python), {package: _folder_of(package) for package in sorted(packages)})
 
 
+def contents_of(interpreter: Interpreter | None) -> list[str]:
+    """Return which Python it is and its packages with their versions; empty for ours."""
+    if interpreter is None:
+        return []
+    packages = Path(interpreter.path).parents[1].glob("lib/python*/site-packages/*.dist-info")
+    return [interpreter.path, *sorted(path.name for path in packages)]
+
+
 def _folder_of(package: str) -> str:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
