@@ -51,9 +51,12 @@ def load(folder: Path) -> Library:
     Raises:
         RequestError: If there is no library, it is damaged, or its engine cannot load here.
     """
-    package = manifest.read(folder).engine.rpartition(".")[0]
+    engine = manifest.read(folder).engine
+    beside = ".".join([*engine.split(".")[:-1], "loading"])
     try:
-        module = import_module(f"{package}.loading")
-    except ModuleNotFoundError as error:
-        raise RequestError(f"{folder} was built by {package}, which loads no libraries") from error
+        module = import_module(beside)
+    except ImportError as error:
+        raise RequestError(
+            f"{folder} was built by {engine}, which cannot load it here: {error}"
+        ) from error
     return cast("Library", module.load(folder))
