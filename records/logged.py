@@ -4,7 +4,6 @@ They are kept under a target of their own, whose device says which tool wrote th
 of them is ever used as if it had been measured here; see ``tuner records verify``.
 """
 
-import hashlib
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import storing, versions
+from records import measures, storing, versions
 from records.models import Target, now
 from records.targets import ensure_target, fingerprint
 from records.tasks import ensure_task
@@ -77,17 +76,12 @@ def add(
     return sum(stored is not None for stored in storing.store(session, fresh))
 
 
-def trace_hash(trace: str) -> str:
-    """Return what names a trace within its task."""
-    return hashlib.sha256(trace.encode()).hexdigest()[:32]
-
-
 def _row(task_id: int, new: Logged) -> dict[str, Any]:
     return {
         "task_id": task_id,
         "pick_id": None,
         "trace": new.trace,
-        "trace_hash": trace_hash(new.trace),
+        "trace_hash": measures.trace_hash(new.trace),
         "module_hash": new.module_hash or None,
         "run_secs": None if new.run_secs is None else list(new.run_secs),
         "latency": None if new.run_secs is None else statistics.median(new.run_secs),

@@ -1,5 +1,6 @@
 """Measure records: storing spent trials, each once, and reading them back."""
 
+import hashlib
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,6 +79,11 @@ class Counts(NamedTuple):
 
     n_trials: int
     n_failed: int
+
+
+def trace_hash(trace: str) -> str:
+    """Return what names a trace within its task."""
+    return hashlib.sha256(trace.encode()).hexdigest()[:32]
 
 
 def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:

@@ -1,6 +1,5 @@
 """One round of a job: propose, build, run, verify, record."""
 
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ class Rounds:
             each
             for each in proposed
             if each.trace not in taken
-            and not (known.recorded and _short_hash(each.trace) in known.recorded)
+            and not (known.recorded and measures.trace_hash(each.trace) in known.recorded)
         ]
         # Proposed anew while others measure, they may be others than before: still no more of them.
         n_left = min(course.n_left(), pick.n_trials - len(known.recorded))
@@ -155,7 +154,7 @@ class Rounds:
             task_id=pick.task_id,
             pick_id=pick.id,
             trace=candidate.trace,
-            trace_hash=_short_hash(candidate.trace),
+            trace_hash=measures.trace_hash(candidate.trace),
             module_hash=candidate.module_hash,
             features=candidate.features,
             run_secs=result.run_secs,
@@ -182,7 +181,3 @@ class Rounds:
             "trial",
             extra={"job": pick.job_id, "pick": pick.sequence, "record": record, **outcome},
         )
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

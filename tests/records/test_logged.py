@@ -49,7 +49,7 @@ def test_what_is_known_is_not_added(session: Session) -> None:
     here = make.target(session)
     workload_id = ensure_workload(session, make.workload()).id
     task_id = ensure_task(session, workload_id, here).id
-    own = make.timed(task_id, logged.trace_hash("a"), 1e-3)
+    own = make.timed(task_id, measures.trace_hash("a"), 1e-3)
     measures.add_record(session, own)
     target_id = logged.target_of(session, SPEC, "Ansor").id
 
