@@ -49,7 +49,7 @@ class Library:
         )
         self.process.start()
         theirs.close()
-        weakref.finalize(self, _end, self.process)
+        weakref.finalize(self, _end, self.process, os.getpid())
         self._signatures = self._started()
         descriptor = reduction.recv_handle(self._connection)
         self._memory = mmap.mmap(descriptor, places.n_bytes(self._signatures))
@@ -88,7 +88,7 @@ class Library:
             raise WorkError(_GONE) from error
         except BaseException:
             # An answer that nobody waited for would be taken for that to the next call.
-            _end(self.process)
+            _end(self.process, os.getpid())
             raise
 
     def _received(self) -> Any:
@@ -133,6 +133,8 @@ def _described(arrays: Mapping[str, Array], wanted: manifest.Inputs) -> dict[str
     return {name: (tuple(arrays[name].shape), str(arrays[name].dtype)) for name in wanted}
 
 
-def _end(process: BaseProcess) -> None:
-    process.kill()
-    process.join()
+def _end(process: BaseProcess, owner: int) -> None:
+    """End the process of a library, unless who asks was forked from who owns it."""
+    if os.getpid() == owner:
+        process.kill()
+        process.join()

@@ -89,6 +89,15 @@ def expected(model: Path, data: Array) -> Array:
     return value
 
 
+def run_program(program: str, library: Path) -> list[str]:
+    """Run a program on a library in a process of its own; return the words that it prints."""
+    command = [sys.executable, "-c", program, str(library)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT
+    )
+    return done.stdout.split()
+
+
 def test_a_library_says_what_was_tuned(built: Built) -> None:
     """Every kernel of the first shapes has a record; those of the second ones are fallbacks."""
     subgraphs = built.answer["subgraphs"]
@@ -178,12 +187,21 @@ def test_a_program_ends_with_a_library_in_its_hands(built: Built) -> None:
         "library = tuner.load(sys.argv[1]); print(*library.outputs)"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(built.folder)],
-        capture_output=True, text=True, check=True, timeout=120, cwd=ROOT,
-    )  # fmt: skip
+    assert run_program(program, built.folder) == ["y"]
 
-    assert done.stdout.split() == ["y"]
+
+def test_a_fork_that_drops_a_library_leaves_it_to_its_owner(built: Built) -> None:
+    """The process is not the fork's to end."""
+    program = (
+        "import os, sys; import numpy, tuner\n"
+        "library = tuner.load(sys.argv[1])\n"
+        "if (forked := os.fork()) == 0:\n"
+        "    library = None; os._exit(0)\n"
+        "os.waitpid(forked, 0)\n"
+        "print(*library(data=numpy.zeros((1, 8, 15, 15), 'float32')))"
+    )
+
+    assert run_program(program, built.folder) == ["y"]
 
 
 def test_an_altered_library_is_not_loaded(built: Built, tmp_path: Path) -> None:
