@@ -38,7 +38,7 @@ class Clock:
     ("place", "trials", "secs"),
     [
         ("local", _TRIALS, _HOUR),
-        ("ray", 10 * _TRIALS, _HOUR),
+        pytest.param("ray", 10 * _TRIALS, _HOUR, marks=pytest.mark.slow),
         pytest.param("local", _TRIALS, -_HOUR, marks=pytest.mark.slow),
         pytest.param("ray", 10 * _TRIALS, -_HOUR, marks=pytest.mark.slow),
     ],

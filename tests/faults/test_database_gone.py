@@ -20,7 +20,11 @@ _TRIALS = 48
 
 
 @pytest.mark.parametrize("secs", [2.0, pytest.param(30.0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("place", "trials"), [("local", 48), ("ray", 400)], indirect=["place"])
+@pytest.mark.parametrize(
+    ("place", "trials"),
+    [("local", 48), pytest.param("ray", 400, marks=pytest.mark.slow)],
+    indirect=["place"],
+)
 def test_command_waits_for_its_database(
     own_postgres: Any, place: Place, tmp_path: Path, trials: int, secs: float
 ) -> None:

@@ -216,7 +216,7 @@ def test_a_server_that_goes_away_stops_no_build(
     relay = Relay(s3_server)
     monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": relay.url})
     cache = Cache(tmp_path / "cache", url)
-    cache.remote = RemoteTier(url, warnings.append, timeout_secs=1.0)
+    cache.remote = RemoteTier(url, warnings.append, timeout_secs=10.0)
     put(cache, key(0), large)
     assert warnings == []
     assert len(stored(url, ".blob")) == 1

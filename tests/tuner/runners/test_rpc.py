@@ -68,10 +68,11 @@ def request_of(tmp_path: Path) -> RequestOf:
 
 
 def is_sleep_of(result: RunResult, trace: str) -> bool:
-    """Whether samples are those of a program."""
+    """Whether samples are those of a program; a busy machine makes some of them longer."""
     wanted = sleeping.sleep_secs(trace)
-    return result.run_secs is not None and all(
-        wanted <= secs < wanted + 0.25 * sleeping.BASE_SECS for secs in result.run_secs
+    return (
+        result.run_secs is not None
+        and wanted <= min(result.run_secs) < wanted + 0.25 * sleeping.BASE_SECS
     )
 
 
