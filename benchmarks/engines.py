@@ -3,7 +3,8 @@
 The same network gets the same trials, trials a round and evaluator settings four times: from us
 with MetaSchedule (relax) and with Ansor (relay), from TVM's tune_relax and from the TaskScheduler
 of TVM 0.19; one after the other on this machine. At last the four libraries are timed in turns.
-Needs the environment of the engine relay. Prints one JSON line.
+Needs the environment of the engine relay, and as many trials as Ansor finds tasks. Prints one
+JSON line.
 
     python -m benchmarks.engines --model squeezenet --trials 330 --per-round 10
 """

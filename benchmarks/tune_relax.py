@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import multiprocessing
+import os
 import tempfile
 import time
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ def _peer(
     queue: Any, model: ModelFile, spec: str, work_dir: str, trials: int, per_round: int
 ) -> None:
     """Tune with TVM's own driver and report its best traces by our workload hashes."""
+    os.dup2(2, 1)  # what it logs is not our answer
     from tvm.s_tir.meta_schedule.relax_integration import tune_relax
     from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 
