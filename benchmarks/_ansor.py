@@ -1,5 +1,6 @@
 """Ansor's own driver, as TVM's tutorial has it; runs in the environment of the engine relay."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ def tune(model: ModelFile, spec: str, trials: int, per_round: int, log: str) -> 
     tasks, weights = auto_scheduler.extract_tasks(
         import_model(model)["main"], {}, make_target(spec), hardware_params=hardware_of(spec)
     )
+    os.chdir(Path(log).parent)  # it leaves a file of its latencies where it runs
     started = time.monotonic()
     auto_scheduler.TaskScheduler(tasks, weights).tune(
         auto_scheduler.TuningOptions(
