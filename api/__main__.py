@@ -22,7 +22,7 @@ from tuner.errors import TunerError
 from tuner.service import logs
 
 if TYPE_CHECKING:
-    from api.state import State
+    from api.app_state import State
 
 # What is under way has so long to end: less than a supervisor waits before it kills.
 _GRACE_SECS = 5

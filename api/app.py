@@ -6,12 +6,12 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from api import answers, openapi
+from api import exception_handlers, openapi
+from api.app_state import open_state
 from api.middleware import Frame
 from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
 from api.settings import ApiSettings
-from api.state import open_state
-from api.warming import warm_up
+from api.warmup import warm_up
 from api.web import pages
 
 _ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue)
@@ -35,7 +35,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
     )
-    answers.install(app)
+    exception_handlers.install(app)
     openapi.install(app)
     app.add_middleware(Frame)
     app.include_router(health.router)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
-from api.flights import Flights
+from api.single_flight import SingleFlight
 from records import tokens
 from records.models import now
 
@@ -52,7 +52,7 @@ class Tokens:
     sessions: sessionmaker[Session]
     readers: sessionmaker[Session]
     _found: dict[str, tuple[float, Known | None]] = field(default_factory=dict)
-    _flights: Flights[Known | None] = field(default_factory=Flights)
+    _flights: SingleFlight[Known | None] = field(default_factory=SingleFlight)
 
     async def find(self, secret: str) -> Known | None:
         """Return the token of a secret, if it is good."""

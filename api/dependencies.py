@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
+from api.app_state import State, state_of
 from api.auth import ANONYMOUS, Known, Subject, address_of, secret_of
 from api.errors import Problem
 from api.settings import ApiSettings
-from api.state import State, state_of
 from records.tokens import SCOPES
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}

@@ -19,7 +19,7 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
-from api.flights import Flights
+from api.single_flight import SingleFlight
 from records import events, jobs
 from records.models import Event
 
@@ -89,7 +89,7 @@ class Hub:
         self._readers = readers
         self._channels: dict[int, Channel] = {}
         self._pages: dict[tuple[int, int], Batch] = {}
-        self._flights: Flights[Batch | None] = Flights()
+        self._flights: SingleFlight[Batch | None] = SingleFlight()
         # Threads of its own: requests that fill the common pool delay no event.
         self._threads = ThreadPoolExecutor(2, "events")
         self._poller: asyncio.Task[None] | None = None

@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Sequence
 
 from api.errors import Problem
-from tuner.views import JobView, TaskView
+from tuner.schemas import JobView, TaskView
 
 JSON, CSV, TEXT = "json", "csv", "text"
 MEDIA_TYPES = {

@@ -8,10 +8,10 @@ from starlette.datastructures import FormData, UploadFile
 
 from api.errors import Problem
 from api.schemas import MOST, MOST_SECS, Priority, Seconds, Text, Trials
-from tuner.commands.options import parse_inputs, parse_numbers
-from tuner.goals import Goal
-from tuner.preparation import ModelRequest
-from tuner.requests import MOST_TRIALS, TuneRequest
+from tuner.cli.options import parse_inputs, parse_numbers
+from tuner.jobs.goals import Goal
+from tuner.jobs.preparation import ModelRequest
+from tuner.jobs.requests import MOST_TRIALS, TuneRequest
 
 _LISTS = ("zoo", "input", "importance", "require_ms", "baseline_ms")
 _MOST_MODELS = 16

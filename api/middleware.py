@@ -8,12 +8,12 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.answers import answer
+from api.app_state import State
 from api.auth import address_of, secret_of
+from api.csrf import check_host, check_same_origin
 from api.errors import Problem, as_problem
+from api.exception_handlers import answer
 from api.limits import body_limit, check_rate, limited
-from api.origins import check_host, check_same_origin
-from api.state import State
 
 _logger = logging.getLogger("api.access")
 # Set where a route did not say otherwise: nothing of an answer is ever run, framed or kept.

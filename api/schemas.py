@@ -1,4 +1,4 @@
-"""What requests and answers hold, beside the views that :mod:`tuner.views` has already."""
+"""What requests and answers hold, beside the views that :mod:`tuner.schemas` has already."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from records import devices, workers
 from records.models import Library, Network, Target
 from records.service_models import AuditEvent, DeviceState, DeviceStatus, Worker
 from records.service_models import Build as BuildRow
-from tuner.requests import MOST_PRIORITY, MOST_TRIALS
-from tuner.views import (
+from tuner.jobs.requests import MOST_PRIORITY, MOST_TRIALS
+from tuner.schemas import (
     BestView,
     FailureView,
     JobSummary,

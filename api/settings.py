@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config import Settings, read_settings
 from tuner.errors import RequestError
+from tuner.settings import Settings, read_settings
 
 MIB = 2**20
 _DEFAULT_UPLOAD_MB = 512

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from api.errors import Problem
-from tuner.submitting import upload_path, upload_reference
+from tuner.jobs.submission import upload_path, upload_reference
 
 _CHUNK = 2**20
 _UNFINISHED = ".upload-"

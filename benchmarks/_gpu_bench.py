@@ -15,9 +15,9 @@ from benchmarks._gpu_networks import FULL, Sizes
 from benchmarks._gpu_race import Runs
 from benchmarks._gpu_sharing import Timer
 from records.models import now
-from tuner.config import Settings, read_settings
 from tuner.engines.base import NetworkRun
-from tuner.executors.pool import Pool
+from tuner.settings import Settings, read_settings
+from tuner.workers.pool import Pool
 
 # Of a tuning command that is not spent on trials: processes that start, and the final; and what
 # is spent on them in any case.

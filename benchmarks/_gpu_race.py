@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks._gpu_sharing import Timer
 from tuner.errors import TunerError
-from tuner.executors.pool import CallTimeout
+from tuner.workers.pool import CallTimeout
 
 # Runs a network so many times, keeps its outputs in a file if one is named, and returns seconds.
 Runs = Callable[[int, str], tuple[float, ...]]

@@ -5,9 +5,9 @@ from typing import Any
 from benchmarks._gpu_bench import Bench
 from benchmarks._gpu_commands import StepFailed, ask_gpu
 from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
-from tuner.benching import TOLERANCE, random_inputs
+from tuner.compile.benchmark import TOLERANCE, random_inputs
 from tuner.library import manifest
-from tuner.workers import fresh_worker
+from tuner.workers.pools import fresh_worker
 
 PEERS = "benchmarks._gpu_peers"
 OURS = "ours"

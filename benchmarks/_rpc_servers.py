@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.closing import Closing
+from tuner.devices.runners.addresses import RpcAddress
+from tuner.devices.runners.tracker import Tracker
 from tuner.errors import DeviceLost
-from tuner.runners.addresses import RpcAddress
-from tuner.runners.tracker import Tracker
 
 _START_SECS = 180.0
 

@@ -11,17 +11,17 @@ from statistics import median
 import numpy as np
 
 from records.bests import BestOf
-from tuner.benching import random_inputs
-from tuner.building import build_library
-from tuner.config import Settings
+from tuner.compile.benchmark import random_inputs
+from tuner.compile.build_library import build_library
 from tuner.context import Context
 from tuner.engines.base import NetworkRun
-from tuner.executors.pool import Pool
+from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.jobs.requests import TuneRequest
 from tuner.library.manifest import Inputs
-from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.requests import TuneRequest
-from tuner.tuning import run_tuning
-from tuner.workers import fresh_worker
+from tuner.settings import Settings
+from tuner.tuning.run_local import run_tuning
+from tuner.workers.pool import Pool
+from tuner.workers.pools import fresh_worker
 
 EVALUATOR = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
 _TURNS = 8

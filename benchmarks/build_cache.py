@@ -23,11 +23,11 @@ import onnx
 
 from benchmarks._models import light_model
 from records.bests import BestOf
-from tuner.building import Built, build_library
+from tuner.compile.build_library import Built, build_library
 from tuner.context import Context, open_context
-from tuner.executors.pool import Pool
-from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.workers import fresh_worker
+from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.workers.pool import Pool
+from tuner.workers.pools import fresh_worker
 
 _MODELS = ("zoo:resnet-18", "squeezenet", "zoo:mobilenet", "resnet50")
 _CHANGED = "resnet50"

@@ -21,9 +21,11 @@ from typing import Any
 
 from benchmarks import _services
 from benchmarks._latencies import described, timed
-from tuner.library import collecting, packing, upkeep
-from tuner.library.cache import Cache
-from tuner.library.keys import Key
+from tuner.build_cache import gc as cache_gc
+from tuner.build_cache import packing
+from tuner.build_cache import stats as cache_stats
+from tuner.build_cache.cache import Cache
+from tuner.build_cache.keys import Key
 
 _GOALS = {
     "lookup_p99_ms": 1.0,
@@ -83,10 +85,10 @@ def _at_size(cache: Cache, n_entries: int, n_lookups: int) -> dict[str, Any]:
     # Unlike the time, this hardly depends on what else runs.
     cpu_ms = (time.process_time() - before) / n_lookups * 1e3
     misses = timed(lambda number: cache.find(_key(number)), range(-n_lookups, 0))
-    stats_secs = _clocked(lambda: upkeep.stats(cache.local))
-    (sums,) = upkeep.stats(cache.local)
-    gc_secs = _clocked(lambda: collecting.collect(cache.local, max_bytes=sums.n_bytes // 2))
-    (left,) = upkeep.stats(cache.local)
+    stats_secs = _clocked(lambda: cache_stats.stats(cache.local))
+    (sums,) = cache_stats.stats(cache.local)
+    gc_secs = _clocked(lambda: cache_gc.collect(cache.local, max_bytes=sums.n_bytes // 2))
+    (left,) = cache_stats.stats(cache.local)
     return {
         "filling_secs": round(filling_secs, 1),
         "n_bytes": sums.n_bytes,

@@ -19,11 +19,11 @@ from typing import Any
 from benchmarks import tune_relax
 from benchmarks._models import light_model
 from benchmarks._tuners import Plan, Racer, Tuned, build_ours, library_of, race, tune_ours
-from tuner.config import Settings, read_settings
 from tuner.context import open_context
-from tuner.executors.pool import Pool
-from tuner.preparation import Prepared
-from tuner.workers import fresh_worker
+from tuner.jobs.preparation import Prepared
+from tuner.settings import Settings, read_settings
+from tuner.workers.pool import Pool
+from tuner.workers.pools import fresh_worker
 
 _DRIVER = "benchmarks._ansor"
 _NAMES = ("relax", "tune_relax", "relay", "auto_scheduler")

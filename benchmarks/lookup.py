@@ -28,7 +28,7 @@ from sqlalchemy.orm import Session
 from benchmarks import _databases, _filling, _services
 from benchmarks._latencies import described, timed
 from records import database
-from tuner import record_reading
+from tuner.queries import records as record_queries
 
 _GOALS = {"database_p99_ms": 1.0, "rest_p99_ms": 5.0}
 _TARGET = 1
@@ -104,7 +104,7 @@ def _warm(look_up: Callable[[str], None], keys: list[str]) -> list[float]:
 
 def _look_up(session: Session, key: str) -> None:
     """Look a workload up as the API does."""
-    found = record_reading.read_bests(session, workload=key, target_id=_TARGET, limit=101)
+    found = record_queries.read_bests(session, workload=key, target_id=_TARGET, limit=101)
     if len(found) != 1:
         raise LookupError(f"{len(found)} best records of workload {key}")
 

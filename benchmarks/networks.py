@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._models import LIGHT, light_model
-from tuner.benching import bench_library
-from tuner.building import build_library
+from tuner.compile.benchmark import bench_library
+from tuner.compile.build_library import build_library
 from tuner.context import Context, open_context
+from tuner.jobs.preparation import ModelRequest, prepare
+from tuner.jobs.requests import TuneRequest
 from tuner.library.manifest import Manifest
-from tuner.preparation import ModelRequest, prepare
-from tuner.requests import TuneRequest
-from tuner.tuning import run_tuning
-from tuner.workers import fresh_worker
+from tuner.tuning.run_local import run_tuning
+from tuner.workers.pools import fresh_worker
 
 
 def main() -> None:

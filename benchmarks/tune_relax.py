@@ -33,7 +33,7 @@ from benchmarks._tuners import (
 from records.bests import BestOf
 from tuner.context import Context, open_context
 from tuner.engines.base import ModelFile
-from tuner.preparation import Prepared
+from tuner.jobs.preparation import Prepared
 
 
 @dataclass(frozen=True)

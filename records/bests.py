@@ -12,7 +12,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord, Task, Workload
-from records.statements import built_once, insert, table
+from records.upsert import built_once, insert, table
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from records import events
 from records.errors import NoSuchRow
 from records.models import Job, now
 from records.service_models import Build
-from records.texts import storable
+from records.text import storable
 
 
 def request_build(

@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records.models import CostModel, MeasureFeature, MeasureRecord, Task, now
-from records.statements import insert
+from records.upsert import insert
 
 
 class TrainingRow(NamedTuple):

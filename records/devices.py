@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from records.models import now
 from records.service_models import DeviceState, DeviceStatus
-from records.statements import built_once, table
+from records.upsert import built_once, table
 
 # A device that nothing was said of for so long has nobody who measures on it.
 SILENT = timedelta(seconds=60)

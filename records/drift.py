@@ -5,7 +5,7 @@ from collections.abc import Collection
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from records import withdrawals
+from records import invalidate
 from records.models import MeasureRecord, Pick
 
 
@@ -50,5 +50,5 @@ def mark(
     if ratio < 1.0:
         for row in found:
             if row.verified:
-                withdrawals.withdraw(session, row.id)
+                invalidate.withdraw(session, row.id)
     return len(marked)

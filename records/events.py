@@ -27,8 +27,8 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Event, Job, JobStatus, now
-from records.statements import insert, table
-from records.texts import storable
+from records.text import storable
+from records.upsert import insert, table
 
 
 class LastEvents(NamedTuple):

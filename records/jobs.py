@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from records import events
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
-from records.statements import find_or_insert, table
-from records.texts import storable
+from records.text import storable
+from records.upsert import find_or_insert, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class NewJob:
     submission: str = ""
 
 
-class Standing(NamedTuple):
+class JobStanding(NamedTuple):
     """What a coordinator has to know of a job again and again; budgets of None are no limit."""
 
     job_id: int
@@ -140,10 +140,10 @@ def get_job(session: Session, job_id: int) -> Job:
     return job
 
 
-def standing(session: Session, job_ids: Sequence[int]) -> dict[int, Standing]:
+def standing(session: Session, job_ids: Sequence[int]) -> dict[int, JobStanding]:
     """Return where jobs stand as the database has it now, for those of them that exist."""
     rows = session.execute(_STANDING, {"job_ids": job_ids})
-    return {row[0]: Standing(*row) for row in rows}
+    return {row[0]: JobStanding(*row) for row in rows}
 
 
 def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:

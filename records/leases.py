@@ -15,7 +15,7 @@ from records import database
 from records.errors import LeaseLost
 from records.models import now
 from records.service_models import Lease
-from records.statements import insert
+from records.upsert import insert
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records.models import Library
-from records.statements import find_or_insert
+from records.upsert import find_or_insert
 
 
 @dataclass(frozen=True, kw_only=True)

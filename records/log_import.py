@@ -6,11 +6,11 @@ from typing import Any
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from records import bests, log_lines, sums, targets
+from records import aggregates, bests, log_lines, targets
+from records.aggregates import Sums
 from records.models import MeasureFeature, MeasureRecord
-from records.statements import insert, insert_new
-from records.sums import Sums
 from records.tasks import NewWorkload, ensure_task, ensure_workload
+from records.upsert import insert, insert_new
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Importer:
 
     def add_sums(self) -> None:
         """Count what was added, task by task."""
-        sums.add_to_imported(self.session, self.sums)
+        aggregates.add_to_imported(self.session, self.sums)
 
     def choose_bests(self) -> None:
         """Offer the flagged record of each task, or where the log flags none, the fastest."""

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from records import events, jobs
 from records.errors import NoSuchRow
 from records.models import Job, Pick
-from records.statements import table
-from records.texts import storable
+from records.text import storable
+from records.upsert import table
 
 
 class NewPick(NamedTuple):

@@ -11,8 +11,8 @@ from records import events, jobs
 from records.errors import KeyReused
 from records.models import Job, JobState, now
 from records.service_models import IdempotencyKey
-from records.statements import find_or_insert
-from records.texts import storable
+from records.text import storable
+from records.upsert import find_or_insert
 
 # What an ended job becomes when it is asked for again with more to spend.
 _RESTARTED: tuple[JobState, ...] = ("failed", "cancelled", "paused")

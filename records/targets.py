@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from records.models import Target
-from records.statements import find_or_insert
+from records.upsert import find_or_insert
 
 
 def fingerprint(spec: str, device: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import Job, NetworkTask, Task, Workload
-from records.statements import find_or_insert
-from records.texts import storable
+from records.text import storable
+from records.upsert import find_or_insert
 
 
 @dataclass(frozen=True, kw_only=True)

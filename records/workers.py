@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from records.models import now
 from records.service_models import Worker
-from records.statements import insert
+from records.upsert import insert
 
 # A process that was silent for so long is taken for dead.
 SILENT = timedelta(seconds=30)

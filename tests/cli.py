@@ -15,7 +15,7 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 
-_PROGRAM = "from tuner.cli import main; main()"
+_PROGRAM = "from tuner.cli.main import main; main()"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.executors.process import Interpreter
+from tuner.engines.environments import Interpreter
 
 ROOT = Path(__file__).parents[1]
 RELAY_PYTHON = Path(os.environ.get("TUNER_RELAY_PYTHON") or ROOT / ".venv-relay/bin/python")

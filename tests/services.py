@@ -62,7 +62,7 @@ class Service:
 
     def start_worker(self, **environ: str) -> None:
         """Start a worker; it has jobs to do once it is awake."""
-        program = "from tuner.cli import main; main()"
+        program = "from tuner.cli.main import main; main()"
         self._start("worker", ["-c", program, "worker"], **environ)
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:

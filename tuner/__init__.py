@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 if TYPE_CHECKING:
-    from tuner.engines.loading import Library
-    from tuner.interface import build, evaluate, extract, tune
-    from tuner.runtime.jit import Jitted
-    from tuner.runtime.onnx_function import OnnxFunction
-    from tuner.runtime.options import JitFields
-    from tuner.runtime.torch_function import TorchFunction
+    from tuner.api import build, evaluate, extract, tune
+    from tuner.jit.jit import Jitted
+    from tuner.jit.onnx_function import OnnxFunction
+    from tuner.jit.options import JitFields
+    from tuner.jit.torch_function import TorchFunction
+    from tuner.library.loading import Library
 
 __all__ = ["build", "evaluate", "extract", "jit", "load", "tune"]
 
@@ -18,9 +18,9 @@ __all__ = ["build", "evaluate", "extract", "jit", "load", "tune"]
 def __getattr__(name: str) -> Any:
     """Import what a notebook calls when it is called for: it takes a second."""
     if name in ("build", "evaluate", "extract", "tune"):
-        from tuner import interface
+        from tuner import api
 
-        return getattr(interface, name)
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -44,7 +44,7 @@ def load(path: str | Path) -> "Library":
     Raises:
         RequestError: If there is no library, it is damaged, or of a newer version.
     """
-    from tuner.engines import loading
+    from tuner.library import loading
 
     return loading.load(Path(path))
 
@@ -78,7 +78,7 @@ def jit(
 
     Args:
         function: A module or a function of torch, or the path of an ONNX model.
-        **options: See :class:`tuner.runtime.options.JitOptions`.
+        **options: See :class:`tuner.jit.options.JitOptions`.
 
     Returns:
         A callable with ``cache_info``, ``cache_clear`` and ``refresh``.
@@ -87,8 +87,8 @@ def jit(
         TypeError: If it is none of these.
         RequestError: If the file is no ONNX model.
     """
-    from tuner.runtime.jit import make
-    from tuner.runtime.options import JitOptions
+    from tuner.jit.jit import make
+    from tuner.jit.options import JitOptions
 
     chosen = JitOptions(**options)
     if function is None:

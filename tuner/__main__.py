@@ -1,6 +1,6 @@
 """``python -m tuner``: the command line."""
 
-from tuner.cli import main
+from tuner.cli.main import main
 
 if __name__ == "__main__":
     main()

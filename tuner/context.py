@@ -10,12 +10,12 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database as databases
-from tuner.config import Settings, read_settings
 from tuner.errors import RequestError
+from tuner.settings import Settings, read_settings
 
 
-class Place(TypedDict, total=False):
-    """Settings that are given by hand; see :class:`tuner.config.Settings`. None is not given."""
+class SettingOverrides(TypedDict, total=False):
+    """Settings that are given by hand; see :class:`tuner.settings.Settings`. None is not given."""
 
     database: str | None
     data_dir: str | Path | None

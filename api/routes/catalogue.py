@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api import pages, schemas
+from api import pagination, schemas
 from api.dependencies import Administering, ReaderDep, Reading
 from api.errors import Problem
 from api.openapi import problems
@@ -38,11 +38,11 @@ def list_networks(
     limit: schemas.Limit = 50,
 ) -> NetworkPage:
     """List networks, the newest first."""
-    rows = catalogue.list_networks(session, pages.number_of(cursor), limit + 1)
-    shown, more = pages.cut(rows, limit)
+    rows = catalogue.list_networks(session, pagination.number_of(cursor), limit + 1)
+    shown, more = pagination.cut(rows, limit)
     known = catalogue.targets_by_network(session, [row.id for row in shown])
     items = [network_of(row, known.get(row.id, [])) for row in shown]
-    return NetworkPage(items, pages.before(shown, more))
+    return NetworkPage(items, pagination.before(shown, more))
 
 
 @router.get("/networks/{network_id}/tasks", response_model=NetworkTasks, responses=problems(404))
@@ -82,9 +82,9 @@ def list_targets(
     limit: schemas.Limit = 50,
 ) -> TargetPage:
     """List targets with their devices, the newest first."""
-    rows = catalogue.list_targets(session, pages.number_of(cursor), limit + 1)
-    shown, more = pages.cut(rows, limit)
-    return TargetPage([target_of(row) for row in shown], pages.before(shown, more))
+    rows = catalogue.list_targets(session, pagination.number_of(cursor), limit + 1)
+    shown, more = pagination.cut(rows, limit)
+    return TargetPage([target_of(row) for row in shown], pagination.before(shown, more))
 
 
 @router.get("/workers", response_model=Workers)
@@ -108,9 +108,9 @@ def list_actions(
     limit: schemas.Limit = 100,
 ) -> ActionPage:
     """List who asked for what, the newest first."""
-    rows = audit.actions(session, job_id=job, before=pages.number_of(cursor), limit=limit + 1)
-    shown, more = pages.cut(rows, limit)
-    return ActionPage([action_of(row) for row in shown], pages.before(shown, more))
+    rows = audit.actions(session, job_id=job, before=pagination.number_of(cursor), limit=limit + 1)
+    shown, more = pagination.cut(rows, limit)
+    return ActionPage([action_of(row) for row in shown], pagination.before(shown, more))
 
 
 def _target_of(session: Session, network_id: int, target: int | None) -> int:

@@ -8,13 +8,13 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
+from api.app_state import State
 from api.dependencies import Reading, StateDep, identify
 from api.errors import Problem
 from api.events import Channel
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import MOST, Id
-from api.state import State
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}

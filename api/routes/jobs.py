@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api import pages, schemas
+from api import pagination, schemas
 from api.dependencies import ReaderDep, Reading, StateDep, Submitting, WriterDep
 from api.errors import Problem
 from api.openapi import problems
@@ -13,9 +13,9 @@ from api.routes import PREFIX
 from api.schemas import Id, JobDetail, JobPage, build_of, links_of
 from records import audit, builds, jobs, submissions
 from records.models import Job, JobState
-from tuner import reading
-from tuner.reading import JobOrder
-from tuner.views import JobSummary
+from tuner.queries import jobs as job_queries
+from tuner.queries.jobs import JobOrder
+from tuner.schemas import JobSummary
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _AT_WORK: tuple[JobState, ...] = ("queued", "running")
@@ -35,28 +35,28 @@ def list_jobs(
     limit: schemas.Limit = 50,
 ) -> JobPage:
     """List jobs, a page at a time."""
-    found = reading.list_jobs(
+    found = job_queries.list_jobs(
         session,
         states=state,
         text=q,
         sort=sort,
-        after=pages.job_after(cursor, sort),
+        after=pagination.job_after(cursor, sort),
         limit=limit + 1,
     )
-    shown, more = pages.cut(found, limit)
-    return JobPage(shown, pages.after_job(shown[-1], sort) if more else None)
+    shown, more = pagination.cut(found, limit)
+    return JobPage(shown, pagination.after_job(shown[-1], sort) if more else None)
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetail, responses=_ONE)
 def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetail:
     """Serve a job with its forecast, its failures and its builds."""
-    view = reading.read_job(session, job_id)
+    view = job_queries.read_job(session, job_id)
     return JobDetail(
         job=view.job,
         split=view.split,
         outlook=view.outlook,
         last_pick=view.last_pick,
-        failures=reading.read_failures(session, job_id),
+        failures=job_queries.read_failures(session, job_id),
         builds=[build_of(row) for row in builds.builds_of(session, job_id)],
         links=links_of(job_id),
     )
@@ -148,7 +148,7 @@ def _changed(
     state.tables.forget(job_id)
     job = jobs.get_job(session, job_id)
     session.refresh(job)
-    (summary,) = reading.summaries(session, [job])
+    (summary,) = job_queries.summaries(session, [job])
     return summary
 
 

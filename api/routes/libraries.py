@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from api import pages, schemas
-from api.conditions import matches
+from api import pagination, schemas
 from api.dependencies import ReaderDep, Reading, SettingsDep, StateDep, Submitting, WriterDep
 from api.errors import Problem, respond
+from api.etag import matches
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Build, BuildIn, Id, LibraryPage, build_of, library_of
@@ -125,9 +125,9 @@ def list_libraries(
     limit: schemas.Limit = 50,
 ) -> LibraryPage:
     """List compiled networks, the newest first."""
-    rows = libraries.list_libraries(session, before=pages.number_of(cursor), limit=limit + 1)
-    shown, more = pages.cut(rows, limit)
-    return LibraryPage([library_of(row) for row in shown], pages.before(shown, more))
+    rows = libraries.list_libraries(session, before=pagination.number_of(cursor), limit=limit + 1)
+    shown, more = pagination.cut(rows, limit)
+    return LibraryPage([library_of(row) for row in shown], pagination.before(shown, more))
 
 
 def archive_path(data_dir: Path, build: BuildRow) -> Path:

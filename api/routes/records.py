@@ -11,18 +11,18 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from api import pages, schemas
+from api import pagination, schemas
+from api.app_state import State
 from api.dependencies import Administering, ReaderDep, Reading, StateDep
 from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import BestPage, Imported, RecordPage, Text
-from api.state import State
 from api.streaming import lines_of
 from records import audit, jobs, log, tasks
 from records.errors import NoSuchRow
 from records.models import Target
-from tuner import record_reading
+from tuner.queries import records as record_queries
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _LINES = "application/jsonl"
@@ -47,7 +47,7 @@ async def list_best_records(
     wanted = {
         "workload": workload,
         "target_id": target,
-        "after": pages.number_of(cursor),
+        "after": pagination.number_of(cursor),
         "limit": limit + 1,
     }
     # One hop to a thread and back, and no model to be checked: look-ups are many.
@@ -62,9 +62,9 @@ def _best_page(state: State, job: int | None, limit: int, wanted: dict[str, Any]
         if job is not None:
             found = jobs.get_job(session, job)
             task_ids = [task.task_id for task in tasks.tasks_of_job(session, found)]
-        rows = record_reading.read_bests(session, task_ids=task_ids, **wanted)
-    shown, more = pages.cut(rows, limit)
-    return BestPage(shown, pages.encode(shown[-1].task) if more else None)
+        rows = record_queries.read_bests(session, task_ids=task_ids, **wanted)
+    shown, more = pagination.cut(rows, limit)
+    return BestPage(shown, pagination.encode(shown[-1].task) if more else None)
 
 
 @router.get("/records/list", response_model=RecordPage)
@@ -78,16 +78,16 @@ def list_records(
     limit: schemas.Limit = 50,
 ) -> RecordPage:
     """List measure records, the newest first."""
-    rows = record_reading.read_records(
+    rows = record_queries.read_records(
         session,
         workload=workload,
         task=task,
         failed=failed,
-        before=pages.number_of(cursor),
+        before=pagination.number_of(cursor),
         limit=limit + 1,
     )
-    shown, more = pages.cut(rows, limit)
-    return RecordPage(shown, pages.encode(shown[-1].record) if more else None)
+    shown, more = pagination.cut(rows, limit)
+    return RecordPage(shown, pagination.encode(shown[-1].record) if more else None)
 
 
 @router.get(

@@ -7,15 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from api import formats, schemas
-from api.conditions import matches
 from api.dependencies import ReaderDep, Reading, StateDep
+from api.etag import matches
 from api.forms import Kind
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Failures, Id, PickPage
 from records import jobs, tasks
-from tuner import reading, recordings
-from tuner.views import HistoryView, JobView
+from tuner.queries import jobs as job_queries
+from tuner.replay import recording as recordings
+from tuner.schemas import HistoryView, JobView
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _ONE = problems(404)
@@ -60,7 +61,7 @@ def list_picks(
     limit: schemas.Limit = 50,
 ) -> PickPage:
     """List who got a round and why, the newest first."""
-    picks = reading.read_picks(session, job_id, before=before, limit=limit + 1)
+    picks = job_queries.read_picks(session, job_id, before=before, limit=limit + 1)
     more = len(picks) > limit
     return PickPage(picks[:limit], picks[limit - 1].sequence if more else None)
 
@@ -73,14 +74,14 @@ def read_history(
     points: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> HistoryView:
     """Serve the latency of the network over trials and time, and who got the trials."""
-    return reading.read_history(session, job_id, n_points=points)
+    return job_queries.read_history(session, job_id, n_points=points)
 
 
 @router.get("/jobs/{job_id}/failures", response_model=Failures, responses=_ONE)
 def list_failures(job_id: Id, session: ReaderDep, _subject: Reading) -> Failures:
     """List how trials failed, the most frequent way first."""
     jobs.get_job(session, job_id)
-    return Failures(reading.read_failures(session, job_id))
+    return Failures(job_queries.read_failures(session, job_id))
 
 
 @router.get(
@@ -91,7 +92,7 @@ def list_failures(job_id: Id, session: ReaderDep, _subject: Reading) -> Failures
 def read_recording(job_id: Id, session: ReaderDep, _subject: Reading) -> Response:
     """Serve the curves of a job's tasks, for `tuner replay`."""
     job = jobs.get_job(session, job_id)
-    (summary,) = reading.summaries(session, [job])
+    (summary,) = job_queries.summaries(session, [job])
     recording = recordings.record(
         session, summary.network or summary.name, tasks.tasks_of_job(session, job)
     )

@@ -5,16 +5,16 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from api.app_state import State
 from api.dependencies import StateDep, Submitting
 from api.forms import body_schema
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Submitted, links_of
-from api.state import State
-from api.submitting import submit_form
+from api.submission import submit_form
 from records import jobs
-from tuner import reading
-from tuner.views import JobSummary
+from tuner.queries import jobs as job_queries
+from tuner.schemas import JobSummary
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
@@ -53,5 +53,5 @@ async def tune(
 
 def _summary(state: State, job_id: int) -> JobSummary:
     with state.readers() as session:
-        (summary,) = reading.summaries(session, [jobs.get_job(session, job_id)])
+        (summary,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])
     return summary

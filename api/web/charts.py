@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.web import formats
-from tuner.views import HistoryPoint, HistoryView
+from tuner.schemas import HistoryPoint, HistoryView
 
 N_COLOURS = 12
 _N_ROWS = 20

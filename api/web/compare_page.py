@@ -15,8 +15,8 @@ from api.web.charts import Curve
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
 from records.models import Job, Pick
-from tuner import reading
-from tuner.views import HistoryView, JobSummary, JobView
+from tuner.queries import jobs as job_queries
+from tuner.schemas import HistoryView, JobSummary, JobView
 
 router = APIRouter(include_in_schema=False)
 
@@ -95,7 +95,7 @@ def compare_jobs(
     """Show two jobs side by side, or ask which."""
     recent = select(Job).where(~Job.hidden).order_by(Job.id.desc()).limit(_N_CHOICES)
     values: dict[str, Any] = {
-        "choices": reading.summaries(session, list(session.scalars(recent))),
+        "choices": job_queries.summaries(session, list(session.scalars(recent))),
         "a": a,
         "b": b,
         "both": None,
@@ -110,8 +110,8 @@ def _is_number(text: str) -> bool:
 
 
 def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
-    views = [reading.read_job(session, job_id) for job_id in (a, b)]
-    histories = [reading.read_history(session, job_id) for job_id in (a, b)]
+    views = [job_queries.read_job(session, job_id) for job_id in (a, b)]
+    histories = [job_queries.read_history(session, job_id) for job_id in (a, b)]
     sorting = read_sorting(sort, COLUMNS, "-saved", {"a": str(a), "b": str(b)})
     curves = [
         Curve(f"{letter} · {view.job.name}", history.points)

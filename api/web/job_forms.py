@@ -19,8 +19,8 @@ from api.web.errors import said_of
 from api.web.job_page import job_page
 from api.web.rendering import render
 from records import jobs
-from tuner import reading
 from tuner.errors import RequestError
+from tuner.queries import jobs as job_queries
 
 router = APIRouter(include_in_schema=False)
 
@@ -118,7 +118,7 @@ def confirm_delete(
     request: Request, session: ReaderDep, _subject: access.Submitter, job_id: Id
 ) -> HTMLResponse:
     """Ask whether a job is really to be deleted."""
-    (job,) = reading.summaries(session, [jobs.get_job(session, job_id)])
+    (job,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])
     return render(request, "delete.html", job=job, error=None)
 
 

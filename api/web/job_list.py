@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
-from api import pages
+from api import pagination
 from api.dependencies import ReaderDep
 from api.schemas import Text
 from api.web import access, formats
@@ -18,9 +18,9 @@ from api.web.sorting import query
 from records.jobs import count_by_state
 from records.models import JobState
 from scheduler.objectives import known_objectives
-from tuner import reading
-from tuner.reading import JobOrder
-from tuner.views import JobSummary
+from tuner.queries import jobs as job_queries
+from tuner.queries.jobs import JobOrder
+from tuner.schemas import JobSummary
 
 router = APIRouter(include_in_schema=False)
 
@@ -108,16 +108,16 @@ def job_list_page(
     status: int = 200,
 ) -> HTMLResponse:
     """Render the page of jobs, with what was wrong with the form."""
-    found = reading.list_jobs(
+    found = job_queries.list_jobs(
         session,
         states=wanted.states,
         text=wanted.text,
         sort=wanted.sort,
-        after=pages.job_after(wanted.cursor or None, wanted.sort),
+        after=pagination.job_after(wanted.cursor or None, wanted.sort),
         limit=_LIMIT + 1,
     )
-    jobs, more = pages.cut(found, _LIMIT)
-    after = pages.after_job(jobs[-1], wanted.sort) if more else None
+    jobs, more = pagination.cut(found, _LIMIT)
+    after = pagination.after_job(jobs[-1], wanted.sort) if more else None
     counts = count_by_state(session)
     links = [StateLink(name, wanted.link(states=(name,)), counts.get(name, 0)) for name in _STATES]
     total = sum(counts.values())

@@ -17,8 +17,8 @@ from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
 from records import builds, jobs, libraries
 from records.service_models import Build
-from tuner import reading
-from tuner.views import JobSummary, JobView
+from tuner.queries import jobs as job_queries
+from tuner.schemas import JobSummary, JobView
 
 router = APIRouter(include_in_schema=False)
 
@@ -78,7 +78,7 @@ def job_page(
     Raises:
         NoSuchRow: If there is no such job.
     """
-    view = reading.read_job(session, job_id)
+    view = job_queries.read_job(session, job_id)
     sorting = read_sorting(sort, COLUMNS, "-share")
     found = builds.builds_of(session, job_id)
     models = _models(session, job_id)
@@ -97,8 +97,8 @@ def job_page(
         unmeasured=sum(task.latency_secs is None for task in view.tasks),
         gradient_in_ms=view.job.objective != "geometric_mean",
         charts=_charts(request, session, view),
-        failures=reading.read_failures(session, job_id),
-        picks=reading.read_picks(session, job_id, limit=_N_PICKS),
+        failures=job_queries.read_failures(session, job_id),
+        picks=job_queries.read_picks(session, job_id, limit=_N_PICKS),
         builds=found,
         models=models,
         coverages=_coverages(session, found, models),
@@ -134,7 +134,7 @@ def _charts(request: Request, session: Session, view: JobView) -> list[Chart]:
     """Draw the course of a job, unless only what changes fast was asked for."""
     if request.query_params.get("fragment") == "fast":
         return []
-    history = reading.read_history(session, view.job.id)
+    history = job_queries.read_history(session, view.job.id)
     curve = [Curve(view.job.name, history.points)]
     return [
         charts.latency_over_trials(curve),

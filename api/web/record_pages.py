@@ -11,7 +11,7 @@ from sqlalchemy import select
 from api.dependencies import ReaderDep
 from api.schemas import Id, OptionalId
 from api.web import access
-from api.web.record_queries import Wanted, find_records, find_tasks, task_of
+from api.web.record_queries import RecordFilter, find_records, find_tasks, task_of
 from api.web.rendering import render
 from api.web.sorting import query
 from records.errors import NoSuchRow
@@ -45,7 +45,7 @@ def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the f
     """Look best records up, and browse all others."""
     targets = list(session.scalars(select(Target).order_by(Target.id).limit(200)))
     target_id = int(target) if target.isascii() and target.isdigit() and len(target) < 9 else None
-    wanted = Wanted(task, bool(failed), cursor)
+    wanted = RecordFilter(task, bool(failed), cursor)
     chosen = None if task is None else task_of(session, task)
     if task is not None and chosen is None:
         raise NoSuchRow(f"no task {task}")

@@ -14,7 +14,7 @@ _WINDOW = 50_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordFilter:
     """Which records to show.
 
     Attributes:
@@ -36,7 +36,7 @@ class Found:
     after: str | None
 
 
-def find_records(session: Session, wanted: Wanted, limit: int = 50) -> Found:
+def find_records(session: Session, wanted: RecordFilter, limit: int = 50) -> Found:
     """Return a page of records: of a task the fastest first, of all tasks the newest first.
 
     Both are orders that an index has. Failures of a task come the newest first.
@@ -116,7 +116,7 @@ def _fastest(session: Session, task: int, cursor: str, limit: int) -> Found:
     return _page(session, wanted.order_by(*order), limit)
 
 
-def _newest(session: Session, wanted: Wanted, limit: int) -> Found:
+def _newest(session: Session, wanted: RecordFilter, limit: int) -> Found:
     query = _named(select(MeasureRecord, Workload.name)).order_by(MeasureRecord.id.desc())
     newest = session.scalar(select(func.max(MeasureRecord.id))) or 0
     cursor = wanted.cursor

@@ -7,10 +7,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
+from api.app_state import State
 from api.dependencies import StateDep
 from api.errors import as_problem
-from api.state import State
-from api.submitting import submit_form
+from api.submission import submit_form
 from api.web import access
 from api.web.errors import said_of
 from api.web.forms import Form

@@ -16,7 +16,7 @@ from records import audit, devices, workers
 from records.catalogue import list_networks
 from records.models import Job, Network, NetworkTask, Target, Task
 from records.service_models import DeviceStatus, Worker
-from tuner import reading
+from tuner.queries import jobs as job_queries
 
 router = APIRouter(include_in_schema=False)
 
@@ -64,7 +64,7 @@ def read_workers(request: Request, session: ReaderDep, _subject: access.Reader) 
     shown = known[:_MOST_DEVICES]
     wanted = {row.worker.job_id for row in rows} | {row.device.job_id for row in shown}
     jobs = list(session.scalars(select(Job).where(Job.id.in_(wanted - {None}))))
-    names = {job.id: job.name for job in reading.summaries(session, jobs)}
+    names = {job.id: job.name for job in job_queries.summaries(session, jobs)}
     alive = [row for row in rows if row.state not in ("silent", "stopped")]
     gone = [row for row in rows if row not in alive]
     return render(

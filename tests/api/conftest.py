@@ -15,7 +15,7 @@ from api.__main__ import make_server
 from api.settings import ApiSettings
 from records import database
 from tests.records.conftest import postgres, postgres_url, sqlite_url, url
-from tuner.config import Settings
+from tuner.settings import Settings
 
 __all__ = ["postgres", "postgres_url", "sqlite_url", "url"]
 LOOPBACK = "http://127.0.0.1"

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from records import builds, measures, networks, picks, submissions, tasks
+from records import builds, measure_records, networks, picks, submissions, tasks
 from records.models import Job
 from records.submissions import Submission
 from tests.records import make as rows
@@ -45,8 +45,10 @@ def tuned(session: Session, name: str = "s0", n_trials: int = 4) -> int:
     pick = picks.add_pick(session, found.id, task_id, n_trials, {"reason": "warm-up"})
     for number in range(n_trials - 1):
         secs = 0.01 / (number + 1)
-        measures.add_record(session, rows.timed(task_id, f"{name}-{number}", secs, pick_id=pick.id))
-    measures.add_record(session, rows.failed(task_id, f"{name}-broken", pick_id=pick.id))
+        measure_records.add_record(
+            session, rows.timed(task_id, f"{name}-{number}", secs, pick_id=pick.id)
+        )
+    measure_records.add_record(session, rows.failed(task_id, f"{name}-broken", pick_id=pick.id))
     ending = picks.Ending(pick.id, found.id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials)
     picks.end_picks(session, [ending])
     return found.id

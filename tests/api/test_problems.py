@@ -17,8 +17,8 @@ from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.cli import ROOT
-from tuner import reading
 from tuner.errors import ModelError, RequestError, TargetError
+from tuner.queries import jobs as job_queries
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_defect_is_named_and_not_shown(
     def broken(*_args: object, **_kwargs: object) -> None:
         raise ZeroDivisionError("a secret path")
 
-    monkeypatch.setattr(reading, "list_jobs", broken)
+    monkeypatch.setattr(job_queries, "list_jobs", broken)
     with serving(quick) as served:
         answer = served.client.get("/api/v1/jobs")
         after = served.client.get("/healthz")

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 
 from api.settings import ApiSettings
-from records import measures
+from records import measure_records
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
@@ -18,7 +18,7 @@ def test_the_best_record_of_a_workload(served: Served) -> None:
     with served.sessions.begin() as session:
         for n_cores, secs in ((2, 0.5), (4, 0.25)):
             task = rows.task(session, "w0", n_cores)
-            measures.add_record(session, rows.timed(task, f"t{n_cores}", secs))
+            measure_records.add_record(session, rows.timed(task, f"t{n_cores}", secs))
     found = served.client.get(f"{AT}/best", params={"workload": "w0"}).json()["items"]
     target = found[1]["target_id"]
     one = served.client.get(f"{AT}/best", params={"workload": "w0", "target": target}).json()
@@ -34,7 +34,9 @@ def test_best_records_in_pages(served: Served) -> None:
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
         for number in range(5):
-            measures.add_record(session, rows.timed(rows.task(session, f"w{number}"), "t", 1.0))
+            measure_records.add_record(
+                session, rows.timed(rows.task(session, f"w{number}"), "t", 1.0)
+            )
     first = served.client.get(f"{AT}/best", params={"limit": 4}).json()
     rest = served.client.get(f"{AT}/best", params={"limit": 4, "cursor": first["next"]}).json()
     of_job = served.client.get(f"{AT}/best", params={"job": job_id}).json()
@@ -49,9 +51,9 @@ def test_records_in_pages(served: Served) -> None:
     with served.sessions.begin() as session:
         task = rows.task(session)
         for number in range(5):
-            measures.add_record(session, rows.timed(task, f"t{number}", 1.0))
+            measure_records.add_record(session, rows.timed(task, f"t{number}", 1.0))
         worst = rows.failed(task, "f", "wrong_result", max_error=float("inf"))
-        measures.add_record(session, worst)
+        measure_records.add_record(session, worst)
     first = served.client.get(f"{AT}/list", params={"limit": 4}).json()
     rest = served.client.get(f"{AT}/list", params={"limit": 4, "cursor": first["next"]}).json()
     failed = served.client.get(f"{AT}/list", params={"failed": True}).json()
@@ -122,7 +124,9 @@ def test_a_reader_that_leaves_an_export_stops_it(quick: ApiSettings) -> None:
         with served.sessions.begin() as session:
             task = rows.task(session)
             for number in range(3000):
-                measures.add_record(session, rows.failed(task, f"t{number}", error_text="x" * 2000))
+                measure_records.add_record(
+                    session, rows.failed(task, f"t{number}", error_text="x" * 2000)
+                )
         with served.client.stream("GET", AT) as answer:
             next(answer.iter_raw())
         assert served.client.get("/healthz").status_code == 200
@@ -132,7 +136,9 @@ def test_an_export_of_a_target(served: Served) -> None:
     """That exists."""
     with served.sessions.begin() as session:
         for n_cores in (2, 4):
-            measures.add_record(session, rows.timed(rows.task(session, "w0", n_cores), "t", 1.0))
+            measure_records.add_record(
+                session, rows.timed(rows.task(session, "w0", n_cores), "t", 1.0)
+            )
     lines = served.client.get(AT, params={"target": 1}).text.splitlines()
 
     assert sum('"kind":"record"' in line for line in lines) == 1

@@ -9,12 +9,12 @@ import pytest
 
 from api import formats
 from api.errors import Problem
+from api.response_cache import FRESH_SECS
 from api.settings import ApiSettings
-from api.tables import FRESH_SECS
 from records import jobs
 from tests.api import make
 from tests.api.conftest import Served, serving
-from tuner import recordings
+from tuner.replay import recording as recordings
 
 
 def test_the_table_comes_in_three_formats(served: Served) -> None:

@@ -18,7 +18,7 @@ from benchmarks._gpu_records import read_job
 from benchmarks._gpu_running import Report, Step
 from benchmarks._gpu_sharing import Timer, allot, plan
 from benchmarks.gpu_report import STEPS, rehearsal
-from records import database, measures
+from records import database, measure_records
 from records.models import Pick, now
 from tests.records import make
 from tuner.errors import WorkError
@@ -276,7 +276,7 @@ def test_records_tell_the_rate_and_the_errors(tmp_path: Path) -> None:
         trials += [make.failed(task_id, "bad", pick_id=pick.id)]
         sticky = "CUDA: an illegal memory access was encountered"
         trials += [make.failed(task_id, "worse", pick_id=pick.id, error_text=sticky)]
-        for stored in measures.add_records(session, trials):
+        for stored in measure_records.add_records(session, trials):
             assert stored is not None
     engine.dispose()
 

@@ -11,9 +11,10 @@ from sqlalchemy import func, select
 
 from benchmarks._filling import TRIALS_PER_PICK, Filling, open_filled, workload_hash
 from benchmarks._latencies import percentile
-from records import database, measures
+from records import database, measure_records
 from records.models import MeasureRecord, Pick
-from tuner import reading, record_reading
+from tuner.queries import jobs as job_queries
+from tuner.queries import records as record_queries
 
 _ROOT = Path(__file__).parents[2]
 _N_RECORDS = 3_200
@@ -26,12 +27,12 @@ def test_generated_records_agree_with_their_sums(tmp_path: Path) -> None:
     engine = open_filled(f"sqlite:///{tmp_path}/records.db", filling)
     with database.sessions(engine, read_only=True)() as session:
         n_failed = session.scalar(select(func.count(MeasureRecord.error_kind)))
-        (best,) = record_reading.read_bests(session, workload=workload_hash(3), target_id=1)
+        (best,) = record_queries.read_bests(session, workload=workload_hash(3), target_id=1)
         fastest = session.scalar(
             select(func.min(MeasureRecord.latency)).where(MeasureRecord.task_id == 4)
         )
-        view = reading.read_job(session, 1)
-        own = measures.own_trials(session, 1)
+        view = job_queries.read_job(session, 1)
+        own = measure_records.own_trials(session, 1)
         n_picks = session.scalar(select(func.count(Pick.id)))
     engine.dispose()
 

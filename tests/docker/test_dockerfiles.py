@@ -112,7 +112,7 @@ def test_copies_exist_and_are_in_the_context(dockerfile: list[Instruction]) -> N
         ".env",
         ".git/config",
         ".venv/bin/python",
-        "build/lib/tuner/cli.py",
+        "build/lib/tuner/cli/main.py",
         "demo-out/tuner.db",
         "tests/records/conftest.py",
         "tuner/__pycache__/cli.cpython-313.pyc",
@@ -123,7 +123,7 @@ def test_context_leaves_out(path: str) -> None:
     assert not is_let_in(path)
 
 
-@pytest.mark.parametrize("path", ["api/web/templates", "records/migrations", "tuner/cli.py"])
+@pytest.mark.parametrize("path", ["api/web/templates", "records/migrations", "tuner/cli/main.py"])
 def test_context_takes_in(path: str) -> None:
     """All packages come in, with what lies beside their modules."""
     assert is_let_in(path)

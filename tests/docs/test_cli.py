@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from tests.docs.documents import ROOT, section
-from tuner.cli import app
+from tuner.cli.main import app
 
 _TEXT = (ROOT / "docs" / "cli.md").read_text()
 _EVERYWHERE = {"--help"}

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.demo import read_bench
-from tuner.benching import Comparison
-from tuner.commands import bench
+from tuner.cli.commands import bench
+from tuner.compile.benchmark import Comparison
 
 
 def _printed(capsys: pytest.CaptureFixture[str], estimated_secs: float | None) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from tests.cli import Cli
 from tests.docs.documents import ROOT, Example, examples
-from tuner.cli import app
+from tuner.cli.main import app
 
 EXAMPLES = examples()
 # What needs no budget: no worker at all, or one that loads TVM.

@@ -14,17 +14,17 @@ from records.models import BestRecord, Job, MeasureRecord, Pick
 from records.picks import NewPick
 from scheduler.budget import Budget
 from tests.engines import toy
-from tuner import loops
-from tuner.coordinator import Coordinator
 from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.executors.local import LocalExecutor
-from tuner.networks.loaded import LoadedModel
-from tuner.overview import Overview
-from tuner.preparation import Prepared
-from tuner.session import TuningSession
-from tuner.taking import Source
-from tuner.tune_options import Status, TuneOptions
-from tuner.workplace import Workplace
+from tuner.jobs.options import Status, TuneOptions
+from tuner.jobs.preparation import Prepared
+from tuner.networks.base import LoadedModel
+from tuner.tuning import event_loop
+from tuner.tuning.context import TuningContext
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job_queue import JobSource
+from tuner.tuning.session import TuningSession
+from tuner.tuning.snapshot import JobSnapshot
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Workshop:
     sessions: sessionmaker[Session]
     folder: Path
     workers: LocalExecutor
-    _place: Workplace | None = None
+    _place: TuningContext | None = None
 
     @property
-    def place(self) -> Workplace:
+    def place(self) -> TuningContext:
         """What the sessions of the next run share."""
         if self._place is None:
-            self._place = Workplace(self.sessions, self.workers, self.folder)
+            self._place = TuningContext(self.sessions, self.workers, self.folder)
         return self._place
 
     def run(
-        self, *first: TuningSession, source: Source | None = None, **options: Any
+        self, *first: TuningSession, source: JobSource | None = None, **options: Any
     ) -> Coordinator:
         """Run sessions of this workshop together, to the end of all."""
         coordinator = Coordinator(self.place, source, **options)
@@ -63,7 +63,7 @@ class Workshop:
             self._place = None
         return coordinator
 
-    def run_alone(self, session: TuningSession) -> Overview:
+    def run_alone(self, session: TuningSession) -> JobSnapshot:
         """Run one job to its end, and return its table.
 
         Raises:
@@ -105,7 +105,7 @@ class Workshop:
             chosen["budget"] = Budget(trials)
         return TuningSession(self.place, prepared, TuneOptions(**chosen), watcher)
 
-    def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> Overview:
+    def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> JobSnapshot:
         """Run a session to its end."""
         return self.run_alone(self.session(prepared, trials, **options))
 
@@ -122,7 +122,7 @@ class Workshop:
             await session.run_round(pick, device)
             self.place.journal.flush()
 
-        loops.run(work())
+        event_loop.run(work())
 
     def trials(self) -> list[Trial]:
         """Every record, in the order of its storing."""

@@ -19,15 +19,15 @@ from tests.engines import faulty_toy, toy
 from tests.engines.faults import CONTROL, Control
 from tests.engines.toy_network import Workshop
 from tests.ray_rack import Rack
-from tuner.config import Settings
+from tuner.devices.inventory import resource_of
+from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import EvaluatorSettings
 from tuner.executors.local import LocalExecutor
-from tuner.executors.pool import PoolCall
-from tuner.executors.ray import RayExecutor
-from tuner.inventory import resource_of
-from tuner.runners.local import LocalRunner
-from tuner.searching import SearchSettings
-from tuner.session import TuningSession
+from tuner.executors.ray.executor import RayExecutor
+from tuner.settings import Settings
+from tuner.tuning.search import SearchSettings
+from tuner.tuning.session import TuningSession
+from tuner.workers.pool import PoolCall
 
 # A call that hangs costs seconds, not minutes.
 QUICK: dict[str, Any] = {
@@ -147,12 +147,12 @@ def cluster(
     rack: Rack, control: Control, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayExecutor]:
     """The same on a Ray cluster, which nobody else has meanwhile."""
-    from tuner.executors.ray_slots import Patience
+    from tuner.executors.ray.slots import SlotTimeouts
 
     control.inject()
     data_dir = tmp_path_factory.mktemp("cluster")
     settings = Settings("", data_dir, faulty_toy.NAME, 2, ray_address=rack.address)
-    patience = Patience(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
+    patience = SlotTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
     with RayExecutor(settings, patience=patience) as executor:
         yield executor
 

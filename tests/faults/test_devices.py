@@ -14,12 +14,12 @@ from records.models import MeasureRecord
 from tests.engines import faulty_toy, toy
 from tests.engines.faults import Control
 from tests.faults.conftest import FaultyExecutor, Hall
-from tuner import devices
-from tuner.config import Settings
+from tuner.devices import device
+from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import RunRequest
 from tuner.errors import DeviceLost
-from tuner.executors.base import Call
-from tuner.runners.local import LocalRunner
+from tuner.settings import Settings
+from tuner.workers.base import Call
 
 _TRIALS = 40
 
@@ -99,7 +99,7 @@ def bench(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
     """An empty database beside two devices that are there, and come back soon."""
-    monkeypatch.setattr(devices, "_RETRY_SECS", 0.1)
+    monkeypatch.setattr(device, "_RETRY_SECS", 0.1)
     control.inject()
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     made = Bench(database.sessions(engine), tmp_path, unreliable, control=control)

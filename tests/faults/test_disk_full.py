@@ -23,11 +23,11 @@ from tests.faults.conftest import (
     wait_until,
 )
 from tests.service.test_disk import disk, fill
-from tuner.config import Settings
+from tuner.devices.runners.local import LocalRunner
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
-from tuner.executors.ray import RayExecutor
-from tuner.runners.local import LocalRunner
+from tuner.executors.ray.executor import RayExecutor
+from tuner.settings import Settings
 
 __all__ = ["disk"]
 

@@ -17,20 +17,21 @@ from records import database, tasks
 from records.models import BestRecord, Job, MeasureRecord
 from scheduler.budget import Budget
 from tests.cli import Cli, finish
-from tuner import cost_models, loops
-from tuner.config import Settings
+from tuner import cost_models
 from tuner.context import Context
-from tuner.coordinator import Coordinator
-from tuner.devices import Device
+from tuner.devices.device import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_of
-from tuner.measuring import Measurer, Subject
-from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.searching import Round, SearchSettings, search
-from tuner.session import TuningSession
-from tuner.tune_options import Status, TuneOptions
-from tuner.workplace import Workplace
+from tuner.jobs.options import Status, TuneOptions
+from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.settings import Settings
+from tuner.tuning import event_loop
+from tuner.tuning.context import TuningContext
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.search import SearchInputs, SearchSettings, search
+from tuner.tuning.session import TuningSession
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
@@ -111,9 +112,9 @@ def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
 class Batch:
     """A task with candidates, and a measurer for them."""
 
-    place: Workplace
+    place: TuningContext
     spec: str
-    subject: Subject
+    subject: TaskUnderTest
     candidates: list[Candidate]
 
     def measure(self) -> list[RunResult]:
@@ -127,16 +128,16 @@ class Batch:
             measurer, device = self.start()
             await measurer.measure(self.subject, self.candidates, device, told)
 
-        loops.run(work())
+        event_loop.run(work())
         assert len(found) == len(self.candidates)
         return [found[candidate.trace] for candidate in self.candidates]
 
-    def start(self) -> tuple[Measurer, Device]:
+    def start(self) -> tuple[CandidateMeasurer, Device]:
         """A measurer and the device, for one event loop."""
-        place = Workplace(self.place.sessions, self.place.executor, self.place.data_dir)
+        place = TuningContext(self.place.sessions, self.place.executor, self.place.data_dir)
         place.refresh()
         (device,) = place.devices.values()
-        return Measurer(place, self.spec, QUICK, QUICK.timeout_secs), device
+        return CandidateMeasurer(place, self.spec, QUICK, QUICK.timeout_secs), device
 
     def compare(self, traces: Sequence[str], n_turns: int) -> list[RunResult]:
         """Time traces in turns."""
@@ -145,16 +146,16 @@ class Batch:
             measurer, device = self.start()
             return await measurer.compare(self.subject, traces, n_turns, device)
 
-        return loops.run(work())
+        return event_loop.run(work())
 
-    def reference(self, subject: Subject) -> Path:
+    def reference(self, subject: TaskUnderTest) -> Path:
         """Compute a reference."""
 
         async def work() -> str:
             measurer, device = self.start()
             return await measurer.reference(subject, device)
 
-        return Path(loops.run(work()))
+        return Path(event_loop.run(work()))
 
     def only(self, index: int) -> list[int]:
         """What hits one candidate."""
@@ -173,10 +174,12 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
         ir = tasks.workload_ir(session, task.task_id)
     engine.dispose()
     spec = prepared.target.spec
-    wanted = Round(ir, spec, (), cost_models.create("random", 0).save(), _N_CANDIDATES, (0, 1))
-    candidates = loops.run(search(rig.workers, SearchSettings(), wanted))
-    subject = Subject(task.task_id, task.workload_hash, ir)
-    place = Workplace(database.sessions(engine), rig.workers, folder)
+    wanted = SearchInputs(
+        ir, spec, (), cost_models.create("random", 0).save(), _N_CANDIDATES, (0, 1)
+    )
+    candidates = event_loop.run(search(rig.workers, SearchSettings(), wanted))
+    subject = TaskUnderTest(task.task_id, task.workload_hash, ir)
+    place = TuningContext(database.sessions(engine), rig.workers, folder)
     made = Batch(place, spec, subject, candidates)
     made.reference(subject)
     return made
@@ -317,7 +320,7 @@ def _tune(
         build_timeout_secs=QUICK.timeout_secs,
     )
     prepared = rig.prepare(sessions)
-    place = Workplace(sessions, rig.workers, folder)
+    place = TuningContext(sessions, rig.workers, folder)
     coordinator = Coordinator(place)
     coordinator.run([TuningSession(place, prepared, options, _ignore)])
     for error in coordinator.failures.values():

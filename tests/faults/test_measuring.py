@@ -9,28 +9,28 @@ import pytest
 from tests.engines import toy
 from tests.engines.faults import checksum
 from tests.faults.conftest import QUICK, Hall
-from tuner import loops
-from tuner.devices import Device
+from tuner.devices.device import Device
 from tuner.engines.base import RunResult
 from tuner.errors import WorkError
-from tuner.measuring import Measurer, Subject
+from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.tuning import event_loop
 
-SUBJECT = Subject(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
+SUBJECT = TaskUnderTest(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
 TRACES = [f'{{"task": "work", "program": {number}}}' for number in (1, 2)]
 Answer = TypeVar("Answer")
 
 
-def start(hall: Hall) -> tuple[Measurer, Device]:
+def start(hall: Hall) -> tuple[CandidateMeasurer, Device]:
     """A measurer and a device."""
     hall.place.refresh()
     device = next(iter(hall.place.devices.values()))
-    return Measurer(hall.place, toy.SPEC, QUICK["evaluator"], 2.0), device
+    return CandidateMeasurer(hall.place, toy.SPEC, QUICK["evaluator"], 2.0), device
 
 
 def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:
     """Do something in an event loop of its own."""
     try:
-        return loops.run(work)
+        return event_loop.run(work)
     finally:
         hall._place = None
 

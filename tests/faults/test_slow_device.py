@@ -13,10 +13,10 @@ from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.faults.conftest import DEVICE, NODES, START_SECS, check_bests, check_counts, wait_until
 from tests.ray_rack import Rack
-from tuner.calibration import CalibrationSettings
-from tuner.config import Settings
-from tuner.executors.ray import RayExecutor
-from tuner.tune_options import Status
+from tuner.executors.ray.executor import RayExecutor
+from tuner.jobs.options import Status
+from tuner.settings import Settings
+from tuner.tuning.calibration.calibrator import CalibrationSettings
 
 if TYPE_CHECKING:
     from tuner.executors.local import LocalExecutor

@@ -13,11 +13,11 @@ from benchmarks._rpc_servers import RpcServers
 from records import database
 from records.models import MeasureRecord
 from tests.cli import Cli, finish
-from tuner.config import Settings
+from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest
 from tuner.errors import DeviceLost
-from tuner.executors.base import Call, CallTimeout
-from tuner.runners.rpc_fleet import RpcFleet
+from tuner.settings import Settings
+from tuner.workers.base import Call, CallTimeout
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

@@ -20,8 +20,8 @@ from tests.engines.toy_network import bests_of
 from tests.faults.conftest import Hall, Meanwhile, wait_until, workers_of
 from tuner.engines.base import Candidate
 from tuner.errors import WorkError
-from tuner.executors.pool import Pool
-from tuner.session import TuningSession
+from tuner.tuning.session import TuningSession
+from tuner.workers.pool import Pool
 
 everywhere = pytest.mark.parametrize("workers", ["pair", "cluster"], indirect=True)
 

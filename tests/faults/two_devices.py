@@ -10,11 +10,11 @@ from typing import cast
 
 from tests.engines import toy
 from tests.engines.toy_network import Workshop, open_sessions
-from tuner.config import Settings
+from tuner.devices.runners.local import LocalRunner
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
-from tuner.executors.ray import RayExecutor
-from tuner.runners.local import LocalRunner
+from tuner.executors.ray.executor import RayExecutor
+from tuner.settings import Settings
 
 
 def main(url: str, folder: Path, trials: int) -> None:

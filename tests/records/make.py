@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from records import jobs, measures, networks, targets, tasks
+from records import jobs, measure_records, networks, targets, tasks
 
 CPU = {"name": "Test CPU", "n_cores": 2, "versions": {"tvm": "0.27"}}
 
@@ -48,19 +48,19 @@ def job(session: Session, seed: int = 0, **changes: Any) -> int:
     return jobs.open_job(session, jobs.NewJob(**(fields | changes))).id
 
 
-def timed(task_id: int, trace_hash: str, *secs: float, **changes: Any) -> measures.NewRecord:
+def timed(task_id: int, trace_hash: str, *secs: float, **changes: Any) -> measure_records.NewRecord:
     """Return a verified trial with samples."""
     fields: dict[str, Any] = {"verified": True, "max_error": 1e-6, "worker": "w1"} | changes
-    return measures.NewRecord(
+    return measure_records.NewRecord(
         task_id=task_id, trace=f'["{trace_hash}"]', trace_hash=trace_hash, run_secs=secs, **fields
     )
 
 
 def failed(
     task_id: int, trace_hash: str, kind: str = "run_error", **changes: Any
-) -> measures.NewRecord:
+) -> measure_records.NewRecord:
     """Return a failed trial."""
     fields: dict[str, Any] = {"error_text": "Segmentation fault", "worker": "w1"} | changes
-    return measures.NewRecord(
+    return measure_records.NewRecord(
         task_id=task_id, trace=f'["{trace_hash}"]', trace_hash=trace_hash, error_kind=kind, **fields
     )

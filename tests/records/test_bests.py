@@ -6,15 +6,15 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from records import bests, database, measures
+from records import bests, database, measure_records
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord
 from tests.records import make
 
 
-def add(session: Session, new: measures.NewRecord) -> MeasureRecord:
+def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
     """Store a trial that is new."""
-    record = measures.add_record(session, new)
+    record = measure_records.add_record(session, new)
     assert record is not None
     return record
 

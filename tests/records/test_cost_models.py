@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from records import cost_models, measures
+from records import cost_models, measure_records
 from tests.records import make
 
 
@@ -16,7 +16,7 @@ def test_training_set_is_the_latest_in_order(session: Session) -> None:
         make.timed(mine, "d", 1.0),
         make.timed(mine, "e", 2.0, features=b"e"),
     ):
-        measures.add_record(session, new)
+        measure_records.add_record(session, new)
     target_id = make.target(session)
 
     rows = cost_models.training_set(session, target_id, 10)
@@ -33,7 +33,7 @@ def test_examples_are_counted_between_two_records(session: Session) -> None:
     trials = [make.timed(mine, str(n), 1.0, features=b"f") for n in range(6)]
     trials[2] = make.timed(other, "2", 1.0, features=b"f")
     trials[3] = make.timed(mine, "3", 1.0)
-    ids = [one.record_id for one in measures.add_records(session, trials) if one is not None]
+    ids = [one.record_id for one in measure_records.add_records(session, trials) if one is not None]
     target_id = make.target(session)
 
     assert cost_models.count_examples_between(session, target_id, ids[0], ids[5]) == 2

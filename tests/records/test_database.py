@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from records import database, measures
+from records import database, measure_records
 from records.errors import DatabaseUnusable, SchemaTooNew
 from records.models import MeasureRecord
 from tests.records import make
@@ -76,7 +76,7 @@ def test_a_killed_process_loses_nothing_committed(url: str) -> None:
     engine = database.open_database(url)
     with database.sessions(engine).begin() as session:
         hashes = set(session.scalars(select(MeasureRecord.trace_hash)))
-        again = measures.add_record(session, make.timed(1, "0", 1.0))
+        again = measure_records.add_record(session, make.timed(1, "0", 1.0))
     engine.dispose()
 
     assert {str(n) for n in range(told)} <= hashes
@@ -224,7 +224,7 @@ def test_a_measuring_session_waits_for_a_locked_file(
         holder.execute("COMMIT")
     with factory.begin() as session:
         task_id = make.task(session)
-        measures.add_record(session, make.timed(task_id, "t", 1.0))
+        measure_records.add_record(session, make.timed(task_id, "t", 1.0))
 
     assert len(told) == 2
     assert told == sorted(told)

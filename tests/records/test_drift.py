@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import bests, drift, measures, picks
+from records import bests, drift, measure_records, picks
 from records.models import MeasureRecord
 from tests.records import make
 
@@ -24,9 +24,9 @@ def test_only_later_records_of_that_device_and_job_are_marked(session: Session) 
     """What else is known of them stays; a trial that failed has no latency to mark."""
     task_id = make.task(session)
     (job_id, pick), (_, other) = _job(session, task_id), _job(session, task_id, seed=1)
-    measures.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
-    after_id = measures.newest_id(session)
-    measures.add_records(
+    measure_records.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
+    after_id = measure_records.newest_id(session)
+    measure_records.add_records(
         session,
         [
             make.timed(task_id, "drifted", 3.0, conditions={"clock_mhz": 900}, pick_id=pick),
@@ -50,9 +50,9 @@ def test_records_that_are_too_good_win_nothing(session: Session, ratio: float, b
     """A device that was too slow and won nevertheless deserves it."""
     task_id = make.task(session)
     job_id, pick = _job(session, task_id)
-    measures.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
-    after_id = measures.newest_id(session)
-    measures.add_record(session, make.timed(task_id, "drifted", 0.9, pick_id=pick))
+    measure_records.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
+    after_id = measure_records.newest_id(session)
+    measure_records.add_record(session, make.timed(task_id, "drifted", 0.9, pick_id=pick))
 
     drift.mark(session, [job_id], "w1", after_id, ratio)
 

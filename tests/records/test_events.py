@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from records import database, events, jobs, measures, picks
+from records import database, events, jobs, measure_records, picks
 from records.errors import NoSuchRow
 from tests.records import make
 
@@ -19,9 +19,9 @@ def test_a_round_tells_its_story(session: Session) -> None:
     """A pick, its trials and its outcome follow each other, each with what it was about."""
     task_id, job_id = make.task(session), make.job(session)
     pick = picks.add_pick(session, job_id, task_id, 2, {"reason": "warm_up"})
-    measures.add_record(session, make.timed(task_id, "a", 2.0, pick_id=pick.id))
-    measures.add_record(session, make.failed(task_id, "b", pick_id=pick.id))
-    measures.add_record(session, make.failed(task_id, "b", pick_id=pick.id))  # counted once
+    measure_records.add_record(session, make.timed(task_id, "a", 2.0, pick_id=pick.id))
+    measure_records.add_record(session, make.failed(task_id, "b", pick_id=pick.id))
+    measure_records.add_record(session, make.failed(task_id, "b", pick_id=pick.id))  # counted once
     ending = picks.Ending(pick.id, job_id, 3.0, float("inf"), spent_trials=2, job_trials=2)
     picks.end_picks(session, [ending])
 

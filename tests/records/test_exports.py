@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from records import bests, exports, measures
+from records import bests, exports, measure_records
 from tests.records import make
 
 
@@ -10,8 +10,8 @@ def test_the_best_goes_first_and_then_the_fastest(session: Session) -> None:
     """What a final chose wins over what ran faster once."""
     task_id = make.task(session)
     for trace, secs in (("a", 3e-3), ("b", 1e-3), ("c", 2e-3)):
-        measures.add_record(session, make.timed(task_id, trace, secs))
-    measures.add_record(session, make.failed(task_id, "d"))
+        measure_records.add_record(session, make.timed(task_id, trace, secs))
+    measure_records.add_record(session, make.failed(task_id, "d"))
     chosen = bests.top_records(session, task_id, 2)[1]
     bests.confirm(session, chosen.id, [1.5e-3])
     bests.choose_confirmed(session, task_id)

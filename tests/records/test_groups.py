@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import database, events, measures, picks
+from records import database, events, measure_records, picks
 from records.models import (
     ERROR_KINDS,
     BestRecord,
@@ -20,13 +20,13 @@ from records.models import (
     MeasureRecord,
     Pick,
 )
-from records.statements import table
+from records.upsert import table
 from tests.records import make
 
 _KEPT = (MeasureRecord, MeasureFeature, BestRecord, ImportedRound, JobFailure, Pick)
 
 
-def _trials(session: Session, seed: int) -> list[measures.NewRecord]:
+def _trials(session: Session, seed: int) -> list[measure_records.NewRecord]:
     """Return trials of several jobs, tasks and picks, and of no pick, some of them twice."""
     rng = random.Random(seed)
     task_ids = [make.task(session, f"w{n}") for n in range(3)]
@@ -39,7 +39,7 @@ def _trials(session: Session, seed: int) -> list[measures.NewRecord]:
     return [_trial(rng, *rng.choice([*paid, (None, task_ids[0])])) for _ in range(80)]
 
 
-def _trial(rng: random.Random, pick_id: int | None, task_id: int) -> measures.NewRecord:
+def _trial(rng: random.Random, pick_id: int | None, task_id: int) -> measure_records.NewRecord:
     features = rng.choice([None, rng.randbytes(9)])
     shared: dict[str, Any] = {"pick_id": pick_id, "features": features}
     trace_hash = f"t{rng.randrange(40)}"
@@ -83,11 +83,11 @@ def test_a_group_is_its_trials_one_by_one(
     trials = _trials(session, seed)
     assert _trials(empty, seed) == trials
 
-    alone = [measures.add_record(empty, new) for new in trials]
+    alone = [measure_records.add_record(empty, new) for new in trials]
     grouped = [
         stored
         for start in range(0, len(trials), size)
-        for stored in measures.add_records(session, trials[start : start + size])
+        for stored in measure_records.add_records(session, trials[start : start + size])
     ]
 
     assert [one is None for one in grouped] == [one is None for one in alone]
@@ -99,9 +99,9 @@ def test_what_became_of_each_is_in_order(session: Session) -> None:
     """None is a trace that is known; of equals the first is the best, and it alone is told so."""
     task_id, other = make.task(session, "a"), make.task(session, "b")
     pick_id = picks.add_pick(session, make.job(session), task_id, 9, {}).id
-    measures.add_record(session, make.timed(task_id, "known", 5.0))
+    measure_records.add_record(session, make.timed(task_id, "known", 5.0))
 
-    stored = measures.add_records(
+    stored = measure_records.add_records(
         session,
         [
             make.timed(task_id, "slow", 4.0, pick_id=pick_id),
@@ -134,7 +134,7 @@ def test_what_became_of_each_is_in_order(session: Session) -> None:
 
 def test_no_trials_are_a_group_too(session: Session) -> None:
     """Nothing is written."""
-    assert measures.add_records(session, []) == []
+    assert measure_records.add_records(session, []) == []
 
 
 def test_a_group_is_stored_whole_or_not_at_all(engine: Engine) -> None:
@@ -147,10 +147,10 @@ def test_a_group_is_stored_whole_or_not_at_all(engine: Engine) -> None:
         (make.timed(99, "b", 1.0), IntegrityError),
     ):
         with pytest.raises(error), database.sessions(engine).begin() as session:
-            measures.add_records(session, [make.timed(task_id, "a", 1.0), wrong])
+            measure_records.add_records(session, [make.timed(task_id, "a", 1.0), wrong])
 
     with database.sessions(engine)() as session:
-        assert measures.count_by_task(session, [task_id]) == {task_id: (0, 0)}
+        assert measure_records.count_by_task(session, [task_id]) == {task_id: (0, 0)}
 
 
 def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
@@ -170,7 +170,7 @@ def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
             together.wait()
             try:
                 with sessions.begin() as session:
-                    measures.add_records(session, group)
+                    measure_records.add_records(session, group)
             except Exception as error:
                 failed.append(error)
 
@@ -182,4 +182,4 @@ def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
 
     assert failed == []
     with sessions() as session:
-        assert set(measures.count_by_task(session, task_ids).values()) == {(500, 0)}
+        assert set(measure_records.count_by_task(session, task_ids).values()) == {(500, 0)}

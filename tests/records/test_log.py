@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from records import bests, database, log, measures, picks
+from records import bests, database, log, measure_records, picks
 from records.errors import BadLog
 from records.models import ERROR_KINDS, BestRecord, MeasureRecord
 from tests.records import make
@@ -57,7 +57,7 @@ def fill(session: Session, seed: int) -> None:
             }
             extra["conditions"] = rng.choice([None, {"sm_mhz": n, "throttled": ["power"]}])
             new = make.timed(task_id, trace_hash, *secs, **shared, **extra)
-        measures.add_record(session, new)
+        measure_records.add_record(session, new)
     for task_id in task_ids[::2]:
         for record in bests.top_records(session, task_id, 3):
             bests.confirm(session, record.id, [rng.lognormvariate(-9, 3) for _ in range(5)])
@@ -101,7 +101,7 @@ def test_importing_again_changes_nothing(session: Session) -> None:
 
 def test_a_log_of_version_1_is_read(session: Session, empty: Session) -> None:
     """It says nothing of the conditions under which its records were timed."""
-    measures.add_record(session, make.timed(make.task(session), "t", 1.0))
+    measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
     text = exported(session)
     old = text.replace('"version":2', '"version":1').replace('"conditions":null,', "")
     assert '"conditions"' not in old
@@ -123,7 +123,7 @@ def test_only_one_target_is_exported(session: Session) -> None:
 
 def test_definitions_come_before_their_records(session: Session) -> None:
     """A log can be read in one pass, and begins with its format and version."""
-    measures.add_record(session, make.timed(make.task(session), "t", 1.0))
+    measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
 
     lines = [json.loads(line) for line in exported(session).splitlines()]
 
@@ -134,7 +134,7 @@ def test_definitions_come_before_their_records(session: Session) -> None:
 def test_a_known_record_learns_its_confirmation(session: Session, empty: Session) -> None:
     """A second log of the same records brings the samples measured since."""
     task_id = make.task(session)
-    record = measures.add_record(session, make.timed(task_id, "t", 1.0))
+    record = measure_records.add_record(session, make.timed(task_id, "t", 1.0))
     assert record is not None
     imported(empty, exported(session))
     bests.confirm(session, record.id, [0.9])
@@ -151,8 +151,8 @@ def test_the_faster_best_survives_an_import(
     session: Session, empty: Session, theirs: float, winner: str
 ) -> None:
     """Ties stay with the record that was here."""
-    measures.add_record(empty, make.timed(make.task(empty), "mine", 1.0))
-    measures.add_record(session, make.timed(make.task(session), "theirs", theirs))
+    measure_records.add_record(empty, make.timed(make.task(empty), "mine", 1.0))
+    measure_records.add_record(session, make.timed(make.task(session), "theirs", theirs))
 
     imported(empty, exported(session))
 
@@ -164,7 +164,7 @@ def test_a_torn_last_line_is_reported(session: Session, empty: Session, n_cut: i
     """What was written before the cut is kept; a line that only lacks its newline is whole."""
     task_id = make.task(session)
     for name, secs in (("a", 2.0), ("b", 1.0)):
-        measures.add_record(session, make.timed(task_id, name, secs))
+        measure_records.add_record(session, make.timed(task_id, name, secs))
     text = exported(session)[:-n_cut]
 
     report = imported(empty, text)
@@ -205,7 +205,7 @@ def test_a_damaged_line_is_named(
     """The error has the line number and the reason, and a rollback leaves nothing."""
     factory = database.sessions(engine)
     with factory() as session:
-        measures.add_record(session, make.timed(make.task(session), "t", 1.5))
+        measure_records.add_record(session, make.timed(make.task(session), "t", 1.5))
         text = exported(session)
         session.rollback()
     damaged = text.replace(*change)
@@ -232,7 +232,7 @@ def test_what_is_no_log_is_refused(empty: Session, text: str) -> None:
 
 def test_a_blank_or_broken_line_inside_is_refused(session: Session, empty: Session) -> None:
     """Only the last line may be torn."""
-    measures.add_record(session, make.timed(make.task(session), "t", 1.0))
+    measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
     lines = exported(session).splitlines(keepends=True)
 
     for broken in ("\n", lines[1][:30] + "\n", "[" * 100_000 + "\n", "3\n"):

@@ -9,7 +9,7 @@ from records import (
     database,
     devices,
     jobs,
-    measures,
+    measure_records,
     migrations,
     picks,
     rounds,
@@ -123,7 +123,7 @@ def test_records_stay_without_their_conditions(engine: Engine) -> None:
         task_id, job_id = make.task(session), make.job(session)
         pick_id = picks.add_pick(session, job_id, task_id, 1, {}).id
         new = make.timed(task_id, "t", 1.0, pick_id=pick_id, conditions={"throttled": []})
-        measures.add_record(session, new)
+        measure_records.add_record(session, new)
         gpu = calibrations.NewCalibration("gpu0", "h", make.target(session), "k", 1.0)
         calibrations.add(session, gpu)
         here = {"name": "gpu0", "worker": "h:1", "host": "h", "fingerprint": {}}

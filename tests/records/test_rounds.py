@@ -5,7 +5,7 @@ import math
 import pytest
 from sqlalchemy.orm import Session
 
-from records import measures, picks
+from records import measure_records, picks
 from records.errors import NoSuchRow
 from records.rounds import RoundResult, history, of_pick
 from tests.records import make
@@ -23,7 +23,7 @@ def test_history_is_the_best_after_each_round(session: Session) -> None:
         make.timed(task_id, "d", 2.0, pick_id=ids[1]),
         make.failed(task_id, "e", "run_timeout"),
     ):
-        measures.add_record(session, new)
+        measure_records.add_record(session, new)
 
     assert history(session, [task_id, idle]) == {
         task_id: [
@@ -47,7 +47,7 @@ def test_a_round_by_itself_has_its_own_best(session: Session) -> None:
         make.timed(task_id, "b", 3.0, pick_id=second),
         make.failed(task_id, "c", "build_timeout", pick_id=second),
     ):
-        measures.add_record(session, new)
+        measure_records.add_record(session, new)
     picks.finish_pick(session, second, secs=9.0)
 
     assert of_pick(session, second) == RoundResult(second, 2, 1, 3.0, 9.0, 3.0, 1)

@@ -23,10 +23,10 @@ from records.models import Event, Job, MeasureRecord, Pick
 from records.service_models import Build, Worker
 from tests.cli import ROOT
 from tests.engines import toy
-from tuner.preparation import ModelRequest
-from tuner.requests import TuneRequest
+from tuner.jobs.preparation import ModelRequest
+from tuner.jobs.requests import TuneRequest
+from tuner.jobs.submission import submit_request
 from tuner.service.supervisor import free_port
-from tuner.submitting import submit_request
 
 HOST = "127.0.0.1"
 T = TypeVar("T")

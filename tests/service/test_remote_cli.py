@@ -13,8 +13,8 @@ import pytest
 
 from tests.engines import toy
 from tests.services import Service, free_port, running
+from tests.tuner.cli.commands.conftest import Answer, Shell
 from tests.tuner.client.tokens import make_token
-from tests.tuner.commands.conftest import Answer, Shell
 from tests.tuner.networks.models import relu_model
 from tuner.client import TunerClient
 from tuner.library import manifest

@@ -12,10 +12,10 @@ from records.models import JobState, MeasureRecord
 from tests.engines import toy
 from tests.service.rig import Rig, rig, wait_for
 from tuner.client.downloads import unpack
-from tuner.device_lock import device_lock
+from tuner.devices.locks import device_lock
+from tuner.jobs.submission import upload_path
 from tuner.library import manifest as manifests
 from tuner.service.archives import archives_of
-from tuner.submitting import upload_path
 
 _MEMORY_MB = "400"
 

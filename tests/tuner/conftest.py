@@ -8,8 +8,8 @@ import pytest
 from records import database
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tuner.config import Settings
 from tuner.executors.local import LocalExecutor
+from tuner.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,14 @@
 """A client of the service: submit networks, watch them being tuned, download libraries."""
 
 from tuner.client.client import TunerClient
-from tuner.client.errors import Failed, NotAllowed, NotThere, Refused, ServiceError, Unreachable
+from tuner.client.errors import (
+    AuthError,
+    ConnectError,
+    NotFoundError,
+    RequestRejected,
+    ServerError,
+    ServiceError,
+)
 from tuner.client.models import (
     AuditEntry,
     Build,
@@ -21,24 +28,24 @@ from tuner.client.models import (
 
 __all__ = [
     "AuditEntry",
+    "AuthError",
     "Build",
+    "ConnectError",
     "DeviceInfo",
     "Event",
-    "Failed",
     "Health",
     "Imported",
     "JobDetails",
     "LibraryInfo",
     "NetworkInfo",
     "NetworkTask",
-    "NotAllowed",
-    "NotThere",
-    "Refused",
+    "NotFoundError",
+    "RequestRejected",
+    "ServerError",
     "ServiceError",
     "Submitted",
     "TargetInfo",
     "TuneFields",
     "TunerClient",
-    "Unreachable",
     "WorkerInfo",
 ]

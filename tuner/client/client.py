@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from tuner.client import downloads, streams, uploads
-from tuner.client.errors import Failed
+from tuner.client.errors import ServerError
 from tuner.client.health import read_health
 from tuner.client.models import (
     AuditEntry,
@@ -31,7 +31,7 @@ from tuner.client.parsing import parse
 from tuner.client.transport import Transport, patiently
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
-from tuner.views import (
+from tuner.schemas import (
     BestView,
     FailureView,
     HistoryView,
@@ -231,7 +231,7 @@ class TunerClient:
             time.sleep(_POLL_SECS)
             build = patiently(partial(self._build_of, build), _PATIENCE_SECS)
         if build.state == "failed":
-            raise Failed(f"build {build.id} of job {build.job_id} failed: {build.message}")
+            raise ServerError(f"build {build.id} of job {build.job_id} failed: {build.message}")
         return build
 
     def download_library(

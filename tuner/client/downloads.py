@@ -10,7 +10,7 @@ from typing import IO
 
 import httpx
 
-from tuner.client.errors import Failed, ServiceError, Unreachable
+from tuner.client.errors import ConnectError, ServerError, ServiceError
 from tuner.client.transport import Transport, delay_secs, is_passing
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
@@ -56,7 +56,7 @@ def fetch(
     digest = _digest(stream)
     expected = etag.removeprefix("W/").strip('"')
     if expected and digest != expected:
-        raise Failed(f"the library arrived damaged: its sha256 is {digest}, not {expected}")
+        raise ServerError(f"the library arrived damaged: its sha256 is {digest}, not {expected}")
     return digest
 
 
@@ -151,6 +151,6 @@ def _fetch_rest(
         if error.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
             stream.seek(0)
             stream.truncate()
-            raise _Broken("", Unreachable(str(error), kind="broken")) from error
+            raise _Broken("", ConnectError(str(error), kind="broken")) from error
         raise _Broken(etag, error) from error
     return etag

@@ -35,23 +35,23 @@ class ServiceError(TunerError):
         self.retry_secs = retry_secs
 
 
-class Refused(ServiceError, RequestError):  # noqa: N818  the name says what happened
+class RequestRejected(ServiceError, RequestError):  # noqa: N818  the name says what happened
     """The request is not one that the service fulfils as it is."""
 
 
-class NotAllowed(Refused):
+class AuthError(RequestRejected):
     """A token is missing, is not good, or does not allow this."""
 
 
-class NotThere(Refused):
+class NotFoundError(RequestRejected):
     """There is no such job, file or page."""
 
 
-class Unreachable(ServiceError, WorkError):  # noqa: N818  the name says what happened
+class ConnectError(ServiceError, WorkError):
     """Nobody answers at the URL, or the connection broke."""
 
 
-class Failed(ServiceError, WorkError):  # noqa: N818  the name says what happened
+class ServerError(ServiceError, WorkError):
     """The service failed, or answered what makes no sense."""
 
 
@@ -80,8 +80,8 @@ def _phrase(sentence: str) -> str:
 
 def _class_of(status: int) -> type[ServiceError]:
     if status in (401, 403):
-        return NotAllowed
+        return AuthError
     if status in (404, 410):
-        return NotThere
+        return NotFoundError
     # Too many requests pass by themselves; a wrong request does not.
-    return Refused if status < 500 and status != 429 else Failed
+    return RequestRejected if status < 500 and status != 429 else ServerError

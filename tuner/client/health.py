@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from tuner.client.errors import Failed, ServiceError
+from tuner.client.errors import ServerError, ServiceError
 from tuner.client.models import Health
 from tuner.client.transport import Transport
 
@@ -21,7 +21,7 @@ def read_health(transport: Transport) -> Health:
     took = time.time() - asked
     try:
         ready, detail = True, _said(transport.send("GET", "//readyz"))
-    except Failed as error:
+    except ServerError as error:
         ready, detail = False, str(error)
     return Health(ready, detail, _version(transport), _skew(response, asked + took / 2))
 

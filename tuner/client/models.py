@@ -1,11 +1,11 @@
-"""What a service answers beside the views of :mod:`tuner.views`."""
+"""What a service answers beside the views of :mod:`tuner.schemas`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict
 
-from tuner.views import FailureView, JobSummary, OutlookView, PickView
+from tuner.schemas import FailureView, JobSummary, OutlookView, PickView
 
 
 class TuneFields(TypedDict, total=False):

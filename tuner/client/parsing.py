@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tuner.client.errors import Failed
+from tuner.client.errors import ServerError
 
 Kind = TypeVar("Kind")
 
@@ -60,7 +60,9 @@ def _parse_fields(kind: Any, value: Any, where: str) -> Any:
             parsed[field.name] = _parse(hints[field.name], given[field.name], place)
         elif field.default is MISSING and field.default_factory is MISSING:
             if types.NoneType not in get_args(hints[field.name]):
-                raise Failed(f"the service's answer lacks {place}; is it a service of the tuner?")
+                raise ServerError(
+                    f"the service's answer lacks {place}; is it a service of the tuner?"
+                )
             parsed[field.name] = None
     return kind(**parsed)
 
@@ -69,12 +71,14 @@ def _parse_time(value: Any, where: str) -> datetime:
     try:
         return datetime.fromisoformat(_expect(str, value, where))
     except ValueError as error:
-        raise Failed(f"the service's answer has no time in {where}: {value!r}") from error
+        raise ServerError(f"the service's answer has no time in {where}: {value!r}") from error
 
 
 def _expect(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise Failed(f"the service's answer has no {kind.__name__} in {where}: {str(value)[:80]!r}")
+        raise ServerError(
+            f"the service's answer has no {kind.__name__} in {where}: {str(value)[:80]!r}"
+        )
     return value
 
 

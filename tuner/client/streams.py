@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
-from tuner.client.errors import Failed, ServiceError
+from tuner.client.errors import ServerError, ServiceError
 from tuner.client.models import Event
 from tuner.client.parsing import parse
 from tuner.client.transport import Transport, delay_secs, is_passing
@@ -88,4 +88,4 @@ def _event(text: str) -> Event:
     try:
         return parse(Event, json.loads(text))
     except ValueError as error:
-        raise Failed(f"the service sent an event that is none: {text[:80]!r}") from error
+        raise ServerError(f"the service sent an event that is none: {text[:80]!r}") from error

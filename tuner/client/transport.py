@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tuner.client.errors import Failed, ServiceError, Unreachable, error_of
+from tuner.client.errors import ConnectError, ServerError, ServiceError, error_of
 from tuner.errors import RequestError
 
 _PREFIX = "/api/v1"
@@ -50,7 +50,9 @@ class Transport:
         try:
             return response.json()
         except ValueError as error:
-            raise Failed(f"{self.url} answered no JSON; is it a service of the tuner?") from error
+            raise ServerError(
+                f"{self.url} answered no JSON; is it a service of the tuner?"
+            ) from error
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Send a request, again if the service does not answer for a moment.
@@ -97,7 +99,7 @@ class Transport:
             raise _error_in(response)
         if response.is_redirect:
             there = response.headers.get("location", "elsewhere")
-            raise Failed(f"{self.url} redirects to {there}; name the service by that URL")
+            raise ServerError(f"{self.url} redirects to {there}; name the service by that URL")
         return response
 
     def _at(self, path: str) -> str:
@@ -108,13 +110,13 @@ class Transport:
         try:
             yield
         except httpx.ConnectError as error:
-            raise Unreachable(
+            raise ConnectError(
                 f"cannot reach a service at {self.url}: {_reason(error)}", kind="refused"
             ) from error
         except httpx.TimeoutException as error:
-            raise Unreachable(f"{self.url} did not answer in time", kind="timeout") from error
+            raise ConnectError(f"{self.url} did not answer in time", kind="timeout") from error
         except httpx.TransportError as error:
-            raise Unreachable(
+            raise ConnectError(
                 f"the connection to {self.url} broke: {_reason(error)}", kind="broken"
             ) from error
 
@@ -138,7 +140,7 @@ def patiently(ask: Callable[[], Answer], patience_secs: float) -> Answer:
 
 def is_passing(error: ServiceError) -> bool:
     """Return whether a service that was there a moment ago may be there again soon."""
-    return may_pass(error) or isinstance(error, Unreachable)
+    return may_pass(error) or isinstance(error, ConnectError)
 
 
 def may_pass(error: ServiceError) -> bool:

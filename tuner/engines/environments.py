@@ -7,12 +7,12 @@ workers import; the tuner itself is found where it is.
 
 import hashlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from tuner.errors import RequestError
-from tuner.executors.process import Interpreter
 
 RELAX, RELAY = "relax", "relay"
 ENGINES = {RELAX: "tuner.engines.relax.worker", RELAY: "tuner.engines.relay.worker"}
@@ -20,6 +20,19 @@ DEFAULT = RELAX
 # Engines with an environment of their own; it has the name of the engine.
 APART = (RELAY,)
 _STAMP = "requirements.sha256"
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python of another environment.
+
+    Attributes:
+        path: Its program.
+        folders: Where to find packages of ours, by their names; all others are its own.
+    """
+
+    path: str
+    folders: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The contract by which an engine reads and writes what the logs of other tools say.
 
 The functions of :class:`LogEngine` are part of an engine module, and run in workers like the
-others. How lines are laid out is known to :mod:`tuner.logs`; what a line says of a workload, a
-target or a schedule is text here, and only the engine knows what it means.
+others. How lines are laid out is known to :mod:`tuner.tuning_logs`; what a line says of a
+workload, a target or a schedule is text here, and only the engine knows what it means.
 """
 
 from dataclasses import dataclass

@@ -1,29 +1,12 @@
 """The contract of executors: where worker functions run, whoever starts the processes."""
 
-from collections.abc import Generator, Sequence
-from concurrent.futures import TimeoutError as CallTimeout
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from tuner.devices.runners.base import Runner
 from tuner.engines.base import BuildRequest
-from tuner.runners.base import Runner
-
-__all__ = ["Call", "CallTimeout", "Executor"]
-
-
-class Call(Protocol):
-    """A call that was handed to a worker, to be waited for once.
-
-    Both ways of waiting raise alike: CallTimeout if it took longer than its time-out, WorkerLost
-    if its worker died, DeviceLost if nobody can take it any more, and TunerError or OSError as
-    the function raised them; anything else that it raised arrives as WorkError.
-    """
-
-    def result(self) -> Any:
-        """Wait for the call, and do nothing else meanwhile."""
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the call in an event loop. Who stops waiting does not stop the call."""
+from tuner.workers.base import Call
 
 
 class Executor(Protocol):

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.closing import Closing
-from tuner.config import Settings
+from tuner.devices.runners.base import Fleet, Runner
+from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
-from tuner.executors.base import Call
-from tuner.executors.meter import Meter
-from tuner.executors.pool import Pool, PoolCall
-from tuner.runners.base import Fleet, Runner
-from tuner.runners.local import LocalRunner
-from tuner.workers import builders
+from tuner.settings import Settings
+from tuner.workers.base import Call
+from tuner.workers.pool import Pool, PoolCall
+from tuner.workers.pools import builder_pool
+from tuner.workers.utilisation import Meter
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 
@@ -68,7 +68,7 @@ class LocalExecutor(Closing):
     ) -> None:
         self._settings = settings
         self._meter = meter or Meter()
-        self.builders: Pool = builders(settings, settings.n_builders)
+        self.builders: Pool = builder_pool(settings, settings.n_builders)
         self.n_builders = settings.n_builders
         if runners is None and fleet is None:
             runners = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]

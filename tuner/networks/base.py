@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.engines.base import ModelFile
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -36,6 +38,25 @@ class Network:
     sha256: str
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A cleaned model on disk.
+
+    Attributes:
+        name: For people.
+        sha256: Identifies the network.
+        file: Where the cleaned model is, and its inputs.
+        outputs: Names, in order.
+        notes: What was done to it.
+    """
+
+    name: str
+    sha256: str
+    file: ModelFile
+    outputs: tuple[str, ...]
     notes: tuple[str, ...]
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.engines.base import ModelFile
-from tuner.networks.base import TensorSpec
+from tuner.networks.base import LoadedModel, TensorSpec
 from tuner.networks.load import load_network
-from tuner.networks.loaded import LoadedModel
 
 
 def load_model(

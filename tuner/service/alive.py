@@ -8,8 +8,8 @@ import sys
 
 from records import database, workers
 from records.errors import RecordsError
-from tuner.config import Settings, read_settings
 from tuner.errors import TunerError
+from tuner.settings import Settings, read_settings
 
 
 def find_trouble(settings: Settings, host: str) -> str:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import psutil
 
-from tuner.combining import combine
 from tuner.context import Context
+from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
-from tuner.executors.opening import Describe
-from tuner.executors.pool import Pool
-from tuner.networks.loaded import LoadLimits
-from tuner.preparation import ModelRequest, Prepared, prepare
-from tuner.workers import fresh_worker
+from tuner.jobs.combining import combine
+from tuner.jobs.loaded_models import LoadLimits
+from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.workers.pool import Pool
+from tuner.workers.pools import fresh_worker
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def load_all(
     context: Context,
     models: Sequence[ModelRequest],
     limits: Limits,
-    describe: Describe | None = None,
+    describe: DescribeTarget | None = None,
 ) -> Prepared:
     """Load the models of a job and split them into tasks, each in a process of its own.
 
@@ -62,7 +62,7 @@ def loading(
     limits: Limits,
     *,
     must_run: bool = True,
-    describe: Describe | None = None,
+    describe: DescribeTarget | None = None,
 ) -> Iterator[tuple[Pool, Prepared]]:
     """Load a model, and keep its process for what comes next.
 
@@ -71,7 +71,7 @@ def loading(
         WorkError: If loading it failed.
     """
     with fresh_worker(context.settings, max_bytes=limits.max_bytes) as worker:
-        with explained(model, limits):
+        with user_facing_errors(model, limits):
             prepared = prepare(
                 model,
                 context,
@@ -84,7 +84,7 @@ def loading(
 
 
 @contextmanager
-def explained(model: ModelRequest, limits: Limits) -> Iterator[None]:
+def user_facing_errors(model: ModelRequest, limits: Limits) -> Iterator[None]:
     """Say what went wrong without the paths of this machine, and with the limits that are.
 
     Raises:

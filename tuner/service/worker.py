@@ -14,21 +14,22 @@ from records import database, leases
 from records.errors import RecordsError
 from records.leases import Held
 from tuner import interrupts
-from tuner.calibration import CalibrationSettings
 from tuner.context import Context
-from tuner.coordinator import Coordinator
-from tuner.device_lock import device_lock
+from tuner.devices.locks import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
-from tuner.executors.base import CallTimeout, Executor
-from tuner.executors.opening import describe_by, is_elsewhere, open_executor
-from tuner.patience import LOST, wait_for_lock
-from tuner.service.building import BuildDesk
-from tuner.service.intake import Intake
+from tuner.executors.base import Executor
+from tuner.executors.factory import describe_by, is_elsewhere, open_executor
+from tuner.service.build_queue import BuildQueue
+from tuner.service.job_loader import JobLoader
+from tuner.service.leader_election import CoordinatorLease
 from tuner.service.loading import Limits
-from tuner.service.presence import Presence
-from tuner.service.upkeep import Upkeep
-from tuner.taking import Opening
-from tuner.workplace import Workplace
+from tuner.service.retention import RetentionTask
+from tuner.tuning.calibration.calibrator import CalibrationSettings
+from tuner.tuning.context import TuningContext
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job_queue import SessionFactory
+from tuner.tuning.storage_retry import FATAL_DB_ERRORS, wait_for_lock
+from tuner.workers.base import CallTimeout
 
 _POLL_SECS = 1.0
 _IDLE_TRANSACTION_SECS = 5.0
@@ -48,7 +49,7 @@ def run_worker(context: Context, limits: Limits) -> None:
     """
     n_failures = 0
     database.end_idle_transactions(context.engine, _IDLE_TRANSACTION_SECS)
-    with Presence(context.engine) as presence:
+    with CoordinatorLease(context.engine) as presence:
         while True:
             began = time.monotonic()
             try:
@@ -60,7 +61,7 @@ def run_worker(context: Context, limits: Limits) -> None:
                 interrupts.raise_if_asked()
                 n_failures = 0 if time.monotonic() - began > _MOST_BACK_OFF_SECS else n_failures
                 n_failures += 1
-                known = isinstance(error, (*LOST, RecordsError, TunerError))
+                known = isinstance(error, (*FATAL_DB_ERRORS, RecordsError, TunerError))
                 _LOG.warning(
                     "standing by again: %s", first_line(error), exc_info=None if known else error
                 )
@@ -68,7 +69,7 @@ def run_worker(context: Context, limits: Limits) -> None:
 
 
 @contextmanager
-def coordinating(context: Context, presence: Presence) -> Iterator[Held]:
+def coordinating(context: Context, presence: CoordinatorLease) -> Iterator[Held]:
     """Wait for the lease and for this machine's device, and hold both inside."""
     presence.become("standby", "standing by")
     _LOG.info("standing by")
@@ -90,7 +91,7 @@ def coordinating(context: Context, presence: Presence) -> Iterator[Held]:
         _rest(_POLL_SECS)
 
 
-def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> None:
+def _serve(context: Context, presence: CoordinatorLease, held: Held, limits: Limits) -> None:
     """Run the jobs of the service while the lease is ours."""
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     presence.become("active", "starting workers")
@@ -99,11 +100,11 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
         executor.warm_up()
         presence.become("active", "waiting for jobs", _device_of(executor))
         describe = describe_by(executor) if is_elsewhere(context.settings) else None
-        intake = Intake(fenced, limits, presence.tell, describe)
-        desk = BuildDesk(fenced, limits, presence.tell)
-        upkeep = Upkeep(fenced)
+        intake = JobLoader(fenced, limits, presence.tell, describe)
+        desk = BuildQueue(fenced, limits, presence.tell)
+        upkeep = RetentionTask(fenced)
 
-        def source(running: Collection[int]) -> Sequence[Opening]:
+        def source(running: Collection[int]) -> Sequence[SessionFactory]:
             presence.check()
             upkeep.tend()
             desk.serve_next()
@@ -113,7 +114,7 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
             return taken
 
         settings = context.settings
-        place = Workplace(fenced.sessions, executor, settings.data_dir, worker=presence.name)
+        place = TuningContext(fenced.sessions, executor, settings.data_dir, worker=presence.name)
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(
             place, source, interrupted="queued", stays=True, calibration=calibration
@@ -121,7 +122,7 @@ def _serve(context: Context, presence: Presence, held: Held, limits: Limits) -> 
         try:
             coordinator.run()
         finally:
-            with suppress(*LOST):  # whoever coordinates next takes what runs, too
+            with suppress(*FATAL_DB_ERRORS):  # whoever coordinates next takes what runs, too
                 intake.give_back()
 
 

@@ -2,7 +2,7 @@
 
 from api.web import charts, formats
 from api.web.charts import Curve
-from tuner.views import HistoryPoint, HistoryView, TaskTrials
+from tuner.schemas import HistoryPoint, HistoryView, TaskTrials
 
 
 def _points(n: int) -> list[HistoryPoint]:

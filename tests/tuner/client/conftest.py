@@ -6,7 +6,7 @@ import pytest
 
 from tests.services import Service, running
 from tuner.client import TunerClient
-from tuner.views import JobSummary
+from tuner.schemas import JobSummary
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from tests.engines import toy
 from tests.services import Service, free_port
 from tests.tuner.client.tokens import make_token
 from tests.tuner.networks.models import relu_model
-from tuner.client import NotThere, Refused, TunerClient, Unreachable
+from tuner.client import ConnectError, NotFoundError, RequestRejected, TunerClient
 from tuner.errors import ModelError, RequestError
 from tuner.library import manifest
-from tuner.views import JobSummary
+from tuner.schemas import JobSummary
 
 
 def test_a_job_is_submitted_and_waited_for(client: TunerClient, done: JobSummary) -> None:
@@ -101,7 +101,7 @@ def test_a_job_is_steered(client: TunerClient) -> None:
     assert client.cancel(job).state == "cancelled"
     assert client.wait(job).state == "cancelled"
     client.delete(job)
-    with pytest.raises(NotThere, match=f"no job {job}"):
+    with pytest.raises(NotFoundError, match=f"no job {job}"):
         client.job(job)
 
 
@@ -170,11 +170,11 @@ def test_health(client: TunerClient) -> None:
 
 def test_what_is_not_there_is_refused(client: TunerClient, done: JobSummary) -> None:
     """Exit status 2, with the service's own words and advice."""
-    with pytest.raises(NotThere, match="no job 77777") as missing:
+    with pytest.raises(NotFoundError, match="no job 77777") as missing:
         client.table(77777)
-    with pytest.raises(Refused, match=f"job {done.id} is done") as state:
+    with pytest.raises(RequestRejected, match=f"job {done.id} is done") as state:
         client.cancel(done.id)
-    with pytest.raises(Refused, match="unknown objective 'beauty'"):
+    with pytest.raises(RequestRejected, match="unknown objective 'beauty'"):
         client.tune("zoo:mlp", objective="beauty")
 
     assert (missing.value.status, missing.value.exit_code) == (404, 2)
@@ -185,7 +185,7 @@ def test_a_library_that_was_not_built_is_refused(client: TunerClient, tmp_path: 
     """The advice says how to get one; the folder is not made."""
     job = client.wait(client.tune("zoo:mlp?seed=5", trials=0).job.id).id
 
-    with pytest.raises(Refused, match="no finished build"):
+    with pytest.raises(RequestRejected, match="no finished build"):
         client.download_library(job, tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
@@ -226,7 +226,7 @@ def test_nobody_there_is_one_line() -> None:
     """The URL is in it, and it is no request of ours that was wrong."""
     url = f"http://127.0.0.1:{free_port()}"
 
-    with TunerClient(url) as client, pytest.raises(Unreachable, match=url) as refused:
+    with TunerClient(url) as client, pytest.raises(ConnectError, match=url) as refused:
         client.job(1)
 
     assert "\n" not in str(refused.value)
@@ -250,13 +250,16 @@ def test_tokens_are_asked_for_and_not_shown(tmp_path: Path) -> None:
     try:
         service.start_api("--require-tokens")
         reader = make_token(service.here.url, "read")
-        with TunerClient(service.url) as nobody, pytest.raises(Refused, match="--token"):
+        with TunerClient(service.url) as nobody, pytest.raises(RequestRejected, match="--token"):
             nobody.job(1)
-        with TunerClient(service.url, "tuner_wrong") as wrong, pytest.raises(Refused) as refused:
+        with (
+            TunerClient(service.url, "tuner_wrong") as wrong,
+            pytest.raises(RequestRejected) as refused,
+        ):
             wrong.job(1)
         with TunerClient(service.url, reader) as client:
             assert list(client.jobs()) == []
-            with pytest.raises(Refused, match="submit") as forbidden:
+            with pytest.raises(RequestRejected, match="submit") as forbidden:
                 client.tune("zoo:mlp")
     finally:
         service.stop("api")

@@ -12,11 +12,11 @@ import pytest
 from tests.cli import finish
 from tests.services import Service, running
 from tests.tuner.client.flaky import answer, answering, proxied
-from tuner.client import Failed, TunerClient, Unreachable
+from tuner.client import ConnectError, ServerError, TunerClient
 from tuner.client.downloads import fetch
 from tuner.client.transport import Transport
 from tuner.errors import WorkError
-from tuner.views import JobSummary
+from tuner.schemas import JobSummary
 
 
 def test_a_cut_event_stream_loses_nothing(service: Service, done: JobSummary) -> None:
@@ -79,7 +79,7 @@ def test_a_service_that_stays_away_is_given_up() -> None:
     with (
         answering(lambda connection: connection.close()) as url,
         TunerClient(url) as client,
-        pytest.raises(Unreachable, match="broke"),
+        pytest.raises(ConnectError, match="broke"),
     ):
         next(client.events(1, patience_secs=0.2))
 
@@ -92,7 +92,7 @@ def test_damaged_bytes_are_not_kept() -> None:
 
     with answering(respond) as url:
         transport = Transport(url, None, 5.0)
-        with pytest.raises(Failed, match="damaged"):
+        with pytest.raises(ServerError, match="damaged"):
             fetch(transport, "/jobs/1/library", {}, io.BytesIO(), lambda _n, _all: None)
         transport.close()
 
@@ -129,7 +129,7 @@ def test_another_server_is_no_service(status: str, body: bytes, words: str) -> N
     with (
         answering(lambda connection: answer(connection, status, body)) as url,
         TunerClient(url) as client,
-        pytest.raises(Failed, match=words),
+        pytest.raises(ServerError, match=words),
     ):
         client.job(1)
 

@@ -9,7 +9,7 @@ from tests.cli import ROOT
 from tests.services import Service
 from tuner.client import TunerClient
 from tuner.library import manifest
-from tuner.views import JobSummary
+from tuner.schemas import JobSummary
 
 _PAGE = (ROOT / "docs" / "client.md").read_text()
 

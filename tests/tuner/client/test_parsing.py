@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner.client import Build, Event, Failed
+from tuner.client import Build, Event, ServerError
 from tuner.client.parsing import parse
 from tuner.client.streams import lines_of, parse_events
 
@@ -50,13 +50,13 @@ def test_an_optional_field_may_be_missing() -> None:
 )
 def test_a_wrong_value_is_named(changes: dict[str, Any], words: str) -> None:
     """With the field it is in."""
-    with pytest.raises(Failed, match=words):
+    with pytest.raises(ServerError, match=words):
         parse(Build, BUILD | changes)
 
 
 def test_a_required_field_is_missed() -> None:
     """It is named."""
-    with pytest.raises(Failed, match=r"lacks Build\.id"):
+    with pytest.raises(ServerError, match=r"lacks Build\.id"):
         parse(Build, {k: v for k, v in BUILD.items() if k != "id"})
 
 
@@ -85,9 +85,9 @@ def test_an_event_that_was_cut_off_is_none() -> None:
 
 def test_an_event_that_is_none_is_an_error() -> None:
     """Not a crash."""
-    with pytest.raises(Failed):
+    with pytest.raises(ServerError):
         list(parse_events(["data: hello", ""]))
-    with pytest.raises(Failed):
+    with pytest.raises(ServerError):
         list(parse_events(['data: {"sequence": "x"}', ""]))
 
 

@@ -11,14 +11,13 @@ import pebble
 import pytest
 
 from tests.environments import ROOT
-from tuner.config import Settings, read_settings
 from tuner.engines import environments, installing
-from tuner.engines.environments import ENGINES, Environment
+from tuner.engines.environments import ENGINES, Environment, Interpreter
 from tuner.errors import RequestError, WorkError
-from tuner.executors.parted import PartedPool
-from tuner.executors.pool import Pool, WorkerSettings
-from tuner.executors.process import Interpreter
-from tuner.workers import builders, fresh_worker
+from tuner.settings import Settings, read_settings
+from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.pools import builder_pool, fresh_worker
+from tuner.workers.split_env_pool import SplitEnvPool
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> No
     settings = settings_of(tmp_path, engine="relay")
 
     with pytest.raises(RequestError, match="type: tuner engine install relay"):
-        builders(settings, 1)
+        builder_pool(settings, 1)
 
 
 def test_an_environment_of_another_version_is_outdated(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_what_is_no_engines_stays_with_our_python(other: Path, tmp_path: Path) -
             "tuner.networks.worker", "load_model", "zoo:mlp", {}, None, str(tmp_path)
         )
 
-    assert isinstance(pool, PartedPool)
+    assert isinstance(pool, SplitEnvPool)
     assert loaded.name == "mlp"
 
 
@@ -163,7 +162,7 @@ def test_the_requirements_are_those_of_the_tuner() -> None:
 def test_the_worker_of_relay_is_not_imported_by_ours() -> None:
     """Two TVMs have one name: nothing of the other one is looked for in this process."""
     program = (
-        "import sys; from tuner.config import read_settings\n"
+        "import sys; from tuner.settings import read_settings\n"
         "read_settings({'engine': 'relay'}, {})\n"
         "from tuner.engines.relay import loading; print('tvm' in sys.modules)"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RequestError
-from tuner.executors import process
+from tuner.workers import process
 
 NAME = "tests.tuner.executors.helpers"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.engines import toy
-from tuner.config import Settings
 from tuner.engines.base import BuildRequest
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_of
+from tuner.settings import Settings
 
 GOOD = BuildRequest(json.dumps({"workload": "a"}).encode(), toy.SPEC, "trace")
 BAD = BuildRequest(b"no JSON", toy.SPEC, "trace")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import ROOT
-from tests.tuner.library.make import fill
+from tests.tuner.build_cache.make import fill
 from tuner.errors import WorkError
 from tuner.library import manifest
 from tuner.library.folders import replace_folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.library.make import described, fill
+from tests.tuner.build_cache.make import described, fill
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.manifest import Program, SubgraphEntry

@@ -7,8 +7,8 @@ import pytest
 
 from records import database
 from tests.engines import toy
-from tuner.config import Settings
 from tuner.context import Context
+from tuner.settings import Settings
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import database, workers
 from records.models import now
 from records.service_models import Worker
-from tuner.config import Settings, read_settings
 from tuner.service.alive import find_trouble
+from tuner.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[3]
 

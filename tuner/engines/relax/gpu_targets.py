@@ -6,7 +6,7 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
-from tuner import gpus
+from tuner.devices import gpus
 from tuner.engines.relax import cuda, devices
 from tuner.errors import TargetError
 

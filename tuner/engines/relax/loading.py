@@ -6,5 +6,5 @@ from tuner.engines.relax.network import Library
 
 
 def load(folder: Path) -> Library:
-    """Load a library; see :func:`tuner.engines.loading.load`."""
+    """Load a library; see :func:`tuner.library.loading.load`."""
     return Library(folder)

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import tvm
 
-from tuner import gpus
+from tuner.devices import gpus
 from tuner.engines.base import EvaluatorSettings
 from tuner.engines.relax import devices, flush
-from tuner.executors import process
+from tuner.workers import process
 
 # Where neither a target nor its device says how large its L2 is: as large as they come.
 _MOST_L2_BYTES = 128 * 2**20

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from tuner import gpus
+from tuner.devices import gpus
 from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts

@@ -11,12 +11,12 @@ import tvm
 import tvm_ffi
 from tvm.target import Target, codegen
 
+from tuner.build_cache.key_inputs import cpu_fields
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import boot, cuda, gpu_targets
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError
-from tuner.fingerprints import cpu_fields
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are not: a workload stays what its hash says.

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.config import read_settings
 from tuner.engines.environments import RELAY
 from tuner.engines.relay import places, serving
 from tuner.errors import TunerError, WorkError
-from tuner.executors.process import WorkerContext
 from tuner.library import manifest
+from tuner.settings import read_settings
+from tuner.workers.process import WorkerContext
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ _GONE = "the process of the library is gone; load it again"
 
 
 class Library:
-    """A compiled network in another process; see :class:`tuner.engines.loading.Library`.
+    """A compiled network in another process; see :class:`tuner.library.loading.Library`.
 
     Attributes:
         process: That it runs in; it ends with this object, or with the process that loaded it.
@@ -58,7 +58,7 @@ class Library:
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array
     ) -> dict[str, Array]:
-        """Run the network; see :class:`tuner.engines.loading.Library`.
+        """Run the network; see :class:`tuner.library.loading.Library`.
 
         Raises:
             WorkError: If it failed, or its process is gone; a call that was interrupted ends it.
@@ -115,7 +115,7 @@ class Library:
 
 
 def load(folder: Path) -> Library:
-    """Load a library; see :func:`tuner.engines.loading.load`."""
+    """Load a library; see :func:`tuner.library.loading.load`."""
     return Library(folder)
 
 

@@ -10,11 +10,11 @@ import tvm
 from tvm import auto_scheduler
 from tvm.target import Target, codegen
 
+from tuner.build_cache.key_inputs import cpu_fields
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
 from tuner.errors import TargetError
-from tuner.fingerprints import cpu_fields
 
 # What a target may say; the rest of what TVM takes reaches compilers as their own options.
 _ALLOWED = {

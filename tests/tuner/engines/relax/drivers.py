@@ -7,7 +7,7 @@ from tuner.engines.linker import find_compiler
 
 
 def build(folder: Path) -> Path:
-    """Compile what TVM's CUDA runtime and tuner.gpus link to, into a folder for LD_LIBRARY_PATH."""
+    """Compile stub CUDA drivers into a folder for LD_LIBRARY_PATH."""
     versions = folder / "versions"
     versions.write_text("libcudart.so.13 { global: cuda*; };")
     runtime = [f"-Wl,--version-script={versions},-soname,libcudart.so.13"]

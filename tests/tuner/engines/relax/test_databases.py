@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.cli import ROOT, Cli
 from tests.tuner.engines.relax.conftest import draw
-from tuner.logs.metaschedule import RECORDS, WORKLOADS
+from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
 
 pytestmark = pytest.mark.tvm
 

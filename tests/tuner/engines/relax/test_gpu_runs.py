@@ -10,7 +10,7 @@ from tests.tuner.engines.relax import drivers
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult, TargetInfo
 from tuner.engines.relax import cuda, cudart, worker, workloads
 from tuner.errors import RequestError, TargetError, WorkerLost
-from tuner.executors.pool import Pool, WorkerSettings
+from tuner.workers.pool import Pool, WorkerSettings
 
 ENGINE = "tuner.engines.relax.worker"
 pytestmark = [

@@ -16,6 +16,7 @@ from onnx import helper
 from benchmarks._rpc_servers import RpcServers
 from tests.tuner.engines.relax.conftest import Save, draw
 from tuner import cost_models
+from tuner.devices.runners.tracker import Tracker
 from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
@@ -29,7 +30,6 @@ from tuner.engines.base import (
 from tuner.engines.linker import find_linker
 from tuner.engines.relax import worker
 from tuner.errors import TargetError, WorkError
-from tuner.runners.tracker import Tracker
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.environments import INTERPRETER
 from tuner.engines.base import ExtractedTask, Extraction, ModelFile, TargetInfo
-from tuner.executors.pool import Pool, WorkerSettings
+from tuner.workers.pool import Pool, WorkerSettings
 
 ENGINE = "tuner.engines.relay.worker"
 INSIDE = "tests.tuner.engines.relay.inside"

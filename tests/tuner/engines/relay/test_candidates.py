@@ -23,7 +23,7 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.executors.pool import Pool, WorkerSettings
+from tuner.workers.pool import Pool, WorkerSettings
 
 pytestmark = needs_relay
 

@@ -10,8 +10,8 @@ from tests.environments import needs_relay
 from tests.tuner.engines.relay.conftest import INSIDE, Call, Save, draw
 from tuner.engines.base import Extraction, ModelFile, TargetInfo
 from tuner.errors import ModelError, TargetError
-from tuner.executors.pool import Pool
 from tuner.networks.load import load_network
+from tuner.workers.pool import Pool
 
 pytestmark = needs_relay
 

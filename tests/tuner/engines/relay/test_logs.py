@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from records import database, logged
+from records import database, imported
 from records.models import MeasureRecord
 from records.tasks import NewWorkload, ensure_workload
 from tests.cli import Cli
@@ -19,8 +19,8 @@ from tuner import cost_models
 from tuner.engines.base import Candidate, ExtractedTask, SearchRequest, TargetInfo
 from tuner.engines.log_base import TraceBatch, TraceText, WorkloadText
 from tuner.errors import TargetError, WorkError
-from tuner.executors.pool import Pool
-from tuner.logs import ansor
+from tuner.tuning_logs import ansor
+from tuner.workers.pool import Pool
 
 pytestmark = needs_relay
 
@@ -156,7 +156,7 @@ def test_a_log_goes_in_is_measured_and_is_taken_by_ansor(
         INSIDE, "best_of", str(tmp_path / "out.json"), convolution.ir, target.spec, timeout_secs=60
     )
     assert found == json.loads(lines[-1])["i"][1][1]
-    assert _workers(cli) == {logged.WORKER: 3, "verify": 1}
+    assert _workers(cli) == {imported.WORKER: 3, "verify": 1}
 
 
 def _store(cli: Cli, task: ExtractedTask) -> None:

@@ -1,0 +1,89 @@
+"""Pages of lists: opaque cursors, and what they stand for."""
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from api.errors import Problem
+from api.schemas import MOST, storable
+from tuner.queries.jobs import JobOrder
+from tuner.schemas import JobSummary
+
+Row = TypeVar("Row")
+
+
+def encode(*parts: str | int) -> str:
+    """Return a cursor."""
+    text = json.dumps(parts, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode(cursor: str, *kinds: type) -> list[Any]:
+    """Return the parts of a cursor.
+
+    Raises:
+        Problem: If it is none of ours.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        parts = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError):
+        parts = None
+    if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
+        raise _bad_cursor()
+    try:
+        for part in parts:
+            storable(part) if isinstance(part, str) else range(-MOST, MOST + 1).index(part)
+    except ValueError:
+        raise _bad_cursor() from None
+    return parts
+
+
+def number_of(cursor: str | None) -> int | None:
+    """Return the number that a page goes on after."""
+    return None if cursor is None else int(decode(cursor, int)[0])
+
+
+def cut(rows: Sequence[Row], limit: int) -> tuple[list[Row], bool]:
+    """Return the rows of a page, given one more than that, and whether there are more."""
+    return list(rows[:limit]), len(rows) > limit
+
+
+def before(shown: Sequence[Any], more: bool) -> str | None:
+    """Return the cursor of the next page of rows that come by falling numbers."""
+    return encode(shown[-1].id) if more else None
+
+
+def after_job(job: JobSummary, sort: JobOrder) -> str:
+    """Return the cursor after a job of a list."""
+    value = getattr(job, sort.lstrip("-"))
+    said = value.isoformat() if isinstance(value, datetime) else value
+    return encode(sort, said, job.id)
+
+
+def job_after(cursor: str | None, sort: JobOrder) -> tuple[Any, int] | None:
+    """Return what a cursor says of the last job of the page before.
+
+    Raises:
+        Problem: If it is no cursor, or one of a list in another order.
+    """
+    if cursor is None:
+        return None
+    number = sort.lstrip("-") == "priority"
+    said, value, job_id = decode(cursor, str, int if number else str, int)
+    if said != sort:
+        raise _bad_cursor()
+    if sort.lstrip("-") in ("created", "updated"):
+        try:
+            value = datetime.fromisoformat(value).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise _bad_cursor() from None
+    return value, job_id
+
+
+def _bad_cursor() -> Problem:
+    return Problem(
+        "invalid", "the cursor is not one of this list", advice="Begin again without a cursor."
+    )

@@ -1,0 +1,105 @@
+"""The table of a job for many who poll it: read at most twice a second, kept as bytes."""
+
+import gzip
+import hashlib
+import time
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+from sqlalchemy.orm import Session, sessionmaker
+from starlette.concurrency import run_in_threadpool
+
+from api import formats
+from api.single_flight import SingleFlight
+from records import events
+from records.errors import NoSuchRow
+from tuner.queries.jobs import read_job
+from tuner.schemas import JobView
+
+#: Nobody is shown anything older, while somebody asks.
+FRESH_SECS = 1.0
+# Trials of other jobs on the same tasks change a table without an event of its own.
+_WHOLE_SECS = 5.0
+_MOST_JOBS = 256
+_JSON = TypeAdapter(JobView)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A table in one format; ``zipped`` is the same under gzip."""
+
+    media_type: str
+    etag: str
+    plain: bytes
+    zipped: bytes
+
+
+@dataclass
+class _Entry:
+    """A table as it was read; ``checked`` is when it was last known to be current."""
+
+    version: events.LastEvents
+    view: JobView
+    read: float
+    checked: float
+    bodies: dict[str, Body] = field(default_factory=dict)
+
+
+class Tables:
+    """The tables that were asked for lately."""
+
+    def __init__(self, readers: sessionmaker[Session]) -> None:
+        self._readers = readers
+        self._entries: dict[int, _Entry] = {}
+        self._flights: SingleFlight[_Entry] = SingleFlight()
+
+    def kept(self, job_id: int, kind: str) -> Body | None:
+        """Return a table that is fresh enough to be served as it is, or None."""
+        entry = self._entries.get(job_id)
+        if entry is None or time.monotonic() - entry.checked >= FRESH_SECS:
+            return None
+        return entry.bodies.get(kind)
+
+    async def body(self, job_id: int, kind: str) -> Body:
+        """Return the table of a job as JSON, CSV or text, at most ``FRESH_SECS`` old.
+
+        Raises:
+            NoSuchRow: If there is no such job.
+        """
+        kept = self.kept(job_id, kind)
+        if kept is not None:
+            return kept
+
+        async def refresh() -> _Entry:
+            return await run_in_threadpool(self._refresh, job_id, kind)
+
+        entry = await self._flights.join((job_id, kind), refresh)
+        return entry.bodies[kind]
+
+    def forget(self, job_id: int) -> None:
+        """Read a job anew when it is next asked for: this process has just changed it."""
+        self._entries.pop(job_id, None)
+
+    def _refresh(self, job_id: int, kind: str) -> _Entry:
+        at, entry = time.monotonic(), self._entries.get(job_id)
+        with self._readers() as session:
+            version = events.last_events(session, [job_id]).get(job_id)
+            if version is None:
+                self.forget(job_id)
+                raise NoSuchRow(f"no job {job_id}")
+            if entry is None or entry.version != version or at - entry.read > _WHOLE_SECS:
+                entry = _Entry(version, read_job(session, job_id), at, at)
+        if kind not in entry.bodies:
+            entry.bodies[kind] = _encode(entry.view, kind)
+        entry.checked = at
+        if len(self._entries) >= _MOST_JOBS:
+            self._entries.clear()
+        self._entries[job_id] = entry
+        return entry
+
+
+def _encode(view: JobView, kind: str) -> Body:
+    plain = formats.WRITERS[kind](view) if kind != formats.JSON else _JSON.dump_json(view)
+    # Weak: the same table under gzip has the same tag.
+    etag = f'W/"{hashlib.sha256(plain).hexdigest()[:16]}"'
+    return Body(formats.MEDIA_TYPES[kind], etag, plain, gzip.compress(plain, 4, mtime=0))

@@ -1,0 +1,122 @@
+"""Networks of simulated tasks, drawn from recorded ones and stored by the thousand."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session, sessionmaker
+
+from benchmarks.simulation import kernels
+from benchmarks.simulation.executor import fingerprint_of
+from benchmarks.simulation.kernels import Kernel
+from benchmarks.simulation.scenario import Scenario
+from records import networks, targets
+from records.models import Extraction, NetworkTask, Task, Workload
+from records.tasks import WeightedTask
+from scheduler.replay import RecordedTask, Recording
+from tuner.engines.base import ModelFile, TargetInfo
+from tuner.errors import RequestError
+from tuner.jobs.preparation import Prepared
+from tuner.networks.base import LoadedModel
+
+SPEC = '{"kind":"simulated"}'
+# Simulated tasks are up to so many times smaller or larger than the recorded ones.
+_SPREAD = 4.0
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A task of a network, before it is stored."""
+
+    workload: dict[str, Any]
+    weight: int
+
+
+def store(
+    sessions: sessionmaker[Session], scenario: Scenario, recordings: Sequence[Recording]
+) -> list[Prepared]:
+    """Store the networks of a scenario, and return them as if they had just been prepared.
+
+    Raises:
+        RequestError: If nothing ran in the recordings.
+    """
+    found = kernels.usable([task for recording in recordings for task in recording.tasks])
+    if not found:
+        raise RequestError("the recordings have no task of which anything ran")
+    with sessions.begin() as session:
+        return [_store(session, scenario, found, number) for number in range(scenario.n_networks)]
+
+
+def _store(
+    session: Session, scenario: Scenario, recorded: Sequence[RecordedTask], number: int
+) -> Prepared:
+    name = f"network-{number}"
+    sha256 = hashlib.sha256(f"{scenario.seed}/{name}".encode()).hexdigest()
+    target = TargetInfo(SPEC, "simulated", fingerprint_of(number % scenario.n_fingerprints))
+    target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
+    network_id = networks.ensure_network(session, sha256, name, {}).id
+    drawn = _draw(scenario, recorded, number)
+    n_calls = sum(each.weight for each in drawn)
+    if networks.extraction_of(session, network_id, target_id) is None:
+        _store_tasks(session, network_id, target_id, drawn)
+        mark = {"network_id": network_id, "target_id": target_id, "n_kernel_calls": n_calls}
+        session.execute(insert(Extraction).values(**mark, notes=[], extra={}))
+    task_ids = _task_ids(session, network_id)
+    rows = tuple(
+        WeightedTask(
+            task_id=task_id,
+            workload_hash=each.workload["hash"],
+            name=each.workload["name"],
+            weight=each.weight,
+            flop=each.workload["flop"],
+            engine=kernels.ENGINE,
+        )
+        for task_id, each in zip(task_ids, drawn, strict=True)
+    )
+    model = LoadedModel(name, sha256, ModelFile("", "onnx", {}), (), ())
+    return Prepared(model, target, network_id, target_id, rows, n_calls, ())
+
+
+def _draw(scenario: Scenario, recorded: Sequence[RecordedTask], number: int) -> list[_Drawn]:
+    """Draw the tasks of a network; no two networks share one."""
+    draws = random.Random(f"{scenario.seed}/{number}")
+    mean_secs = sum(map(kernels.secs_per_trial, recorded)) / len(recorded)
+    begin, end = (i * scenario.n_tasks // scenario.n_networks for i in (number, number + 1))
+    drawn = []
+    for task_number in range(begin, end):
+        task, factor = draws.choice(recorded), _SPREAD ** draws.uniform(-1.0, 1.0)
+        ir = Kernel.of(task, factor, mean_secs).as_ir(task_number)
+        workload = {
+            "hash": hashlib.sha256(ir).hexdigest()[:16],
+            "engine": kernels.ENGINE,
+            "ir": ir,
+            "flop": task.flop * factor,
+            "name": task.name,
+        }
+        drawn.append(_Drawn(workload, draws.randint(1, 2 * task.weight)))
+    return drawn
+
+
+def _store_tasks(
+    session: Session, network_id: int, target_id: int, drawn: Sequence[_Drawn]
+) -> None:
+    """Store new tasks in few statements: one at a time, a hundred thousand take minutes."""
+    added = insert(Workload).returning(Workload.id, sort_by_parameter_order=True)
+    workload_ids = session.scalars(added, [each.workload for each in drawn]).all()
+    ids = session.scalars(
+        insert(Task).returning(Task.id, sort_by_parameter_order=True),
+        [{"workload_id": workload_id, "target_id": target_id} for workload_id in workload_ids],
+    ).all()
+    rows = [
+        {"network_id": network_id, "task_id": ids[i], "weight": each.weight, "position": i}
+        for i, each in enumerate(drawn)
+    ]
+    session.execute(insert(NetworkTask), rows)
+
+
+def _task_ids(session: Session, network_id: int) -> Sequence[int]:
+    wanted = select(NetworkTask.task_id).where(NetworkTask.network_id == network_id)
+    return session.scalars(wanted.order_by(NetworkTask.position)).all()

@@ -1,0 +1,100 @@
+"""Runs a simulation: a database with its networks, a fleet, and the coordinator between them."""
+
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session, sessionmaker
+
+from benchmarks.simulation import networks, report
+from benchmarks.simulation.calls import World
+from benchmarks.simulation.database_load import DatabaseMeter
+from benchmarks.simulation.executor import SimulatedExecutor
+from benchmarks.simulation.report import Report, Snapshot
+from benchmarks.simulation.scenario import Scenario
+from records import database, jobs
+from records.models import MeasureRecord
+from scheduler.budget import Budget
+from scheduler.replay import Recording
+from tuner.jobs.options import Status, TuneOptions
+from tuner.jobs.preparation import Prepared
+from tuner.tuning.context import TuningContext
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.session import TuningSession
+
+# More than any simulation spends, and as many as a database can count.
+_NO_LIMIT = 2**31 - 1
+
+
+def simulate(
+    scenario: Scenario, recordings: Sequence[Recording], engine: Engine, data_dir: Path
+) -> Report:
+    """Have the coordinator tune the networks of a scenario on its fleet.
+
+    Args:
+        scenario: The fleet, and what it does.
+        recordings: Curves of the tasks that simulated ones are drawn from.
+        engine: An opened database; networks of an earlier simulation go on where they were.
+        data_dir: For what the coordinator keeps in files.
+
+    Raises:
+        RequestError: If nothing ran in the recordings.
+        TunerError: If a job failed.
+    """
+    sessions = database.sessions(engine)
+    prepared = networks.store(sessions, scenario, recordings)
+    with sessions() as session:
+        last_id = session.scalar(select(func.max(MeasureRecord.id))) or 0
+    world = World(scenario)
+    executor = SimulatedExecutor(world)
+    meter = DatabaseMeter(world.clock)
+    meter.watch(engine)
+    taken: list[Snapshot] = []
+    for at in (scenario.warm_up_secs, scenario.secs):
+        world.agenda.add(at, lambda: taken.append(report.take_snapshot(world, executor, meter)))
+    _coordinate(world, executor, sessions, prepared, data_dir)
+    end = report.take_snapshot(world, executor, meter)
+    with sessions() as session:
+        check = report.check_records(session, end.told, last_id)
+    return report.make_report(executor, taken, check, _peak_bytes())
+
+
+def _coordinate(
+    world: World,
+    executor: SimulatedExecutor,
+    sessions: sessionmaker[Session],
+    prepared: Sequence[Prepared],
+    data_dir: Path,
+) -> None:
+    """Run a job a network until the time is over, and the rounds that are then under way."""
+    place = TuningContext(sessions, executor, data_dir)
+    coordinator = Coordinator(place, loop_factory=world.make_loop)
+    options = TuneOptions(
+        Budget(_NO_LIMIT),
+        trials_per_round=world.scenario.trials_per_round,
+        seed=world.scenario.seed,
+    )
+    with world.clock.stopped():
+        opened = [TuningSession(place, each, options, _ignore) for each in prepared]
+    world.agenda.add(
+        world.scenario.secs, lambda: _pause(sessions, [each.job_id for each in opened])
+    )
+    coordinator.run(opened)
+    for error in coordinator.failures.values():
+        raise error
+
+
+def _pause(sessions: sessionmaker[Session], job_ids: Sequence[int]) -> None:
+    with sessions.begin() as session:
+        for job_id in job_ids:
+            jobs.set_state(session, job_id, "paused", only_from=("running",))
+
+
+def _ignore(_status: Status) -> None:
+    pass
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that this process has had; Linux tells it in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

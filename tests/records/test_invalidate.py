@@ -1,0 +1,61 @@
+"""A record that turned out to be wrong is the best of nothing."""
+
+import pytest
+from sqlalchemy.orm import Session
+
+from records import bests, invalidate, measure_records, picks, rounds
+from records.errors import NoSuchRow
+from records.models import BestRecord, ImportedRound, MeasureRecord
+from tests.records import make
+
+
+def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
+    """Store a trial that is new."""
+    record = measure_records.add_record(session, new)
+    assert record is not None
+    return record
+
+
+def test_the_next_best_follows(session: Session) -> None:
+    """And nothing, where there is no other; the sums of its pick say so too."""
+    task_id = make.task(session)
+    pick_id = picks.add_pick(session, make.job(session), task_id, 2, {}).id
+    first = add(session, make.timed(task_id, "a", 1.0, pick_id=pick_id))
+    second = add(session, make.timed(task_id, "b", 2.0, pick_id=pick_id))
+
+    assert invalidate.withdraw(session, first.id) is second
+    assert bests.best_latencies(session, [task_id]) == {task_id: 2.0}
+    assert [r.best_secs for r in rounds.history(session, [task_id])[task_id]] == [2.0]
+
+    assert invalidate.withdraw(session, second.id) is None
+    assert bests.best_latencies(session, [task_id]) == {}
+    assert not first.verified
+    assert first.run_secs == [1.0]
+
+
+def test_a_winner_of_a_final_follows_before_what_was_fast_once(session: Session) -> None:
+    """The records that raced are compared by what the race said."""
+    task_id = make.task(session)
+    records = [add(session, make.timed(task_id, f"t{i}", 1.0 + i)) for i in range(4)]
+    for record, secs in zip(records[1:], (5.0, 4.0, 3.0), strict=True):
+        bests.confirm(session, record.id, [secs])
+    bests.choose_confirmed(session, task_id)
+
+    invalidate.withdraw(session, records[3].id)
+
+    best = session.get_one(BestRecord, task_id)
+    assert (best.record_id, best.latency, best.confirmed) == (records[2].id, 4.0, True)
+
+
+def test_a_record_that_is_not_the_best_leaves_the_best_alone(session: Session) -> None:
+    """Only its own verification goes; imported records have sums of their own."""
+    task_id = make.task(session)
+    best, other = (add(session, make.timed(task_id, f"t{i}", 1.0 + i)) for i in range(2))
+
+    assert invalidate.withdraw(session, other.id) is best
+    assert session.get_one(ImportedRound, task_id).best_secs == 1.0
+    invalidate.withdraw(session, best.id)
+    session.expire_all()
+    assert session.get_one(ImportedRound, task_id).best_secs is None
+    with pytest.raises(NoSuchRow, match="no measure record 99"):
+        invalidate.withdraw(session, 99)

@@ -1,0 +1,239 @@
+"""Whatever happens to a file of the store: a warning and a right entry, or none."""
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tuner.build_cache.entries import CODE, WEIGHTS, key, large, names, put, small
+from tests.tuner.build_cache.privileges import without_privilege
+from tuner.build_cache import headers, keys
+from tuner.build_cache.cache import Cache
+
+
+def flip(path: Path, place: int) -> None:
+    """Turn one bit around."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Edit a header as somebody would who mends its checksum, too."""
+    data = path.read_bytes()
+    n_header, n_raw = headers.read_prefix(data)
+    header = json.loads(data[headers.PREFIX.size : headers.PREFIX.size + n_header])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(_prefix(text, n_raw) + text + data[headers.PREFIX.size + n_header :])
+
+
+def _prefix(text: bytes, n_raw: int, version: int = headers.VERSION) -> bytes:
+    start = headers.PREFIX.pack(headers.MAGIC, version, len(text), n_raw, bytes(32))[:-32]
+    return start + hashlib.sha256(start + text).digest()
+
+
+def as_folder(path: Path) -> None:
+    """Put a folder with something in it in the place of a file."""
+    path.unlink()
+    path.mkdir()
+    (path / "something").touch()
+
+
+def blob_of(path: Path) -> Path:
+    """Return what lies beside an entry."""
+    (blob,) = path.parent.glob("*.blob")
+    return blob
+
+
+def edited_blob(path: Path) -> None:
+    """Write into a read-only file, as root or its owner can."""
+    blob = blob_of(path)
+    blob.chmod(0o644)
+    flip(blob, 1000)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "no-entry": lambda path: path.write_bytes(b"something else" * 100),
+    "cut-in-prefix": lambda path: os.truncate(path, 20),
+    "cut-in-header": lambda path: os.truncate(path, 200),
+    "cut-at-end": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "bit-in-magic": lambda path: flip(path, 0),
+    "bit-in-length": lambda path: flip(path, 13),
+    "bit-in-raw-bytes": lambda path: flip(path, 17),
+    "bit-in-checksum": lambda path: flip(path, 30),
+    "bit-in-header": lambda path: flip(path, 100),
+    "bit-in-content": lambda path: flip(path, path.stat().st_size - 2),
+    "folder": as_folder,
+    "blob-gone": lambda path: blob_of(path).unlink(),
+    "blob-cut": lambda path: os.truncate(blob_of(path), 10),
+    "blob-empty": lambda path: os.truncate(blob_of(path), 0),
+    "blob-edited": edited_blob,
+    "blob-folder": lambda path: as_folder(blob_of(path)),
+    "parts-edited": lambda path: rewrite(path, lambda raw: raw["parts"].update(workload="x")),
+    "kind-edited": lambda path: rewrite(path, lambda raw: raw.update(kind="library")),
+    "kind-nonsense": lambda path: rewrite(path, lambda raw: raw.update(kind="../..")),
+    "files-nonsense": lambda path: rewrite(path, lambda raw: raw.update(files=[])),
+    "name-outside": lambda path: rewrite(
+        path, lambda raw: raw["files"].update({"../out": raw["files"].pop("code.o")})
+    ),
+    "form-unknown": lambda path: rewrite(
+        path, lambda raw: raw["files"]["code.o"]["stored"].update(form="xz")
+    ),
+    "offset-outside": lambda path: rewrite(
+        path, lambda raw: raw["files"]["code.o"]["stored"].update(offset=10**9)
+    ),
+    "offset-negative": lambda path: rewrite(
+        path, lambda raw: raw["files"]["code.o"]["stored"].update(offset=-1)
+    ),
+    "no-info": lambda path: rewrite(path, lambda raw: raw.pop("info")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_entry_is_dropped_and_made_again(
+    cache: Cache, warnings: list[str], damage: Callable[[Path], object]
+) -> None:
+    """One warning names it; what is made in its place is whole, and nothing else is left."""
+    path = put(cache, key(), large)
+    whole = names(cache.root)
+    damage(path)
+
+    assert cache.find(key()) is None
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+    assert len(warnings[0].splitlines()) == 1
+    assert names(cache.root) == []
+    put(cache, key(), large)
+    found = cache.find(key())
+    assert found is not None
+    assert (found.read("code.o"), found.read("weights.bin")) == (CODE, WEIGHTS)
+    assert names(cache.root) == whole
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_claim_on_a_damaged_entry_makes_it_again(
+    cache: Cache, damage: Callable[[Path], object]
+) -> None:
+    """Damage that is seen under the lock is dealt with there."""
+    damage(put(cache, key(), large))
+
+    found = cache.get_or_make(key(), large)
+
+    assert not found.hit
+    assert found.entry.read("weights.bin") == WEIGHTS
+
+
+def test_swapped_entries_are_not_used(cache: Cache, warnings: list[str]) -> None:
+    """A whole entry under the name of another is damaged."""
+    first, second = put(cache, key()), put(cache, key(1))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+    assert cache.find(key()) is None
+    assert cache.find(key(1)) is None
+    assert all("made for another key" in warning for warning in warnings)
+
+
+def test_a_collision_of_digests_is_no_hit(
+    cache: Cache, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are compared as a whole, should two ever have one digest."""
+
+    class Colliding:
+        """A hash that is the same for everything."""
+
+        @staticmethod
+        def sha256(_text: bytes) -> Any:
+            return Colliding()
+
+        @staticmethod
+        def hexdigest() -> str:
+            return "ab" * 32
+
+    monkeypatch.setattr(keys, "hashlib", Colliding)
+    put(cache, key())
+    other = key(1)
+    assert key().digest == other.digest
+
+    assert cache.find(other) is None
+    assert "made for another key" in warnings[0]
+
+
+def test_an_entry_of_a_later_version_is_left_alone(cache: Cache, warnings: list[str]) -> None:
+    """It is not used, and not dropped: whoever can read it may need it."""
+    path = put(cache, key())
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, 8, headers.VERSION + 1)
+    path.write_bytes(content)
+
+    assert cache.find(key()) is None
+    assert "later version" in warnings[0]
+    assert path.read_bytes() == content
+    assert cache.get_or_make(key(), small).entry.read("code.o") == CODE
+
+
+def test_a_pipe_in_the_place_of_an_entry_blocks_nobody(cache: Cache) -> None:
+    """Neither a look-up nor making it."""
+    path = put(cache, key())
+    path.unlink()
+    os.mkfifo(path)
+
+    assert cache.find(key()) is None
+    assert cache.get_or_make(key(), small).entry.read("code.o") == CODE
+
+
+@pytest.mark.parametrize("which", ["entry", "blob"])
+def test_an_unreadable_entry_is_made_again(cache: Cache, warnings: list[str], which: str) -> None:
+    """A warning says why."""
+    path = put(cache, key(), large)
+    (path if which == "entry" else blob_of(path)).chmod(0)
+
+    with without_privilege():
+        found = cache.get_or_make(key(), large)
+
+    assert not found.hit
+    assert "Permission denied" in warnings[0]
+    assert Cache(cache.root).get_or_make(key(), large).hit
+
+
+def test_a_file_in_the_place_of_the_store_is_warned_of(tmp_path: Path, warnings: list[str]) -> None:
+    """What is made is used, and kept nowhere."""
+    (tmp_path / "cache").touch()
+    cache = Cache(tmp_path / "cache", warn=warnings.append)
+
+    assert cache.get_or_make(key(), small).entry.read("code.o") == CODE
+    assert "cannot write the cache" in warnings[0]
+
+
+def test_a_store_that_vanishes_is_made_anew(cache: Cache, warnings: list[str]) -> None:
+    """Somebody may empty it at any time."""
+    put(cache, key())
+    shutil.rmtree(cache.root)
+
+    assert cache.find(key()) is None
+    put(cache, key())
+    assert warnings == []
+
+
+def test_only_what_was_seen_is_dropped(cache: Cache) -> None:
+    """Somebody may have made it again since."""
+    path = put(cache, key())
+    with path.open("rb") as seen:
+        found = os.fstat(seen.fileno())
+        path.unlink()
+        put(cache, key())
+
+        assert not cache.local.drop("subgraph", key().digest, found)
+    assert cache.local.drop("subgraph", key().digest, path.stat())
+    assert names(cache.root) == []

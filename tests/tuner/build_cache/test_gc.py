@@ -1,0 +1,203 @@
+"""Making room removes what nobody used for longest, and nothing that is in use."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli import ROOT
+from tests.tuner.build_cache.entries import WEIGHTS, key, large, names, put
+from tuner.build_cache import gc as cache_gc
+from tuner.build_cache import index
+from tuner.build_cache.cache import Cache
+from tuner.build_cache.process_identity import this_process
+
+# Later versions of Python doubt forks of processes with threads; the children here take no lock
+# that a thread might hold.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+
+@pytest.fixture
+def filled(cache: Cache) -> Cache:
+    """Four entries; number N was used N hours ago, the last has no large file."""
+    now = time.time()
+    for number in range(4):
+        path = put(cache, key(number), large) if number < 3 else put(cache, key(number))
+        os.utime(path, (now - 3600 * number, now - 3600 * number))
+    return cache
+
+
+def left(cache: Cache) -> list[int]:
+    """The numbers of the entries that are there."""
+    digests = {spot.digest for spot in index.spots(cache.local)}
+    return [number for number in range(4) if key(number).digest in digests]
+
+
+def test_without_a_limit_nothing_goes(filled: Cache) -> None:
+    """Not even in the oldest of stores."""
+    collected = cache_gc.collect(filled.local)
+
+    assert (collected.n_entries, collected.n_left) == (0, 4)
+    assert left(filled) == [0, 1, 2, 3]
+
+
+def test_those_unused_for_longest_go_first(filled: Cache) -> None:
+    """Until the rest fits, with what lies beside them."""
+    n_bytes = sum(spot.n_bytes for spot in index.spots(filled.local))
+
+    collected = cache_gc.collect(filled.local, max_bytes=n_bytes - len(WEIGHTS))
+
+    assert left(filled) == [0, 1]
+    assert (collected.n_entries, collected.n_left) == (2, 2)
+    assert collected.n_bytes + collected.n_left_bytes == n_bytes
+    assert len(names(filled.root)) == 4
+    assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
+    assert names(filled.root) == []
+
+
+def test_what_nobody_used_for_long_goes(filled: Cache) -> None:
+    """By the time of its last use, not of its making."""
+    cache_gc.collect(filled.local, unused_for_secs=1.5 * 3600)
+
+    assert left(filled) == [0, 1]
+
+
+def test_a_dry_run_removes_nothing(filled: Cache) -> None:
+    """It says what would go."""
+    before = names(filled.root)
+
+    planned = cache_gc.collect(filled.local, max_bytes=0, dry_run=True)
+
+    assert names(filled.root) == before
+    assert cache_gc.collect(filled.local, max_bytes=0) == planned
+
+
+def test_a_last_use_in_the_future_is_now(filled: Cache) -> None:
+    """A clock that was set back makes nothing old, and keeps nothing for ever."""
+    path = filled.local.path_of("subgraph", key(2).digest)
+    os.utime(path, (time.time() + 1e6, time.time() + 1e6))
+
+    cache_gc.collect(filled.local, unused_for_secs=1800)
+
+    assert left(filled) == [0, 2]
+    assert all(spot.used <= time.time() for spot in index.spots(filled.local))
+    assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
+
+
+def test_what_is_open_stays(filled: Cache) -> None:
+    """Until it is closed."""
+    with filled.find(key(1)) or pytest.fail("gone") as entry:
+        collected = cache_gc.collect(filled.local, max_bytes=0)
+
+        assert (collected.n_entries, collected.n_held) == (3, 1)
+        assert left(filled) == [1]
+        assert entry.read("weights.bin") == WEIGHTS
+    assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
+
+
+def test_what_another_process_has_open_stays_until_it_dies(filled: Cache) -> None:
+    """The kernel lets go for it."""
+    program = (
+        "import pathlib\n"
+        "from tests.tuner.build_cache.entries import key\n"
+        "from tuner.build_cache.cache import Cache\n"
+        f"entry = Cache(pathlib.Path({str(filled.root)!r})).find(key(0))\n"
+        "print(entry is not None, flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"True\n"
+        cache_gc.collect(filled.local, max_bytes=0)
+        assert left(filled) == [0]
+        reader.kill()
+        reader.communicate()
+
+    assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
+
+
+def test_what_stopped_processes_left_goes(cache: Cache) -> None:
+    """Temporary files and locks of the dead, and blobs of no entry; nothing of the living."""
+    path = put(cache, key(), large)
+    path.unlink()
+    scratch, locks = cache.local.scratch, cache.root / "v1" / ".locks"
+    dead = this_process().tag.rpartition(".")[0] + ".1"
+    (scratch / f"{dead}.abc").write_text("half an entry")
+    (scratch / f"{dead}.def").mkdir()
+    (scratch / f"{dead}.def" / "code.o").touch()
+    (scratch / f"{this_process().tag}.abc").touch()
+    (scratch / "far.1.2.3.young").touch()
+    (scratch / "far.1.2.3.old").touch()
+    os.utime(scratch / "far.1.2.3.old", (0, 0))
+    claim = cache.try_claim(key(1))
+    assert claim is not None
+
+    assert cache_gc.collect(cache.local, dry_run=True).n_strays == 4
+    assert cache_gc.collect(cache.local).n_strays == 4
+
+    ours = f"{this_process().tag}.abc"
+    assert sorted(each.name for each in scratch.iterdir()) == sorted([ours, "far.1.2.3.young"])
+    assert [each.name for each in locks.glob("*.lock")] == [f"{key(1).digest}.lock"]
+    assert not list(path.parent.iterdir())
+
+
+def test_blobs_of_an_entry_that_is_being_made_stay(cache: Cache) -> None:
+    """They are written before the entry that they belong to."""
+    path = put(cache, key(), large)
+    path.unlink()
+    (blob,) = path.parent.iterdir()
+    claim = cache.try_claim(key())
+
+    cache_gc.collect(cache.local)
+
+    assert claim is not None
+    assert blob.exists()
+
+
+def test_an_entry_used_while_it_is_removed_is_whole_or_not_there(cache: Cache) -> None:
+    """Readers and upkeep at once: no damage is ever seen."""
+    for _ in range(50):
+        put(cache, key(), large)
+        pid = os.fork()
+        if pid == 0:
+            cache_gc.collect(cache.local, max_bytes=0)
+            os._exit(0)
+        while (entry := cache.find(key())) is not None:
+            with entry:
+                assert entry.read("weights.bin") == WEIGHTS
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                pid = 0
+                break
+        if pid:
+            os.waitpid(pid, 0)
+        cache_gc.collect(cache.local, max_bytes=0)
+
+
+def test_libraries_of_earlier_versions_go(tmp_path: Path) -> None:
+    """Nothing reads them any more; what somebody built beside them stays."""
+    assert cache_gc.remove_old_libraries(tmp_path, dry_run=False) == 0
+    old = tmp_path / "libraries" / key().digest / "lib.so"
+    built = tmp_path / "libraries" / "squeezenet.lib" / "lib.so"
+    for file in (old, built):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(bytes(100_000))
+
+    assert cache_gc.remove_old_libraries(tmp_path, dry_run=True) >= 100_000
+    assert old.exists()
+    assert cache_gc.remove_old_libraries(tmp_path, dry_run=False) >= 100_000
+    assert not old.exists()
+    assert built.exists()
+
+
+def test_a_store_that_does_not_exist_is_empty(cache: Cache) -> None:
+    """And is not made by looking."""
+    assert cache_gc.collect(cache.local, max_bytes=0).n_entries == 0
+    assert not cache.root.exists()

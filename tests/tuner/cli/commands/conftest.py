@@ -1,0 +1,175 @@
+"""A database as a tuning run leaves it, and a way to call the commands as a shell does."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records import bests, database, jobs, measure_records, networks, picks, targets, tasks
+from tuner.cli.main import main
+
+ROOT = Path(__file__).parents[4]
+
+_PROGRAM = "from tuner.cli.main import main; main()"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout; a second one would be an error."""
+        value: dict[str, Any] = json.loads(self.out)
+        return value
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs commands on one data directory."""
+
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        """The URL of the default database there."""
+        return f"sqlite:///{self.folder / 'data' / 'tuner.db'}"
+
+    def command(self, *args: str) -> list[str]:
+        """The arguments of a process, for what can only be seen from outside."""
+        return [sys.executable, "-c", _PROGRAM, *args]
+
+    def environ(self, **changes: str) -> dict[str, str]:
+        """The environment of a process: ours, without what a developer may have set."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        config = self.folder / "config.toml"
+        config.touch()
+        places = {"TUNER_DATA_DIR": str(self.folder / "data"), "TUNER_CONFIG": str(config)}
+        return {**kept, "PYTHONPATH": str(ROOT), **places, **changes}
+
+    def __call__(self, *args: str, stdin: str = "", **environ: str) -> Answer:
+        """Run a command to its end, in this process."""
+        out, err = io.StringIO(), io.StringIO()
+        status: object = 0
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["tuner", *args])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            patch.chdir(self.folder)
+            wanted = self.environ(**environ)
+            for name in set(os.environ) - set(wanted):
+                patch.delenv(name)
+            for name, value in wanted.items():
+                patch.setenv(name, value)
+            try:
+                main()
+            except SystemExit as leave:
+                status = leave.code or 0
+        assert isinstance(status, int)
+        return Answer(status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """A shell whose data directory does not exist yet."""
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def tuned(shell: Shell) -> Shell:
+    """A shell with the records of two jobs; see ``fill``."""
+    fill(shell.url)
+    return shell
+
+
+@pytest.fixture
+def write(tuned: Shell) -> Callable[[Callable[[Any], Any]], None]:
+    """Changes the database of ``tuned`` in one transaction."""
+
+    def run(change: Callable[[Any], Any]) -> None:
+        engine = database.open_database(tuned.url)
+        with database.sessions(engine).begin() as session:
+            change(session)
+        engine.dispose()
+
+    return run
+
+
+def fill(url: str) -> None:
+    """Store job 1 (small, done, 2 tasks tuned) and job 2 (big, running, its second pick open).
+
+    Job 1: task 1 is best at 2 ms (record 2, confirmed), task 2 at 1 ms (record 3).
+    Job 2 on another device: task 3 has one failed trial, task 4 none.
+    """
+    engine = database.open_database(url)
+    with database.sessions(engine).begin() as session:
+        here = targets.ensure_target(session, '{"kind":"llvm","mcpu":"znver4"}', {"name": "CPU A"})
+        there = targets.ensure_target(session, '{"kind":"llvm"}', {"name": "CPU B"})
+        for number, (name, target) in enumerate((("small", here), ("big", there))):
+            network = networks.ensure_network(session, f"sha-{name}", name, {})
+            found = [(_workload(f"{number}{i}" * 8, f"dense_{name}_{i}"), i + 1) for i in range(2)]
+            networks.record_extraction(session, network.id, target.id, found, 3)
+            new = jobs.NewJob(
+                network_id=network.id,
+                target_id=target.id,
+                objective="weighted_sum",
+                seed=0,
+                budget_trials=100,
+            )
+            jobs.open_job(session, new)
+        _finish_first(session)
+        _begin_second(session)
+    engine.dispose()
+
+
+def _workload(hashed: str, name: str) -> tasks.NewWorkload:
+    return tasks.NewWorkload(hash=hashed, engine="relax", ir=b"ir", flop=2e9, name=name)
+
+
+def _finish_first(session: Any) -> None:
+    for task_id, samples in ((1, [(3e-3, 3e-3), (2e-3, 2e-3)]), (2, [(1e-3, 1.1e-3, 0.9e-3)])):
+        terms = {"reason": "warm_up", "newest_record": 0, "priority": 2e9 * task_id}
+        pick = picks.add_pick(session, 1, task_id, len(samples), terms)
+        for number, secs in enumerate(samples):
+            new = measure_records.NewRecord(
+                task_id=task_id,
+                trace="[]",
+                trace_hash=f"t{number}",
+                worker="local",
+                run_secs=secs,
+                verified=True,
+                pick_id=pick.id,
+            )
+            measure_records.add_record(session, new)
+        picks.finish_pick(session, pick.id)
+    bests.confirm(session, 2, [2e-3])
+    bests.choose_confirmed(session, 1)
+    jobs.add_spent_secs(session, 1, 61.0)
+    jobs.set_state(session, 1, "done")
+
+
+def _begin_second(session: Any) -> None:
+    pick = picks.add_pick(session, 2, 3, 1, {"reason": "warm_up", "priority": 2e9})
+    new = measure_records.NewRecord(
+        task_id=3,
+        trace="[]",
+        trace_hash="t0",
+        worker="local",
+        error_kind="build_error",
+        error_text="Traceback:\n\x1b[31mno [/bold] such intrinsic",
+        pick_id=pick.id,
+    )
+    measure_records.add_record(session, new)
+    picks.finish_pick(session, pick.id)
+    picks.add_pick(session, 2, 4, 64, {"reason": "gradient", "gain": 1.25e-5, "similarity": None})
+    jobs.set_state(session, 2, "running")

@@ -1,0 +1,500 @@
+"""What is wrong with a request is said in one line on stderr, with exit status 2."""
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from records import database
+from tests.cli import Answer, Cli
+from tests.engines import toy
+from tests.tuner.cli.commands.conftest import Answer as InProcess
+from tests.tuner.cli.commands.conftest import Shell
+from tests.tuner.networks.models import LIGHT, model, relu_model
+from tuner.library import manifest
+
+SQUEEZENET = LIGHT / "light_squeezenet.onnx"
+COMMANDS = ("tune", "tasks", "build", "bench", "table", "doctor", "records")
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """The command line with the real engine."""
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def toy_cli(tmp_path: Path) -> Cli:
+    """The command line with an engine that needs no compiler."""
+    return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+
+
+def check_refused(answer: Answer | InProcess, *words: str, status: int = 2) -> None:
+    """One line that starts with our name and holds the words; nothing on stdout."""
+    assert answer.status == status, answer
+    assert answer.out == ""
+    assert "Traceback" not in answer.err
+    complaints = [line for line in answer.err.splitlines() if line.startswith("tuner: ")]
+    assert len(complaints) == 1, answer.err
+    assert [line for line in answer.err.splitlines() if not line.startswith("note:")] == complaints
+    for word in words:
+        assert word in complaints[0]
+
+
+def save(folder: Path, content: onnx.ModelProto) -> str:
+    """Write a model file."""
+    path = folder / "model.onnx"
+    path.write_bytes(content.SerializeToString())
+    return str(path)
+
+
+def arguments_of(command: str, path: str) -> tuple[str, ...]:
+    """A command on a model, asked for JSON."""
+    out = ("-o", "out") if command == "build" else ()
+    return (command, path, *out, "--json")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda _: None, ("no such file", "model.onnx")),
+        (lambda path: path.touch(), ("is empty",)),
+        (lambda path: path.mkdir(), ("is a directory",)),
+        (lambda path: path.write_text("hello\n" * 50), ("text file",)),
+        (lambda path: path.write_bytes(SQUEEZENET.read_bytes()[:5000]), ("cut off",)),
+        (lambda path: path.write_bytes(os.urandom(4096)), ("not an ONNX model",)),
+    ],
+    ids=["missing", "empty", "directory", "text", "truncated", "noise"],
+)
+def test_bad_model_file(toy_cli: Cli, make: Callable[[Path], object], words: list[str]) -> None:
+    """A file that is no model is refused, and says what it seems to be."""
+    make(toy_cli.folder / "model.onnx")
+
+    check_refused(toy_cli("tune", "model.onnx", "--trials", "4", "--json"), *words)
+
+
+@pytest.mark.parametrize("command", ["tasks", "build"])
+def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
+    """Every command that takes a model refuses one that is none."""
+    (toy_cli.folder / "model.onnx").write_text("hello")
+
+    check_refused(toy_cli(*arguments_of(command, "model.onnx")), "text file")
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("model.txt", ("no such file",)),
+        ("zoo:resnet-81", ("resnet-18", "known are")),
+        ("zoo:mlp?batch=0", ("batch",)),
+        ("zoo:mlp?size=3", ("no option",)),
+        ("resnet-18", ("did you mean zoo:resnet-18",)),
+        ("", ("no model was named",)),
+    ],
+)
+def test_bad_reference(toy_cli: Cli, reference: str, words: Sequence[str]) -> None:
+    """A name that means nothing says what would."""
+    check_refused(toy_cli("tasks", reference, "--json"), *words)
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("command", ["tune"])
+def test_unsupported_operator_is_named(cli: Cli, command: str) -> None:
+    """An operator that the importer does not know is in the message."""
+    node = helper.make_node("Det", ["data"], ["y"])
+    path = save(cli.folder, model([node], {"data": (2, 3, 3)}, {"y": (2,)}))
+
+    check_refused(cli(*arguments_of(command, path)), "Det")
+
+
+@pytest.mark.tvm
+def test_operator_of_another_domain_is_named(cli: Cli) -> None:
+    """So is one that only its vendor knows."""
+    node = helper.make_node("Frobnicate", ["data"], ["y"], domain="com.acme")
+    path = save(cli.folder, model([node], {"data": (2, 3)}, {"y": (2, 3)}))
+
+    check_refused(cli("tasks", path, "--json"), "Frobnicate")
+
+
+def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
+    """The message names the input and writes the option out."""
+    path = save(toy_cli.folder, relu_model("batch", 4))
+
+    check_refused(toy_cli("tasks", path, "--json"), "data", "--input data=")
+    assert toy_cli("tasks", path, "--json", "--input", "data=2,4").status == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("image=1,4", ("image", "data")),
+        ("data=1,4,4", ("data", "2")),
+        ("data=1,5", ("data",)),
+        ("data=0,4", ("at least 1",)),
+        ("data=", ("cannot read --input",)),
+        ("data", ("cannot read --input",)),
+        ("data=1,x", ("cannot read --input",)),
+    ],
+)
+def test_wrong_input(toy_cli: Cli, given: str, words: Sequence[str]) -> None:
+    """A wrong name, rank or size of an input is named."""
+    path = save(toy_cli.folder, relu_model("batch", 4))
+
+    check_refused(toy_cli("tasks", path, "--json", "--input", given), *words)
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nonsense", ("unknown target 'nonsense'",)),
+        ("cuda:sm_90", ("cannot run", "CUDA")),
+        (
+            '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72"}',
+            ("cannot run", "aarch64"),
+        ),
+    ],
+)
+def test_target_that_is_unknown_or_not_here(cli: Cli, target: str, words: Sequence[str]) -> None:
+    """Tuning for what this machine cannot run is refused before anything is measured."""
+    check_refused(cli("tune", "zoo:mlp", "--trials", "4", "--target", target, "--json"), *words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--trials", "0"), ("trials", "0")),
+        (("--trials", "-5"), ("trials", "-5")),
+        (("--trials", "many"), ("--trials", "integer")),
+        (("--seconds", "0"), ("secs", "0")),
+        (("--seconds", "-1"), ("secs", "-1")),
+        (("--seconds", "nan"), ("secs", "nan")),
+        (("--seconds", "inf"), ("secs", "inf")),
+        (("--trials-per-round", "0"), ("--trials-per-round", "0")),
+        (("--trials-per-round", "-1"), ("--trials-per-round", "-1")),
+        (("--repeat", "2"), ("repeat", "2")),
+        (("--number", "0"), ("number", "0")),
+        (("--min-repeat-ms", "-1"), ("min_repeat_ms", "-1")),
+        (("--cooldown-ms", "-1"), ("cooldown_ms", "-1")),
+        (("--run-timeout", "0"), ("timeout", "0")),
+        (("--build-timeout", "0"), ("--build-timeout", "0")),
+        (("--seed", "-1"), ("--seed", "-1")),
+        (("--seed", str(2**70)), ("--seed",)),
+        (("--trials", str(2**70)), ("trials",)),
+        (("--objective", "beauty"), ("beauty", "weighted_sum")),
+        (("--cost-model", "oracle"), ("oracle", "xgb-ranking")),
+        (("--colour", "red"), ("--colour",)),
+        (("--trials",), ("--trials",)),
+        (("surplus",), ("surplus",)),
+    ],
+)
+def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequence[str]) -> None:
+    """A budget or setting that makes no sense is refused, and says what was given."""
+    answer = shell("tune", "zoo:mlp", *options, "--json", TUNER_ENGINE=toy.NAME)
+
+    check_refused(answer, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tune",), ("MODEL",)),
+        (("build", "zoo:mlp"), ("--out",)),
+        (("build", "--reproduce", "gone.lib"), ("there is no gone.lib",)),
+        (("build", "--reproduce", "x", "zoo:mlp"), ("--reproduce", "MODEL")),
+        (("build", "--reproduce", "x", "--strict"), ("--reproduce", "only option")),
+        (("bench",), ("library",)),
+        (("bench", "missing"), ("missing", "no library")),
+        (("bench", "x", "--against", "onnxruntime"), ("--against", "--model")),
+        (("bench", "x", "--against", "magic"), ("magic",)),
+        (("bench", "x", "--turns", "0"), ("--turns",)),
+        (("dance",), ("dance",)),
+    ],
+)
+def test_bad_command(shell: Shell, arguments: Sequence[str], words: Sequence[str]) -> None:
+    """What is missing or unknown is named."""
+    check_refused(shell(*arguments), *words)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////proc/nowhere/tuner.db",
+        "sqlite:////dev/null/tuner.db",
+        "mysql://root@localhost/tuner",
+        "no url at all",
+        "postgresql://nobody:secret@127.0.0.1:9/none",
+    ],
+)
+def test_unusable_database(shell: Shell, url: str) -> None:
+    """A database that cannot be opened is named, without its password."""
+    answer = shell("tune", "zoo:mlp", "--trials", "4", "--database", url, "--json")
+
+    check_refused(answer, "cannot use")
+    assert "secret" not in answer.err
+
+
+def test_database_of_a_newer_schema(toy_cli: Cli) -> None:
+    """A database of a newer version is refused and left as it is."""
+    toy_cli.data_dir.mkdir()
+    database.open_database(toy_cli.url).dispose()
+    path = toy_cli.data_dir / "tuner.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+
+    check_refused(toy_cli("tune", "zoo:mlp", "--trials", "4", "--json"), "9999")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)
+    connection.close()
+
+
+def test_file_that_is_no_database(toy_cli: Cli) -> None:
+    """A text file under the database's name is refused and left as it is."""
+    path = toy_cli.folder / "notes.db"
+    path.write_text("these are my notes\n" * 100)
+
+    answer = toy_cli("tasks", "zoo:mlp", "--database", f"sqlite:///{path}", "--json")
+
+    check_refused(answer, "notes.db")
+    assert path.read_text() == "these are my notes\n" * 100
+
+
+def test_data_directory_that_cannot_be_written(toy_cli: Cli) -> None:
+    """A data directory below a file is refused."""
+    (toy_cli.folder / "file").touch()
+
+    answer = toy_cli("tasks", "zoo:mlp", "--data-dir", "file/data", "--json")
+
+    check_refused(answer, "file/data")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("colour = 'red'", ("colour",)), ("= broken", ("config.toml",)), ("n_builders = 0", ("0",))],
+)
+def test_bad_config_file(shell: Shell, text: str, words: Sequence[str]) -> None:
+    """A config file that is wrong is named."""
+    (shell.folder / "config.toml").write_text(text)
+
+    check_refused(shell("tasks", "zoo:mlp", "--json"), *words)
+
+
+def test_engine_that_does_not_exist(toy_cli: Cli) -> None:
+    """A module that cannot be imported is a wrong setting, not a crash."""
+    check_refused(toy_cli("tasks", "zoo:mlp", "--json", TUNER_ENGINE="no.such.engine"), "no.such")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(shell: Shell, command: str) -> None:
+    """Every command explains itself and shows itself used."""
+    answer = shell(command, "--help", COLUMNS="120")
+
+    assert answer.status == 0
+    assert answer.err == ""
+    assert "Usage:" in answer.out
+    if command != "records":
+        assert "Example" in answer.out
+        assert f"tuner {command}" in answer.out.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize("command", ["best", "list", "export", "import"])
+def test_help_of_records_has_an_example(shell: Shell, command: str) -> None:
+    """So does every command on records."""
+    answer = shell("records", command, "--help", COLUMNS="120")
+
+    assert answer.status == 0
+    assert f"tuner records {command}" in answer.out.split("Example", 1)[1]
+
+
+def test_help_of_the_program_names_every_command(toy_cli: Cli) -> None:
+    """Without a command, the commands are listed."""
+    answer = toy_cli("--help", COLUMNS="120")
+
+    assert answer.status == 0
+    for command in COMMANDS:
+        assert command in answer.out
+
+
+def test_json_is_one_object_on_stdout(toy_cli: Cli) -> None:
+    """Whatever a command says to people goes to stderr."""
+    tasks = toy_cli("tasks", "zoo:mlp", "--json").json
+    tuned = toy_cli("tune", "zoo:mlp", "--trials", "40", "--json").json
+    built = toy_cli("build", "zoo:mlp", "-o", "out", "--json").json
+    benched = toy_cli(
+        "bench", "out", "--against", "onnxruntime", "--model", "zoo:mlp", "--turns", "1", "--json"
+    ).json
+
+    assert len(tasks["tasks"]) == toy.N_TASKS
+    assert tasks["kernel_calls"] == sum(task["weight"] for task in tasks["tasks"])
+    assert tuned["measured_now"] == tuned["trials"] == 40
+    assert tuned["total_latency_secs"] > 0
+    assert built["tuned"] == toy.N_TASKS
+    assert (built["fallbacks"], built["cached"]) == (0, False)
+    assert built["estimated_secs"] == pytest.approx(tuned["total_latency_secs"])
+    assert benched["agrees"] is True
+    assert benched["absolute_error"] == 0.0
+    assert benched["estimated_secs"] == built["estimated_secs"]
+
+
+def test_unknown_numbers_are_null(toy_cli: Cli) -> None:
+    """JSON has no infinity: a latency that is not known yet is null."""
+    answer = toy_cli("tune", "zoo:mlp", "--trials", "1", "--json")
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    found = json.loads(answer.out, parse_constant=refuse)
+    assert found["total_latency_secs"] is None
+    assert [task["latency_secs"] for task in found["tasks"]].count(None) == toy.N_TASKS - 1
+
+
+def test_bench_of_a_library_that_computes_something_else_fails(toy_cli: Cli) -> None:
+    """Outputs that differ are exit status 1, and the object still says all."""
+    toy_cli("build", "zoo:mlp", "-o", "out")
+    arguments = ("bench", "out", "--against", "onnxruntime", "--model", "zoo:mlp", "--json")
+
+    answer = toy_cli(*arguments, TOY_OFFSET="0.1")
+
+    assert answer.status == 1
+    assert answer.json["agrees"] is False
+    assert answer.json["absolute_error"] == pytest.approx(0.1, rel=1e-3)
+
+
+def test_bench_with_another_model_is_refused(toy_cli: Cli) -> None:
+    """A library is compared with its own model only."""
+    toy_cli("build", "zoo:mlp", "-o", "out")
+    arguments = ("--against", "onnxruntime", "--model", "zoo:mlp?seed=1", "--json")
+
+    check_refused(toy_cli("bench", "out", *arguments), "another network", "mlp")
+
+
+@pytest.mark.parametrize("damage", ["altered", "truncated", "missing", "manifest"])
+def test_bench_of_a_damaged_library_is_refused(toy_cli: Cli, damage: str) -> None:
+    """A library that is not what was built is not loaded."""
+    toy_cli("build", "zoo:mlp", "-o", "out")
+    library = toy_cli.folder / "out" / "lib.so"
+    content = library.read_bytes()
+    match damage:
+        case "altered":
+            library.write_bytes(content[:100] + b"\x00\x01" + content[102:])
+        case "truncated":
+            library.write_bytes(content[: len(content) // 2])
+        case "missing":
+            library.unlink()
+        case "manifest":
+            (toy_cli.folder / "out" / manifest.MANIFEST).write_text("{")
+
+    check_refused(toy_cli("bench", "out", "--json"), "out")
+
+
+@pytest.mark.parametrize("place", ["file", "other"])
+def test_output_that_holds_something_else_is_refused(toy_cli: Cli, place: str) -> None:
+    """Neither a file nor a folder of a user's own things is replaced."""
+    (toy_cli.folder / "file").write_text("mine")
+    (toy_cli.folder / "other").mkdir()
+    (toy_cli.folder / "other" / "thesis.tex").write_text("mine")
+
+    check_refused(toy_cli("build", "zoo:mlp", "-o", place, "--json"), place)
+    assert (toy_cli.folder / "file").read_text() == "mine"
+    assert (toy_cli.folder / "other" / "thesis.tex").read_text() == "mine"
+
+
+def test_output_below_a_file_is_one_line(toy_cli: Cli) -> None:
+    """A folder that cannot be made is a failure in one line."""
+    (toy_cli.folder / "file").touch()
+
+    answer = toy_cli("build", "zoo:mlp", "-o", "file/out", "--json")
+
+    check_refused(answer, "file/out", status=answer.status)
+    assert answer.status in (1, 2)
+
+
+def test_strict_build_refuses_a_fallback(toy_cli: Cli) -> None:
+    """Without records, --strict names a subgraph and writes nothing."""
+    answer = toy_cli("build", "zoo:mlp", "-o", "out", "--strict", "--json")
+
+    check_refused(answer, "4 of 4 subgraphs have no record", "heavy")
+    assert not (toy_cli.folder / "out").exists()
+
+
+def test_second_build_is_cached(toy_cli: Cli) -> None:
+    """The same records give the same library without compiling; new ones a new one."""
+    toy_cli("tune", "zoo:mlp", "--trials", "24")
+    first = toy_cli("build", "zoo:mlp", "-o", "one", "--json").json
+    second = toy_cli("build", "zoo:mlp", "-o", "two", "--json").json
+    toy_cli("tune", "zoo:mlp", "--trials", "120")
+    third = toy_cli("build", "zoo:mlp", "-o", "two", "--json").json
+
+    assert (first["cached"], second["cached"], third["cached"]) == (False, True, False)
+    assert second["files"] == first["files"]
+    assert third["estimated_secs"] < first["estimated_secs"]
+
+
+def test_cached_library_that_was_damaged_is_built_again(toy_cli: Cli) -> None:
+    """A cache that was tampered with costs a compilation, not a wrong library."""
+    toy_cli("build", "zoo:mlp", "-o", "out")
+    (cached,) = (toy_cli.data_dir / "cache").glob("*/library/*/*")
+    cached.write_bytes(b"damaged")
+
+    answer = toy_cli("build", "zoo:mlp", "-o", "out", "--json")
+
+    assert answer.json["cached"] is False
+    assert "is damaged and is dropped" in answer.err
+    assert toy_cli("bench", "out", "--json").status == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_full_disk_keeps_the_old_library(toy_cli: Cli) -> None:
+    """A library that does not fit is a failure in one line, and the old one stays whole."""
+    disk = toy_cli.folder / "disk"
+    disk.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=700k", "tmpfs", str(disk)]
+    if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        out = disk / "out"
+        assert toy_cli("build", "zoo:mlp", "-o", str(out)).status == 0
+        before = (out / "lib.so").read_bytes()
+        answer = toy_cli("build", "zoo:mlp?seed=3", "-o", str(out), "--json")
+        check_refused(answer, "No space left", status=1)
+        assert (out / "lib.so").read_bytes() == before
+        manifest.verify(out, manifest.read(out))
+        assert [path.name for path in disk.iterdir()] == ["out"]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_full_disk_under_the_data_directory_is_one_line(toy_cli: Cli) -> None:
+    """Where the model itself cannot be kept, one line says so."""
+    toy_cli.data_dir.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=400k", "tmpfs", str(toy_cli.data_dir)]
+    if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        answer = toy_cli("tasks", "zoo:mlp", "--json")
+        check_refused(answer, status=1)
+    finally:
+        subprocess.run(["umount", str(toy_cli.data_dir)], check=True)
+
+
+def test_random_inputs_of_every_dtype() -> None:
+    """Inputs that a bench draws fit what a library declares."""
+    from tuner.compile.benchmark import random_inputs
+
+    wanted = {name: ((2, 3), name) for name in ("float32", "float16", "int64", "uint8", "bool")}
+
+    drawn = random_inputs(wanted, 1)
+
+    for name, array in drawn.items():
+        assert array.dtype == np.dtype(name)
+        assert array.shape == (2, 3)
+    np.testing.assert_array_equal(drawn["int64"], random_inputs(wanted, 1)["int64"])

@@ -1,0 +1,253 @@
+"""``tuner cache`` shows what is kept, makes room, and carries it to other machines."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tuner.build_cache.entries import CODE, WEIGHTS, key, large, put
+from tests.tuner.cli.commands.conftest import Shell
+from tuner.build_cache.cache import Cache
+from tuner.cli.rendering.cache_tables import parse_age, parse_size
+from tuner.errors import RequestError
+
+DIGESTS = [key(number, trace=f"t{number}").digest for number in range(3)]
+
+
+@pytest.fixture
+def cache(shell: Shell) -> Cache:
+    """Two entries used today, and one, with a large file, used long ago."""
+    cache = Cache(shell.folder / "data" / "cache")
+    for number in range(3):
+        make = {"make": large} if number == 2 else {}
+        path = put(cache, key(number, trace=f"t{number}"), **make)
+        then = time.time() - (40 * 86400 if number == 2 else 60 * number)
+        os.utime(path, (then, then))
+    return cache
+
+
+def listed(shell: Shell) -> list[str]:
+    """The digests that ``tuner cache ls`` names."""
+    return [entry["digest"] for entry in shell("cache", "ls", "--json").json["entries"]]
+
+
+def test_ls_lists_the_one_used_last_first(shell: Shell, cache: Cache) -> None:
+    """With its key and files as JSON, with its title and age for people."""
+    answer = shell("cache", "ls", "--limit", "2", "--json").json
+
+    assert answer["n_all"] == 3
+    assert [entry["digest"] for entry in answer["entries"]] == DIGESTS[:2]
+    assert answer["entries"][0]["parts"]["trace"] == "t0"
+    assert answer["entries"][0]["files"]["code.o"]["n_bytes"] == len(CODE)
+    shown = shell("cache", "ls", "--limit", "2").out
+    assert DIGESTS[0][:12] in shown
+    assert "2 entries of 3; --limit shows more" in shown
+    assert cache.root == Path(answer["cache_dir"])
+
+
+def test_ls_of_a_kind_that_is_not_there_is_empty(shell: Shell, cache: Cache) -> None:
+    """What can be no kind is a wrong request."""
+    assert cache.find(key(0, trace="t0"))
+    assert shell("cache", "ls", "--kind", "library", "--json").json["entries"] == []
+    answer = shell("cache", "ls", "--kind", "../..")
+    assert (answer.status, "--kind" in answer.err) == (2, True)
+
+
+def test_an_empty_cache_is_no_error(shell: Shell) -> None:
+    """Nothing is made by looking."""
+    for words in (["ls"], ["stats"], ["verify"], ["gc"], ["gc", "--max-size", "1GB"]):
+        assert shell("cache", *words).status == 0
+        assert shell("cache", *words, "--json").status == 0
+    assert not (shell.folder / "data").exists()
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "verify", "gc"])
+def test_a_cache_that_is_no_folder_is_a_wrong_request(shell: Shell, command: str) -> None:
+    """It is not taken for an empty one."""
+    (shell.folder / "file").touch()
+
+    answer = shell("cache", command, "--cache-dir", "file")
+
+    assert answer.status == 2
+    assert answer.err.startswith("tuner: cannot read the cache ")
+
+
+def test_stats_sum_up(shell: Shell, cache: Cache) -> None:
+    """By kind."""
+    put(cache, key(0, kind="library"))
+
+    kinds = shell("cache", "stats", "--json").json["kinds"]
+
+    assert [(row["kind"], row["n_entries"]) for row in kinds] == [("library", 1), ("subgraph", 3)]
+    assert "4 entries" in shell("cache", "stats").out
+
+
+def test_explain_shows_what_a_key_is_made_of(shell: Shell, cache: Cache) -> None:
+    """And files, and where it was made; looking is no use."""
+    before = cache.local.path_of("subgraph", DIGESTS[2]).stat().st_mtime
+
+    shown = shell("cache", "explain", DIGESTS[2][:10]).out
+
+    for text in (DIGESTS[2], "trace = t2", "weights.bin", "kept as blob", "tuner 0."):
+        assert text in shown
+    assert cache.local.path_of("subgraph", DIGESTS[2]).stat().st_mtime == before
+
+
+def test_explain_shows_in_what_two_differ(shell: Shell, cache: Cache) -> None:
+    """Part by part."""
+    assert cache.root.exists()
+    answer = shell("cache", "explain", DIGESTS[0], DIGESTS[1], "--json").json
+
+    assert answer["differing"] == [
+        {"part": "trace", "values": ["t0", "t1"]},
+        {"part": "workload", "values": [f"{0:016x}", f"{1:016x}"]},
+    ]
+    assert "trace: t0 | t1" in shell("cache", "explain", DIGESTS[0], DIGESTS[1]).out
+
+
+@pytest.mark.parametrize(("prefix", "message"), [("zz", "no entry"), ("", "give more")])
+def test_explain_of_what_is_not_one_entry_is_a_wrong_request(
+    shell: Shell, cache: Cache, prefix: str, message: str
+) -> None:
+    """One line says why."""
+    assert cache.root.exists()
+    answer = shell("cache", "explain", prefix)
+
+    assert answer.status == 2
+    assert message in answer.err
+
+
+def test_verify_names_what_is_damaged(shell: Shell, cache: Cache) -> None:
+    """That is a failure until it is dropped."""
+    path = cache.local.path_of("subgraph", DIGESTS[1])
+    os.truncate(path, 100)
+
+    answer = shell("cache", "verify")
+    assert answer.status == 1
+    assert f"{DIGESTS[1][:12]}: it is cut off" in answer.out
+    assert shell("cache", "verify", "--json").json["verified"] == 3
+    assert shell("cache", "verify", "--drop").status == 0
+    assert shell("cache", "verify").status == 0
+    assert listed(shell) == [DIGESTS[0], DIGESTS[2]]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ([], DIGESTS),
+        (["--unused-for", "30d"], DIGESTS[:2]),
+        (["--max-size", "1MB"], DIGESTS[:2]),
+        (["--max-size", "0"], []),
+        (["--max-size", "1GB", "--unused-for", "9w"], DIGESTS),
+    ],
+)
+def test_gc_removes_what_it_is_told_to(
+    shell: Shell, cache: Cache, words: list[str], left: list[str]
+) -> None:
+    """After a dry run that says so and removes nothing."""
+    planned = shell("cache", "gc", *words, "--dry-run", "--json").json
+    assert listed(shell) == DIGESTS
+
+    done = shell("cache", "gc", *words, "--json").json
+
+    assert listed(shell) == left
+    assert {**planned, "dry_run": False} == done
+    assert done["n_entries"] == 3 - len(left)
+    assert cache.root.exists()
+
+
+def test_gc_removes_libraries_of_before(shell: Shell) -> None:
+    """Nothing reads them any more."""
+    old = shell.folder / "data" / "libraries" / DIGESTS[0]
+    old.mkdir(parents=True)
+    (old / "lib.so").write_bytes(bytes(10_000_000))
+
+    assert "would remove 10.0 MB of libraries" in shell("cache", "gc", "--dry-run").out
+    assert old.exists()
+    assert "removed 10.0 MB of libraries" in shell("cache", "gc").out
+    assert not old.exists()
+
+
+def test_a_bundle_carries_entries_to_another_cache(shell: Shell, cache: Cache) -> None:
+    """Whole, and once."""
+    other = str(shell.folder / "other")
+    assert shell("cache", "export", "b.tar", "--kind", "subgraph", "--json").json["n_entries"] == 3
+
+    answer = shell("cache", "import", "b.tar", "--cache-dir", other)
+
+    assert answer.out == "imported b.tar: 3 entries added, 0 known\n"
+    assert shell("cache", "import", "b.tar", "--json", TUNER_CACHE_DIR=other).json["known"] == 3
+    entry = Cache(Path(other)).find(key(2, trace="t2"))
+    assert entry is not None
+    assert entry.read("weights.bin") == WEIGHTS
+    assert cache.root.exists()
+
+
+def test_a_bundle_that_is_cut_off_is_a_failure(shell: Shell, cache: Cache) -> None:
+    """Its whole entries are there."""
+    shell("cache", "export", "b.tar")
+    os.truncate(shell.folder / "b.tar", (shell.folder / "b.tar").stat().st_size - 10_000)
+
+    answer = shell("cache", "import", "b.tar", "--cache-dir", "other")
+
+    assert answer.status == 1
+    assert "b.tar is cut off" in answer.err
+    assert shell("cache", "import", "missing.tar").status == 2
+    assert cache.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("0", 0), ("17", 17), ("5GB", 5 * 10**9), ("1.5 MiB", 3 << 19), ("2kb", 2000), ("7B", 7)],
+)
+def test_a_size_has_a_unit(text: str, n_bytes: int) -> None:
+    """Decimal or binary; bytes without one."""
+    assert parse_size("--max-size", text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "5 apples", "1e9", "nan", "9" * 400])
+def test_what_is_no_size_is_a_wrong_request(text: str) -> None:
+    """The message shows what one looks like."""
+    with pytest.raises(RequestError, match=r"--max-size takes a size such as .*5GB"):
+        parse_size("--max-size", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "secs"),
+    [("90s", 90), ("12h", 43200), ("30d", 2592000), ("1.5 w", 907200), ("2M", 120)],
+)
+def test_an_age_has_a_unit(text: str, secs: float) -> None:
+    """From seconds to weeks."""
+    assert parse_age("--unused-for", text) == secs
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y"])
+def test_what_is_no_age_is_a_wrong_request(text: str) -> None:
+    """A number alone could be anything."""
+    with pytest.raises(RequestError, match=r"--unused-for takes a time such as .*30d"):
+        parse_age("--unused-for", text)
+
+
+def test_an_interrupted_export_leaves_nothing(shell: Shell, cache: Cache) -> None:
+    """Ctrl-C ends it with the status of a shell, and no half bundle is there."""
+    for number in range(60):
+        put(cache, key(number, trace="more"), large)
+    process = subprocess.Popen(
+        shell.command("cache", "export", "b.tar"),
+        env=shell.environ(),
+        cwd=shell.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None and not list(shell.folder.glob(".b.tar.*")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 130, said
+    assert "stopped by Ctrl-C" in said
+    assert not list(shell.folder.glob("*b.tar*"))

@@ -1,0 +1,108 @@
+"""What the jobs command tells a job that runs somewhere else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from records import submissions
+from tests.tuner.cli.commands.conftest import Shell
+
+Write = Callable[[Callable[[Any], Any]], None]
+
+
+def test_jobs_are_listed_newest_first(tuned: Shell) -> None:
+    """State, trials with their limit, and time."""
+    listed = tuned("jobs", "ls", "--json").json["jobs"]
+    shown = tuned("jobs", "ls").out
+
+    assert [(job["job"], job["state"], job["trials"]) for job in listed] == [
+        (2, "running", 1),
+        (1, "done", 3),
+    ]
+    assert "1/100" in shown
+    assert "small" in shown
+
+
+@pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
+def test_running_job_is_stopped(tuned: Shell, command: str, state: str) -> None:
+    """The state is in the database, where the process that runs the job looks it up."""
+    answer = tuned("jobs", command, "2", "--json")
+
+    assert answer.status == 0
+    assert answer.json["state"] == state
+    assert tuned("table", "2", "--json").json["state"] == state
+
+
+def test_budget_is_raised_and_never_lowered(tuned: Shell) -> None:
+    """The larger limit stays; one that the job does not have is not added."""
+    assert tuned("jobs", "budget", "2", "--trials", "500", "--json").json["budget_trials"] == 500
+    lowered = tuned("jobs", "budget", "2", "--trials", "5", "--seconds", "60", "--json").json
+
+    assert (lowered["budget_trials"], lowered["budget_secs"]) == (500, None)
+
+
+def test_a_job_leaves_the_list_and_its_records_stay(tuned: Shell) -> None:
+    """It is found by nobody; what it measured is."""
+    gone = tuned("jobs", "rm", "1")
+
+    assert (gone.status, gone.out) == (0, "job 1 is off the list; its records stay\n")
+    assert [job["job"] for job in tuned("jobs", "ls", "--json").json["jobs"]] == [2]
+    assert "no job 1; known jobs: 2" in tuned("table", "1").err
+    assert len(tuned("records", "best", "--json").json["records"]) == 2
+
+
+def test_a_job_of_the_service_goes_on(tuned: Shell, write: Write) -> None:
+    """One that was stopped is queued again; whoever works for the service takes it."""
+
+    def submit(session: Any) -> None:
+        submissions.submit(
+            session,
+            submissions.Submission(
+                submission="s",
+                request={},
+                objective="weighted_sum",
+                seed=0,
+                budget_trials=8,
+                budget_secs=None,
+                priority=0,
+                name="asked for",
+            ),
+        )
+
+    write(submit)
+
+    assert tuned("jobs", "cancel", "3", "--json").json["state"] == "cancelled"
+    resumed = tuned("jobs", "resume", "3", "--json").json
+    assert (resumed["state"], resumed["name"], resumed["network"]) == ("queued", "asked for", None)
+    assert "asked for" in tuned("jobs", "ls").out
+    assert "job 3 is queued" in tuned("jobs", "resume", "3").err
+    assert "its network was not split yet (it is queued)" in tuned("table", "3").err
+
+
+def test_priority_is_set(tuned: Shell) -> None:
+    """Negative priorities are priorities."""
+    assert tuned("jobs", "priority", "--json", "2", "--", "-3").json["priority"] == -3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("pause", "9"), "no job 9; known jobs: 2 (big, running), 1 (small, done)"),
+        (("cancel", "1"), "job 1 is done"),
+        (("resume", "1"), "job 1 is one of the command line: tuner tune"),
+        (("rm", "2"), "job 2 is running; tuner jobs cancel 2 stops it"),
+        (("budget", "2"), "give --trials, --seconds, or both"),
+        (("budget", "2", "--seconds", "-1"), "--seconds must be above 0"),
+        (("budget", "2", "--trials", "0"), "--trials"),
+        (("priority", "2", "99"), "PRIORITY"),
+        (("pause", "two"), "JOB"),
+    ],
+)
+def test_bad_requests_change_nothing(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
+    """One line, status 2."""
+    answer = tuned("jobs", *arguments)
+
+    assert answer.status == 2
+    assert words in answer.err
+    assert tuned("jobs", "ls", "--json").json["jobs"][0]["state"] == "running"

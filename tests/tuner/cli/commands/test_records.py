@@ -1,0 +1,258 @@
+"""Records are listed, and carried from one database to another, whole or not at all."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.log_lines import VERSION
+from tests.tuner.cli.commands.conftest import Shell
+
+Write = Callable[[Callable[[Any], Any]], None]
+
+
+def shell_in(folder: Path) -> Shell:
+    """A shell with a data directory of its own."""
+    folder.mkdir()
+    return Shell(folder)
+
+
+@pytest.fixture
+def log(tuned: Shell) -> Path:
+    """The exported records of ``tuned``."""
+    path = tuned.folder / "measured.jsonl"
+    assert tuned("records", "export", str(path)).status == 0
+    return path
+
+
+def test_best_lists_one_record_a_task(tuned: Shell) -> None:
+    """The fastest verified record of each task that has one."""
+    records = tuned("records", "best", "--json").json["records"]
+
+    assert [(row["record"], row["latency_secs"], row["confirmed"]) for row in records] == [
+        (2, 2e-3, True),
+        (3, 1e-3, False),
+    ]
+    assert records[0]["gflops"] == pytest.approx(1000.0)
+    assert records[0]["device"] == "CPU A"
+
+
+@pytest.mark.parametrize(
+    ("args", "records"),
+    [
+        (["--job", "1"], [2, 3]),
+        (["--job", "2"], []),
+        (["--workload", "01" * 8], [3]),
+        (["--job", "2", "--workload", "01" * 8], []),
+    ],
+)
+def test_best_is_narrowed_by_job_and_workload(
+    tuned: Shell, args: list[str], records: list[int]
+) -> None:
+    """Nothing found is an empty list, not an error."""
+    answer = tuned("records", "best", *args, "--json")
+
+    assert answer.status == 0
+    assert [row["record"] for row in answer.json["records"]] == records
+
+
+def test_best_names_its_targets(tuned: Shell) -> None:
+    """The numbers in the table are explained below it."""
+    shown = tuned("records", "best").out
+
+    assert 'target 1: CPU A, {"kind":"llvm","mcpu":"znver4"}' in shown
+    assert "2 best records" in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "records"),
+    [
+        ([], [4, 3, 2, 1]),
+        (["--limit", "2"], [4, 3]),
+        (["--failed"], [4]),
+        (["--task", "1"], [2, 1]),
+        (["--workload", "00" * 8], [2, 1]),
+        (["--task", "1", "--failed"], []),
+    ],
+)
+def test_list_is_newest_first(tuned: Shell, args: list[str], records: list[int]) -> None:
+    """Each filter narrows it."""
+    answer = tuned("records", "list", *args, "--json")
+
+    assert answer.status == 0
+    assert [row["record"] for row in answer.json["records"]] == records
+
+
+def test_list_shows_samples_or_error(tuned: Shell) -> None:
+    """What a compiler says is shown as text: neither colours nor markup."""
+    shown = tuned("records", "list").out
+
+    assert "1.0000 1.1000 0.9000" in shown
+    assert "build_error: no [/bold] such" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["best", "--workload", "zz"], "no workload 'zz'; tuner tasks MODEL lists hashes"),
+        (["best", "--job", "7"], "no job 7; known jobs: 2 (big, running), 1 (small, done)"),
+        (["list", "--task", "7"], "no task 7; tuner records list shows their numbers"),
+        (["export", "x", "--target-id", "7"], "no target 7; known are 1 (CPU A); 2 (CPU B)"),
+        (["export", "-", "--json"], "--json and - do not go together: both print on stdout"),
+        (["export", "no/x"], "cannot write no/x: No such file or directory"),
+        (["export", "."], "cannot write .: Is a directory"),
+        (["export", "data/tuner.db/x"], "cannot write data/tuner.db/x: Not a directory"),
+        (["export", "loop"], "cannot write loop: "),
+        (["export", "x" * 300], f"cannot write {'x' * 300}: File name too long"),
+        (["import", "no.jsonl"], "cannot read no.jsonl: No such file or directory"),
+        (["import", "data"], "cannot read data: Is a directory"),
+    ],
+)
+def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str], message: str) -> None:
+    """Exit status 2, nothing on stdout, no file left behind."""
+    (tuned.folder / "loop").symlink_to("loop")
+    before = set(tuned.folder.iterdir())
+
+    answer = tuned("records", *args)
+
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.err.startswith(f"tuner: {message}")
+    assert answer.err.count("\n") == 1
+    assert {path.name for path in tuned.folder.iterdir()} - {p.name for p in before} <= {
+        "config.toml"
+    }
+
+
+@pytest.mark.parametrize("args", [["--limit", "0"], ["--task", "0"], ["--task", "9" * 30]])
+def test_a_number_out_of_range_is_refused(tuned: Shell, args: list[str]) -> None:
+    """Before it reaches the database."""
+    answer = tuned("records", "list", *args)
+
+    assert (answer.status, answer.out) == (2, "")
+
+
+def test_records_survive_the_journey(tuned: Shell, log: Path, tmp_path: Path) -> None:
+    """Exported, imported elsewhere and exported again: the same log, the same best records."""
+    other = shell_in(tmp_path / "other")
+
+    first = other("records", "import", str(log), "--json")
+    again = other("records", "import", str(log))
+
+    assert first.json == {"file": str(log), "added": 4, "known": 0, "torn": 0}
+    assert again.out == f"imported {log}: 0 records added, 4 known\n"
+    assert other("records", "export", "-").out == log.read_text()
+    ours, theirs = (
+        [
+            (row["workload"], row["latency_secs"], row["confirmed"])
+            for row in each("records", "best", "--json").json["records"]
+        ]
+        for each in (tuned, other)
+    )
+    assert ours == theirs
+
+
+def test_a_log_may_come_through_a_pipe(tuned: Shell, tmp_path: Path) -> None:
+    """Standard output and input are named by a dash; only the log is on stdout."""
+    out = tuned("records", "export", "-")
+    other = shell_in(tmp_path / "other")
+
+    answer = other("records", "import", "-", "--json", stdin=out.out)
+
+    assert answer.json == {"file": "-", "added": 4, "known": 0, "torn": 0}
+    assert out.err == "exported 4 records to -\n"
+    assert all(isinstance(json.loads(line), dict) for line in out.out.splitlines())
+
+
+def test_an_export_is_narrowed_to_one_target(tuned: Shell) -> None:
+    """Only what was measured there."""
+    answer = tuned("records", "export", "b.jsonl", "--target-id", "2", "--json")
+
+    assert answer.json == {"file": "b.jsonl", "records": 1}
+    assert "CPU A" not in (tuned.folder / "b.jsonl").read_text()
+
+
+def test_a_torn_log_gives_what_is_whole(log: Path, tmp_path: Path) -> None:
+    """A last line that was cut off is reported, the lines before it are kept."""
+    log.write_text(log.read_text()[:-20])
+
+    answer = shell_in(tmp_path / "other")("records", "import", str(log))
+
+    assert answer.status == 0
+    assert "3 records added, 0 known, the last line was torn and left out" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda lines: [*lines[:-2], "{}", lines[-1]], r"line 9: unknown kind None"),
+        (lambda _: ["hello"], r"line 1: not a log of subgraph-tuner records"),
+        (lambda _: [], r"line 1: empty"),
+        (
+            lambda lines: [lines[0].replace(f":{VERSION}", ":99")],
+            r"line 1: log version 99 is newer",
+        ),
+    ],
+)
+def test_a_damaged_log_keeps_nothing(
+    log: Path, tmp_path: Path, damage: Callable[[list[str]], list[str]], message: str
+) -> None:
+    """One line says where; records before the damage are undone too."""
+    lines = damage(log.read_text().splitlines())
+    log.write_text("".join(f"{line}\n" for line in lines))
+    other = shell_in(tmp_path / "other")
+
+    answer = other("records", "import", str(log))
+
+    assert answer.status == 2
+    assert answer.err.startswith(f"tuner: cannot import {log}: {message}")
+    assert answer.err.endswith("; nothing was kept\n")
+    assert answer.err.count("\n") == 1
+    assert other("records", "list", "--json").json == {"records": []}
+
+
+def test_a_file_that_is_no_text_is_refused(tuned: Shell) -> None:
+    """A database is not a log."""
+    answer = tuned("records", "import", "data/tuner.db")
+
+    assert answer.status == 2
+    assert answer.err.startswith("tuner: cannot import data/tuner.db: line 1: ")
+
+
+def test_an_export_replaces_a_file_as_a_whole(tuned: Shell, log: Path) -> None:
+    """Through a link too, which stays one; no temporary file is left."""
+    whole = log.read_text()
+    log.write_text("old")
+    link = tuned.folder / "link.jsonl"
+    link.symlink_to(log)
+
+    assert tuned("records", "export", str(link)).status == 0
+
+    assert link.is_symlink()
+    assert log.read_text() == whole
+    assert not list(tuned.folder.glob(".tuner-export-*"))
+
+
+def test_an_export_to_a_device_leaves_the_device(tuned: Shell, tmp_path: Path) -> None:
+    """A pipe is written to, not replaced by a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        answer = tuned("records", "export", str(pipe))
+        out, _ = reader.communicate(timeout=30)
+
+    assert answer.status == 0
+    assert len(out.splitlines()) == 10
+    assert pipe.is_fifo()
+
+
+def test_a_full_disk_fails_the_export(tuned: Shell) -> None:
+    """The request was right, the work failed: exit status 1."""
+    answer = tuned("records", "export", "/dev/full")
+
+    assert answer.status == 1
+    assert answer.err == "tuner: cannot write /dev/full: No space left on device\n"

@@ -1,0 +1,104 @@
+"""``tuner records verify``, from a database of another version to one of this."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli import Cli, finish
+from tests.engines import toy
+from tests.engines.toy_network import open_sessions
+from tests.engines.upgrades import age
+from tests.tuner.cli.commands.conftest import Shell
+
+N_TASKS = toy.N_TASKS
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path) -> Cli:
+    """A data directory with a network that version 1 tuned."""
+    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+    options = ("--trials", "16", "--trials-per-round", "4", "--cost-model", "random")
+    assert cli("tune", "zoo:mlp", *options).status == 0
+    age(open_sessions(cli.url), tvm="1")
+    return cli
+
+
+def test_records_are_verified_once(upgraded: Cli) -> None:
+    """The top first, then the rest of a model, then there is nothing left to do."""
+    first = upgraded("records", "verify", "--top", "1", "--json")
+    rest = upgraded("records", "verify", "zoo:mlp")
+    again = upgraded("records", "verify")
+
+    assert first.status == 0, first.err
+    (row,) = first.json["records"]
+    assert (row["name"], row["weight"], row["best"]) == ("heavy[1]", 3, True)
+    assert row["differs"] == {"tvm": ["1", None]}
+    assert row["latency_secs"] == pytest.approx(row["old_latency_secs"])
+    assert (first.json["verified"], first.json["failed"]) == (1, 0)
+    assert first.json["left"] == N_TASKS - 1
+    assert "1/1 heavy[1]:" in first.err
+    assert rest.status == 0, rest.err
+    assert "3 of 3 records verified" in rest.out
+    assert "tvm 1 -> none" in rest.out
+    assert again.status == 0
+    assert "No subgraph has records of another version only." in again.out
+    strict = upgraded("build", "zoo:mlp", "-o", "mlp.lib", "--strict", "--json")
+    assert strict.status == 0, strict.err
+
+
+def test_ctrl_c_keeps_what_was_measured(upgraded: Cli) -> None:
+    """The same command then measures the others alone."""
+    before = upgraded.count_records()
+    process = upgraded.start("records", "verify", TOY_RUN_SECS="0.7")
+    deadline = time.monotonic() + 60
+    while upgraded.count_records() == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    stopped = finish(process, 60)
+    kept = upgraded.count_records() - before
+
+    rest = upgraded("records", "verify", "--json")
+
+    assert stopped.status == 130, stopped.err
+    assert "stopped by Ctrl-C" in stopped.complaint
+    assert 1 <= kept < N_TASKS
+    assert len(rest.json["records"]) == N_TASKS - kept
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["zoo:mlp", "--job", "1"], "MODEL and --job both"),
+        (["--random-weights", "1"], "are about a MODEL"),
+        (["--input", "data=1,4"], "are about a MODEL"),
+        (["--job", "99"], "no job 99; tuner jobs ls lists them"),
+        (["--target", "cuda"], "cannot run target cuda"),
+        (["--top", "0"], "greater than or equal to 1"),
+        (["gone.onnx"], "gone.onnx"),
+    ],
+)
+def test_wrong_requests_are_refused(shell: Shell, args: list[str], complaint: str) -> None:
+    """With one line, and status 2."""
+    answer = shell("records", "verify", *args, TUNER_ENGINE=toy.NAME)
+
+    assert answer.status == 2
+    assert complaint in answer.err
+
+
+def test_an_empty_database_is_no_failure(shell: Shell) -> None:
+    """There is nothing to verify yet."""
+    answer = shell("records", "verify", "--current", TUNER_ENGINE=toy.NAME)
+
+    assert answer.status == 0
+    assert "tuner tune makes them" in answer.out
+
+
+def test_a_service_verifies_nothing(shell: Shell) -> None:
+    """It is this machine that measures."""
+    answer = shell("--server", "http://127.0.0.1:9", "records", "verify")
+
+    assert answer.status == 2
+    assert "tuner records verify works on this machine" in answer.err

@@ -1,0 +1,104 @@
+"""Replaying allocators from the command line."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from scheduler.allocators import ALLOCATORS
+from tests.tuner.cli.commands.conftest import ROOT, Shell
+
+CURVES = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
+
+
+def test_job_is_replayed_by_every_allocator(tuned: Shell) -> None:
+    """Job 1 has two tasks with one round each: everybody spends its three trials."""
+    answer = tuned("replay", "1", "--json")
+
+    assert answer.status == 0
+    replays = answer.json["replays"]
+    assert [replay["allocator"] for replay in replays] == list(ALLOCATORS)
+    assert {replay["trials"] for replay in replays} == {3}
+    assert "small: to 4.0000 ms" in tuned("replay", "1").out
+
+
+def test_saved_curves_replay_like_the_job(tuned: Shell) -> None:
+    """A recording holds all that a replay needs, and the same job gives the same bytes."""
+    saved = tuned.folder / "small.jsonl.gz"
+    job = tuned("replay", "1", "--save", str(saved), "--json").json
+    first = saved.read_bytes()
+    tuned("replay", "1", "--save", str(saved))
+
+    assert tuned("replay", str(saved), "--json").json == job
+    assert saved.read_bytes() == first
+
+
+@pytest.mark.parametrize("path", CURVES, ids=lambda path: path.name)
+def test_shipped_curves_replay(tuned: Shell, path: Path) -> None:
+    """Every recording in the repository is whole, and everybody comes within one per cent."""
+    replays = tuned("replay", str(path), "--json").json["replays"]
+
+    assert len(replays) == len(ALLOCATORS)
+    for replay in replays:
+        assert all(reached["trials"] is not None for reached in replay["reached"])
+
+
+def test_four_networks_are_shipped() -> None:
+    """The comparison of allocators rests on at least four."""
+    assert len(CURVES) >= 4
+
+
+def test_plot_is_a_picture(tuned: Shell) -> None:
+    """A PNG with a panel for each network."""
+    plot = tuned.folder / "curves.png"
+
+    assert tuned("replay", "1", "--plot", str(plot)).status == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no recording"),
+        (b"hello", "no recording"),
+        (gzip.compress(b'{"version": 1, "network": "n"}\n')[:-12], "damaged"),
+        (gzip.compress(b'{"version": 9, "network": "n"}\n'), "version 9; upgrade"),
+        (gzip.compress(b'{"version": 1, "network": "n"}\n'), "no task"),
+        (gzip.compress(b'{"version": 1, "network": "n"}\n{"name": "a"}\n'), "best_secs"),
+    ],
+    ids=["empty", "text", "truncated", "newer", "no tasks", "fields"],
+)
+def test_damaged_recordings_are_refused(shell: Shell, content: bytes, words: str) -> None:
+    """One line that says what is wrong with the file."""
+    path = shell.folder / "curves.jsonl.gz"
+    path.write_bytes(content)
+
+    answer = shell("replay", str(path))
+
+    assert answer.status == 2
+    assert words in answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("replay", "9"), "no job 9"),
+        (("replay", "missing.gz"), "cannot read missing.gz"),
+        (("replay", "1", "--allocator", "best"), "unknown allocator 'best'"),
+    ],
+)
+def test_bad_requests(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
+    """What is missing is named."""
+    answer = tuned(*arguments)
+
+    assert answer.status == 2
+    assert words in answer.err
+
+
+def test_job_in_which_nothing_ran_reaches_nothing(tuned: Shell) -> None:
+    """Its trials all failed, so that no latency is near its final one."""
+    answer = tuned("replay", "2")
+
+    assert answer.status == 0
+    assert "never" in answer.out

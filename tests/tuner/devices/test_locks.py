@@ -1,0 +1,165 @@
+"""One process measures on a device: locks held by real processes, and left by dead ones."""
+
+import asyncio
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.engines import toy
+from tuner.devices import locks, target_matching
+from tuner.devices.device import Device
+from tuner.devices.inventory import LocalDevice
+from tuner.devices.runners.local import LocalRunner
+from tuner.errors import DeviceBusy
+from tuner.settings import Settings
+
+_HOLD = """
+import sys
+from tuner.devices.locks import gpu_lock
+with gpu_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def uuid() -> Iterator[str]:
+    """A GPU that nobody else has heard of."""
+    name = f"GPU-{uuid4()}"
+    yield name
+    (locks.GPU_LOCKS / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def holder(uuid: str) -> Iterator["subprocess.Popen[str]"]:
+    """Another process that holds a GPU until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, uuid],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def _n_open() -> int:
+    """How many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_gpu_has_one_owner_on_a_machine(uuid: str) -> None:
+    """Whoever comes second is told the process of the first, and its death is enough."""
+    with holder(uuid) as first:
+        with (
+            pytest.raises(DeviceBusy, match=f"process {first.pid} is measuring on {uuid}"),
+            locks.gpu_lock(uuid),
+        ):
+            pass
+        first.kill()
+        first.wait()
+
+        with locks.gpu_lock(uuid):
+            pass
+
+
+def test_gpus_are_held_one_by_one(uuid: str) -> None:
+    """Others of the machine stay free."""
+    with holder(uuid), locks.gpu_lock(f"{uuid}-other"):
+        (locks.GPU_LOCKS / f"{uuid}-other").unlink()
+
+
+def test_lock_of_a_gpu_is_for_every_user(uuid: str) -> None:
+    """They may lock and write each other's files, and remove none."""
+    with locks.gpu_lock(uuid):
+        pass
+
+    assert stat.S_IMODE((locks.GPU_LOCKS / uuid).stat().st_mode) == 0o666
+    assert stat.S_IMODE(locks.GPU_LOCKS.stat().st_mode) == 0o1777
+
+
+def test_lock_whose_maker_was_killed_is_shared_by_the_next(uuid: str) -> None:
+    """Until then other users could not open it."""
+    with locks.gpu_lock(uuid):
+        (locks.GPU_LOCKS / uuid).chmod(0o600)
+        locks.GPU_LOCKS.chmod(0o755)
+
+    with locks.gpu_lock(uuid):
+        assert stat.S_IMODE(locks.GPU_LOCKS.stat().st_mode) == 0o1777
+
+    assert stat.S_IMODE((locks.GPU_LOCKS / uuid).stat().st_mode) == 0o666
+
+
+def test_lock_that_cannot_be_used_leaves_no_file_open(uuid: str) -> None:
+    """Whoever waits for a device asks again and again."""
+    (locks.GPU_LOCKS / uuid).mkdir(parents=True)
+    before = _n_open()
+
+    for _ in range(3):
+        with pytest.raises(DeviceBusy, match="cannot be used"), locks.gpu_lock(uuid):
+            pass
+
+    assert _n_open() == before
+    (locks.GPU_LOCKS / uuid).rmdir()
+
+
+def test_lock_that_is_a_link_is_not_followed(uuid: str, tmp_path: Path) -> None:
+    """Another user might have laid it there."""
+    with locks.gpu_lock(uuid):
+        pass
+    (locks.GPU_LOCKS / uuid).unlink()
+    (tmp_path / "precious").write_text("content")
+    (locks.GPU_LOCKS / uuid).symlink_to(tmp_path / "precious")
+
+    with pytest.raises(DeviceBusy, match="cannot be used"), locks.gpu_lock(uuid):
+        pass
+
+    assert (tmp_path / "precious").read_text() == "content"
+
+
+def test_cpu_is_held_for_a_data_directory(tmp_path: Path) -> None:
+    """Cores may be shared out; whoever shares a data directory shares them too."""
+    with (
+        locks.device_lock(tmp_path / "a"),
+        locks.device_lock(tmp_path / "b"),
+        pytest.raises(DeviceBusy, match="is measuring on this machine"),
+        locks.device_lock(tmp_path / "a"),
+    ):
+        pass
+
+
+def test_runner_takes_its_gpu_when_it_is_asked_and_lets_it_go(uuid: str, tmp_path: Path) -> None:
+    """A GPU that another process has is asked again later, and not before it is wanted."""
+    seat = LocalDevice("gpu0", "llvm", toy.SPEC, {"CUDA_VISIBLE_DEVICES": uuid})
+    settings = Settings("", tmp_path, toy.NAME, 1)
+    runner = LocalRunner(settings, seat.name, shares_cores=False, seat=seat)
+    try:
+        with holder(uuid) as first, pytest.raises(DeviceBusy, match=f"process {first.pid} "):
+            runner.describe(toy.SPEC).result()
+
+        device, target = Device(runner), toy.describe_target("llvm")
+        asyncio.run(device.ask(target))
+        assert device.serves(target)
+        with pytest.raises(DeviceBusy), seat.hold(tmp_path / "another"):
+            pass
+    finally:
+        runner.close()
+
+    with seat.hold(tmp_path / "another"):
+        pass
+
+
+def test_targets_tell_their_kind() -> None:
+    """What no JSON names is no kind."""
+    assert target_matching.kind_named('{"kind":"cuda","arch":"sm_90"}') == "cuda"
+    assert [target_matching.kind_named(each) for each in ("llvm", "[1]", '{"kind":[]}', "{}")] == [
+        ""
+    ] * 4

@@ -1,0 +1,115 @@
+"""Objectives of jobs, over one network and over several."""
+
+import numpy as np
+import pytest
+
+from tests.engines.toy_network import Workshop
+from tuner.errors import RequestError
+from tuner.jobs.combining import combine
+from tuner.jobs.goals import ONLY, Goal, networks_of, objective_of
+from tuner.jobs.preparation import Prepared
+
+
+@pytest.fixture
+def pair(workshop: Workshop) -> Prepared:
+    """Two networks that share three of their four tasks."""
+    members = [workshop.prepare("one", batch=1), workshop.prepare("two", batch=2)]
+    return combine(workshop.sessions, members)
+
+
+def test_union_has_every_task_once_with_the_sum_of_its_weights(pair: Prepared) -> None:
+    """Shared tasks count for both, private ones for one."""
+    weights = {task.name: task.weight for task in pair.tasks}
+
+    assert weights == {
+        "heavy[1]": 6,
+        "light[1]": 2,
+        "batch_1[1]": 2,
+        "batch_2[1]": 2,
+        "tiny[1]": 2,
+    }
+    assert pair.model.name == "one + two"
+    assert pair.n_kernel_calls == 14
+
+
+def test_calls_are_those_of_each_member(pair: Prepared) -> None:
+    """The rows of the matrix are the networks, and add up to the weights."""
+    networks = networks_of(pair)
+
+    assert networks.names == ("one", "two")
+    assert networks.calls.sum(axis=0).tolist() == [task.weight for task in pair.tasks]
+    assert sorted(networks.calls[0]) == [0, 1, 1, 2, 3]
+
+
+def test_union_is_found_again_in_any_order(workshop: Workshop) -> None:
+    """The same networks are the same job."""
+    members = [workshop.prepare("one", batch=1), workshop.prepare("two", batch=2)]
+
+    first = combine(workshop.sessions, members)
+    again = combine(workshop.sessions, members[::-1])
+
+    assert first.network_id == again.network_id
+    assert [t.task_id for t in first.tasks] == [t.task_id for t in again.tasks]
+
+
+def test_same_network_twice_is_refused(workshop: Workshop) -> None:
+    """Its weight would be a mystery."""
+    with pytest.raises(RequestError, match="one, one"):
+        combine(workshop.sessions, [workshop.prepare("one"), workshop.prepare("one")])
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [
+        (Goal("fastest"), "no objective is named 'fastest'"),
+        (Goal("requirements"), "required_secs"),
+        (Goal("requirements", required_secs={"three": 1.0}), "'three', which is no network"),
+        (Goal("requirements", required_secs={ONLY: 1.0}), "say which network"),
+        (Goal("weighted_sum", patience=3), "patience"),
+        (Goal("early_stop", importance={"one": 2.0}), "importance"),
+    ],
+)
+def test_goals_that_make_no_sense_are_refused(pair: Prepared, goal: Goal, words: str) -> None:
+    """The error says what is wrong with the request."""
+    with pytest.raises(RequestError, match=words):
+        objective_of(goal, pair)
+
+
+def test_only_network_needs_no_name(workshop: Workshop) -> None:
+    """A bare number belongs to it."""
+    prepared = workshop.prepare("one")
+
+    objective = objective_of(Goal("requirements", required_secs={ONLY: 0.5}), prepared)
+
+    assert objective.value(np.full(len(prepared.tasks), 1e-6)) == 0.5
+
+
+def test_several_networks_are_tuned_in_one_job(workshop: Workshop, pair: Prepared) -> None:
+    """The budget is spent once, and both members find best records for all their tasks."""
+    overview = workshop.tune(pair, 60, goal=Goal("geometric_mean"))
+
+    assert len(workshop.trials()) == 60
+    assert np.isfinite([row.latency for row in overview.rows]).all()
+
+
+def test_network_that_meets_its_requirement_pulls_no_trials(
+    workshop: Workshop, pair: Prepared
+) -> None:
+    """With both requirements met the job is done long before its budget."""
+    generous = Goal("requirements", required_secs={"one": 1.0, "two": 1.0})
+
+    workshop.tune(pair, 200, trials_per_round=4, goal=generous)
+
+    assert len(workshop.trials()) <= 4 * len(pair.tasks)
+    assert workshop.job().state == "done"
+
+
+def test_only_the_network_that_is_too_slow_is_tuned(workshop: Workshop, pair: Prepared) -> None:
+    """After the warm-up the task that only the satisfied network calls gets nothing."""
+    goal = Goal("requirements", required_secs={"one": 1e-9, "two": 1.0})
+
+    overview = workshop.tune(pair, 80, trials_per_round=4, goal=goal)
+
+    trials = {row.name: row.n_trials for row in overview.rows}
+    assert trials["batch_2[1]"] == 4
+    assert trials["batch_1[1]"] > 4

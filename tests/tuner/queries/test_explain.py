@@ -1,0 +1,48 @@
+"""Picks explained in words."""
+
+import pytest
+
+from tuner.queries.explain import explain
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"reason": "warm_up", "priority": 1e9}, "first round"),
+        (
+            {"reason": "retry", "n_failed_rounds": 2.0, "rounds_since_pick": 3.0, "backoff": 2.0},
+            "2 rounds failed, 3 picks ago, after waiting for 2",
+        ),
+        ({"reason": "round_robin", "n_rounds": 4.0}, "fewest rounds: 4 rounds"),
+        (
+            {
+                "reason": "gradient",
+                "gain": 1.25e-5,
+                "runner_up_gain": 5e-6,
+                "backward": -1e-6,
+                "optimistic": -2e-5,
+                "similarity": None,
+                "objective_weight": 2.0,
+                "cost": 1.5,
+            },
+            "gain 0.008333 ms a round, the next best 0.005 ms, recent slope -0.001 ms a round, "
+            "hope -0.02 ms, step to what similar tasks reach unknown, weight 2, "
+            "a trial costs 1.5 of the average",
+        ),
+        (
+            {
+                "reason": "forecast",
+                "gain": 1e-5,
+                "expected": 1e-5,
+                "spread": 2e-6,
+                "objective_weight": 1.0,
+            },
+            "gain 0.01 ms a round, saves 0.01 ms ± 0.002 ms a call, weight 1",
+        ),
+        ({"reason": "epsilon", "gain": 1e-5, "backward": 0.0}, "drawn at random"),
+        ({}, "no reason was kept"),
+    ],
+)
+def test_reasons_are_said_in_words(terms: dict[str, object], words: str) -> None:
+    """Every reason has its sentence, and its numbers in milliseconds."""
+    assert words in explain(terms)

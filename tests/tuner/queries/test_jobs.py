@@ -1,0 +1,115 @@
+"""What people are shown of a job agrees with what the scheduler sees of it."""
+
+import pytest
+
+from records import jobs, submissions
+from records.errors import NoSuchRow
+from tests.engines.toy_network import Workshop
+from tests.records.test_submissions import wanted
+from tuner.queries import jobs as job_queries
+from tuner.tuning.session import TuningSession
+
+
+@pytest.fixture
+def session(workshop: Workshop) -> TuningSession:
+    """A job that was tuned to its end."""
+    tuned = workshop.session(workshop.prepare("net"), 40, trials_per_round=4)
+    workshop.run(tuned)
+    return tuned
+
+
+def test_the_table_is_that_of_the_scheduler(workshop: Workshop, session: TuningSession) -> None:
+    """Row by row, read from sums and not from records."""
+    overview = session.overview()
+    with workshop.sessions() as database:
+        view = job_queries.read_job(database, session.job_id)
+
+    for line, row in zip(view.tasks, overview.rows, strict=True):
+        assert (line.task_id, line.trials, line.failed) == (row.task_id, row.n_trials, row.n_failed)
+        assert (line.latency_secs, line.share) == (row.latency, row.share)
+        assert (line.gflops, line.exhausted) == (row.gflops, row.exhausted)
+    assert view.job.total_latency_secs == pytest.approx(overview.total_secs)
+    assert (view.job.state, view.job.trials) == ("done", sum(overview.own))
+    assert view.job.spent_trials >= 40
+
+
+def test_every_task_says_why_it_was_picked(workshop: Workshop, session: TuningSession) -> None:
+    """The newest pick of each task, its gradient, and nothing running once it is over."""
+    with workshop.sessions() as database:
+        view = job_queries.read_job(database, session.job_id)
+        picks = job_queries.read_picks(database, session.job_id)
+
+    assert [pick.sequence for pick in picks] == list(range(len(picks), 0, -1))
+    for line in view.tasks:
+        newest = next(pick for pick in picks if pick.task_id == line.task_id)
+        assert line.last_pick == newest
+        assert newest.why
+        assert line.gradient is not None
+    assert not any(line.running for line in view.tasks)
+    assert view.last_pick == picks[0]
+
+
+def test_picks_come_in_pages(workshop: Workshop, session: TuningSession) -> None:
+    """A page goes on before the last number of the one before it."""
+    with workshop.sessions() as database:
+        first = job_queries.read_picks(database, session.job_id, limit=3)
+        second = job_queries.read_picks(
+            database, session.job_id, before=first[-1].sequence, limit=3
+        )
+
+    assert [pick.sequence for pick in second] == [first[-1].sequence - n for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("n_points", [1, 3, 4, 1000])
+def test_a_history_ends_where_the_job_is(
+    workshop: Workshop, session: TuningSession, n_points: int
+) -> None:
+    """However few its points, the last has all trials, and the stacks add up to them."""
+    with workshop.sessions() as database:
+        history = job_queries.read_history(database, session.job_id, n_points=n_points, n_tasks=2)
+        view = job_queries.read_job(database, session.job_id)
+
+    trials = [point.trials for point in history.points]
+    assert len(trials) <= n_points
+    assert trials == sorted(trials)
+    assert trials[-1] == view.job.trials
+    assert view.last_pick is not None
+    assert history.points[-1].pick == view.last_pick.sequence
+    assert history.points[-1].total_latency_secs == pytest.approx(view.last_pick.total_latency_secs)
+    assert [
+        sum(column) for column in zip(*(t.trials for t in history.tasks), strict=True)
+    ] == trials
+    assert [line.task is None for line in history.tasks] == [False, False, True]
+
+
+def test_failures_have_the_words_of_the_worker(workshop: Workshop, session: TuningSession) -> None:
+    """As many as the table counts, by kind."""
+    with workshop.sessions() as database:
+        failures = job_queries.read_failures(database, session.job_id)
+        view = job_queries.read_job(database, session.job_id)
+
+    assert sum(failure.trials for failure in failures) == sum(line.failed for line in view.tasks)
+    assert {failure.message for failure in failures} == {"the toy broke"}
+
+
+def test_a_job_that_was_never_loaded_can_be_shown(workshop: Workshop) -> None:
+    """It has no network, no table and no history yet."""
+    with workshop.sessions.begin() as database:
+        job_id = submissions.submit(database, wanted())[0].id
+        view = job_queries.read_job(database, job_id)
+        history = job_queries.read_history(database, job_id)
+
+    assert (view.job.name, view.job.network, view.tasks) == ("mlp", None, [])
+    assert view.job.total_latency_secs is None
+    assert (history.points, history.tasks) == ([], [])
+    assert view.job.from_service
+
+
+def test_a_deleted_job_is_not_shown(workshop: Workshop, session: TuningSession) -> None:
+    """Neither by its number nor in lists."""
+    with workshop.sessions.begin() as database:
+        assert [job.id for job in job_queries.summaries(database, jobs.list_jobs(database))]
+        submissions.hide(database, session.job_id)
+        with pytest.raises(NoSuchRow):
+            job_queries.read_job(database, session.job_id)
+        assert job_queries.summaries(database, jobs.list_jobs(database)) == []

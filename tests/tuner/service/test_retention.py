@@ -1,0 +1,86 @@
+"""What nobody can ask for any more is removed, and nothing else."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import update
+
+from records import builds, jobs, submissions, workers
+from records.models import now
+from records.service_models import Worker
+from tests.tuner.service.test_job_loader import submit
+from tuner.context import Context
+from tuner.jobs.preparation import ModelRequest
+from tuner.jobs.requests import TuneRequest
+from tuner.service.retention import RetentionTask, tidy_up
+
+DAYS = 24 * 3600.0
+
+
+def make_file(path: Path, age_secs: float) -> Path:
+    """Write a file that is so old."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"x")
+    at = time.time() - age_secs
+    os.utime(path, (at, at))
+    return path
+
+
+def make_job(context: Context, digit: str, *, deleted: bool) -> list[Path]:
+    """Ask for a job with an upload and a library; returns their files, two days old."""
+    sha256 = digit * 64
+    job_id = submit(context, TuneRequest(ModelRequest(f"upload:{sha256}.onnx"), trials=4))
+    archive = f"{digit}.tar.gz"
+    with context.sessions.begin() as session:
+        build = builds.request_build(session, job_id)
+        builds.set_build(session, build.id, "done", archive=archive)
+        jobs.set_state(session, job_id, "cancelled")
+        if deleted:
+            submissions.hide(session, job_id)
+    folder = context.settings.data_dir
+    return [
+        make_file(folder / "uploads" / f"{sha256}.onnx", 2 * DAYS),
+        make_file(folder / "archives" / archive, 2 * DAYS),
+    ]
+
+
+def test_files_of_deleted_jobs_go(context: Context) -> None:
+    """What a visible job names stays, and what is young, for its job may not be stored yet."""
+    folder = context.settings.data_dir
+    kept = make_job(context, "a", deleted=False)
+    gone = make_job(context, "b", deleted=True)
+    young = make_file(folder / "uploads" / f"{'c' * 64}.onnx", 0.5 * DAYS)
+    torn = make_file(folder / "archives" / ".d.tar.gz.x1", 2 * DAYS)
+
+    tidy_up(context)
+
+    assert [path.exists() for path in (*kept, young)] == [True, True, True]
+    assert [path.exists() for path in (*gone, torn)] == [False, False, False]
+
+
+def test_workers_long_gone_are_forgotten(context: Context) -> None:
+    """A silent one stays for a week, for people to see."""
+    for name, days in (("old", 8), ("silent", 6), ("alive", 0)):
+        with context.sessions.begin() as session:
+            said = workers.Report(name=name, host="h", pid=1, role="standby", activity="")
+            workers.report(session, said)
+            heard = now() - timedelta(days=days)
+            session.execute(update(Worker).where(Worker.name == name).values(heartbeat=heard))
+
+    tidy_up(context)
+
+    with context.sessions() as session:
+        assert {worker.name for worker in workers.list_workers(session)} == {"silent", "alive"}
+
+
+def test_it_is_done_now_and_then(context: Context) -> None:
+    """At first, and not again within the hour."""
+    upkeep = RetentionTask(context)
+    first, *_ = make_job(context, "a", deleted=True)
+    upkeep.tend()
+    again = make_file(first, 2 * DAYS)
+    upkeep.tend()
+
+    assert again.exists()

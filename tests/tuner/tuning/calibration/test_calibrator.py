@@ -1,0 +1,198 @@
+"""Devices that disagree are kept apart, and so are those that drift while a job runs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from records import calibrations, devices, jobs
+from records.models import MeasureRecord
+from records.service_models import Calibration
+from tests.engines import toy
+from tests.engines.toy_network import Workshop
+from tuner.devices.device import Device
+from tuner.devices.inventory import LocalDevice
+from tuner.devices.runners.local import LocalRunner
+from tuner.executors.local import LocalExecutor
+from tuner.jobs.options import Status
+from tuner.settings import Settings
+from tuner.tuning.calibration import calibrator as calibrating
+from tuner.tuning.calibration.calibrator import CalibrationSettings
+from tuner.tuning.device_heartbeat import full_name
+
+OFTEN = CalibrationSettings(period_secs=0.05)
+PLENTY = 1500
+
+
+class Fleet:
+    """Toy devices, each as slow as the test says."""
+
+    def __init__(self, workshop: Workshop, folder: Path, names: list[str]) -> None:
+        self.workshop = workshop
+        self._folder = folder
+        for name in names:
+            self.slow_down(name, 1.0)
+
+    def slow_down(self, name: str, factor: float) -> None:
+        """Multiply the latencies of a device from now on."""
+        partial = self._folder / f"{name}.partial"
+        partial.write_text(str(factor))
+        partial.rename(self._folder / name)
+
+    def tune(
+        self,
+        trials: int = 40,
+        watcher: Callable[[Status], None] = lambda _: None,
+        calibration: CalibrationSettings = OFTEN,
+    ) -> None:
+        """Run a job on the devices."""
+        found = [toy.make_task(f"part_{i}", weight=1, base_secs=1e-3) for i in range(4)]
+        prepared = self.workshop.prepare(found=found)
+        session = self.workshop.session(prepared, trials, watcher, trials_per_round=4)
+        failures = self.workshop.run(session, calibration=calibration).failures
+        assert not failures
+
+    @property
+    def devices(self) -> dict[str, Device]:
+        """As the coordinator sees them."""
+        return self.workshop.place.devices
+
+    def apart(self, name: str) -> str:
+        """Return why a device is kept apart now."""
+        return self.devices[name].standings[toy.SPEC].apart
+
+    def records(self) -> list[MeasureRecord]:
+        """Every record, the oldest first."""
+        with self.workshop.sessions() as session:
+            return list(session.scalars(select(MeasureRecord).order_by(MeasureRecord.id)))
+
+    def workers(self) -> set[str]:
+        """Devices with records."""
+        return {record.worker for record in self.records()}
+
+    def calibrated(self) -> dict[str, float]:
+        """What each device took last."""
+        with self.workshop.sessions() as session:
+            return calibrations.latest(session, 1)
+
+    def pause(self) -> None:
+        """Let the job end with the rounds that are under way."""
+        with self.workshop.sessions.begin() as session:
+            jobs.set_state(session, 1, "paused")
+
+    def told(self) -> dict[str, tuple[str, str]]:
+        """State of each device, and the reason, as others see them."""
+        with self.workshop.sessions() as session:
+            rows = devices.list_devices(session)
+        return {row.name.rpartition("/")[2]: (row.state, row.reason) for row in rows}
+
+
+@pytest.fixture
+def open_fleet(workshop: Workshop, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    """Starts toy devices of given names."""
+    opened = []
+
+    def start(*names: str) -> Fleet:
+        settings = Settings("", tmp_path, toy.NAME, 2)
+        runners = [
+            LocalRunner(
+                settings,
+                name,
+                shares_cores=False,
+                seat=LocalDevice(name, "llvm", toy.SPEC, {"TOY_SLOWNESS": str(tmp_path / name)}),
+            )
+            for name in names
+        ]
+        workers = LocalExecutor(settings, runners=runners)
+        opened.append(workers)
+        shop = Workshop(workshop.sessions, tmp_path, workers)
+        return Fleet(shop, tmp_path, list(names))
+
+    yield start
+    for workers in opened:
+        workers.close()
+
+
+def test_a_single_device_is_not_calibrated(workshop: Workshop) -> None:
+    """There is nobody to disagree with."""
+    workshop.tune(workshop.prepare(), 20, trials_per_round=4)
+
+    with workshop.sessions() as session:
+        assert session.scalars(select(Calibration)).all() == []
+
+
+def test_a_device_that_disagrees_from_the_start_measures_nothing(
+    open_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is done by the other, and the database says why."""
+    # The other device is to take longer for the job than this one to be doubted three times.
+    monkeypatch.setattr(calibrating, "_PAUSE_SECS", 0.01)
+    fleet = open_fleet("fast", "slow")
+    fleet.slow_down("slow", 1.12)
+
+    fleet.tune()
+
+    took, told = fleet.calibrated(), fleet.told()
+    assert fleet.workers() == {"fast"}
+    assert told["slow"] == ("apart", "12 % slower than fast (calibration 10.5 against 9.35 ms)")
+    assert told["fast"][0] in ("measuring", "idle")
+    assert took[full_name("slow")] == pytest.approx(1.12 * took[full_name("fast")])
+
+
+def test_devices_that_differ_by_noise_measure_all(open_fleet: Callable[..., Fleet]) -> None:
+    """Less than the tolerance apart, each of them."""
+    fleet = open_fleet("a", "b", "c")
+    fleet.slow_down("b", 1.02)
+    fleet.slow_down("c", 1.04)
+
+    fleet.tune(80)
+
+    assert fleet.workers() == {"a", "b", "c"}
+
+
+def test_the_tolerance_is_a_setting(open_fleet: Callable[..., Fleet]) -> None:
+    """Who allows for more gets the records of both."""
+    fleet = open_fleet("fast", "slow")
+    fleet.slow_down("slow", 1.12)
+
+    fleet.tune(80, calibration=CalibrationSettings(tolerance=0.2))
+
+    assert fleet.workers() == {"fast", "slow"}
+
+
+def test_the_many_are_right(open_fleet: Callable[..., Fleet]) -> None:
+    """A device that is faster than two others is no measure for them."""
+    fleet = open_fleet("a", "b", "odd")
+    fleet.slow_down("odd", 0.8)
+
+    fleet.tune(80)
+
+    assert fleet.workers() == {"a", "b"}
+
+
+def test_a_device_that_slows_down_is_found_marked_and_taken_back(
+    open_fleet: Callable[..., Fleet],
+) -> None:
+    """In the middle of a job; the records that it made meanwhile stay, with what they are worth."""
+    fleet = open_fleet("steady", "drifting")
+    seen: list[str] = []
+
+    def watch(_: Status) -> None:
+        if not seen and "drifting" in fleet.workers():
+            fleet.slow_down("drifting", 3.0)
+            seen.append("slow")
+        elif seen == ["slow"] and (reason := fleet.apart("drifting")):
+            assert reason.startswith("200 % slower than steady")
+            fleet.slow_down("drifting", 1.0)
+            seen.append("apart")
+        elif seen == ["slow", "apart"] and not fleet.apart("drifting"):
+            seen.append("back")
+            fleet.pause()
+
+    fleet.tune(PLENTY, watch)
+
+    marked = [each.conditions for each in fleet.records() if each.conditions is not None]
+    assert seen == ["slow", "apart", "back"]
+    assert all(conditions == {"device_drift": 3.0} for conditions in marked)
+    assert {each.worker for each in fleet.records() if each.conditions} <= {"drifting"}

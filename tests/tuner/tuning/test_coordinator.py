@@ -1,0 +1,405 @@
+"""Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
+
+from records import database, jobs, submissions
+from records.errors import LeaseLost
+from records.models import Job, MeasureRecord, Pick
+from tests.engines import toy
+from tests.engines.toy_network import Workshop
+from tuner.devices.device import Device
+from tuner.devices.runners.local import LocalRunner
+from tuner.engines.base import TargetInfo
+from tuner.errors import WorkError
+from tuner.executors.local import LocalExecutor
+from tuner.jobs.options import Status
+from tuner.settings import Settings
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.job_queue import SessionFactory
+from tuner.tuning.session import TuningSession
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+def private(workshop: Workshop, name: str, trials: int, **options: Any) -> TuningSession:
+    """A job whose tasks no other network has."""
+    found = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
+    prepared = workshop.prepare(name, found=found)
+    return workshop.session(prepared, trials, trials_per_round=4, **options)
+
+
+def own_trials(workshop: Workshop, job_id: int) -> int:
+    """Trials that a job paid for."""
+    with workshop.sessions() as session:
+        wanted = select(MeasureRecord.id).join(Pick).where(Pick.job_id == job_id)
+        return len(session.scalars(wanted).all())
+
+
+def order_of_jobs(workshop: Workshop) -> list[int]:
+    """Job of every pick, in their order."""
+    with workshop.sessions() as session:
+        return list(session.scalars(select(Pick.job_id).order_by(Pick.id)))
+
+
+def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> None:
+    """Two jobs of one priority alternate; both end with their budgets."""
+    pair = [private(workshop, name, 40) for name in ("a", "b")]
+
+    workshop.run(*pair)
+
+    assert [own_trials(workshop, job.job_id) for job in pair] == [40, 40]
+    assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
+    assert len(set(order_of_jobs(workshop)[:8])) == 2
+
+
+def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first rounds the job whose priority is 2 higher gets about four fifths."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(workshop.place, "now", lambda: float(next(clock)))
+    slow, fast = private(workshop, "slow", 200), private(workshop, "fast", 200, priority=2)
+
+    workshop.run(slow, fast)
+
+    first = order_of_jobs(workshop)[:40]
+    assert first.count(fast.job_id) == pytest.approx(32, abs=2)
+
+
+def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
+    """Two networks of the same tasks spend one budget together, not two."""
+    pair = [workshop.session(workshop.prepare(name), 60, trials_per_round=4) for name in ("a", "b")]
+
+    workshop.run(*pair)
+
+    assert 60 <= len(workshop.trials()) <= 64
+    assert [workshop.job(job.job_id).state for job in pair] == ["done", "done"]
+
+
+@pytest.mark.parametrize("state", ["paused", "cancelled"])
+def test_job_that_others_stop_ends_with_its_round(
+    workshop: Workshop, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other job goes on, and the one that was stopped overdraws by no more than its round."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(workshop.place, "now", lambda: float(next(clock)))
+    stopped, other = private(workshop, "a", 80), private(workshop, "b", 40)
+
+    def stop(_: Status) -> None:
+        if own_trials(workshop, stopped.job_id) >= 8:
+            with workshop.sessions.begin() as session:
+                jobs.set_state(session, stopped.job_id, state)  # type: ignore[arg-type]
+
+    other._teller._watcher = stop
+    workshop.run(stopped, other)
+
+    assert workshop.job(stopped.job_id).state == state
+    assert 8 <= own_trials(workshop, stopped.job_id) <= 12
+    assert own_trials(workshop, other.job_id) == 40
+
+
+def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> None:
+    """More trials are asked for in the middle of the job, and made."""
+    job = private(workshop, "a", 16)
+
+    def extend(_: Status) -> None:
+        with workshop.sessions.begin() as session:
+            jobs.raise_budget(session, job.job_id, trials=40)
+
+    job._teller._watcher = extend
+    workshop.run(job)
+
+    assert own_trials(workshop, job.job_id) == 40
+
+
+def test_job_that_is_added_while_others_run_gets_its_share(workshop: Workshop) -> None:
+    """A newcomer starts where the others are: it neither waits for them nor locks them out."""
+    first = private(workshop, "a", 80)
+    waiting = [private(workshop, "b", 40)]
+
+    def source(_: Collection[int]) -> list[SessionFactory]:
+        if waiting and own_trials(workshop, first.job_id) >= 40:
+            return [lambda _place: waiting.pop()]
+        return []
+
+    workshop.run(first, source=source)
+
+    order = order_of_jobs(workshop)
+    joined = order.index(2)
+    assert own_trials(workshop, first.job_id) == 80
+    assert own_trials(workshop, 2) == 40
+    assert 3 <= order[joined : joined + 10].count(1) <= 7
+
+
+def test_job_that_fails_does_not_end_the_others(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is kept, the other job is done."""
+    bad, good = private(workshop, "a", 40), private(workshop, "b", 40)
+
+    def broken() -> bool:
+        raise WorkError("the device is gone")
+
+    monkeypatch.setattr(bad, "choose", broken)
+    coordinator = workshop.run(bad, good)
+
+    assert str(coordinator.failures[bad.job_id]) == "the device is gone"
+    assert workshop.job(bad.job_id).state == "failed"
+    assert workshop.job(bad.job_id).message == "the device is gone"
+    assert workshop.job(good.job_id).state == "done"
+
+
+def test_a_defect_in_one_job_does_not_end_the_others(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody expected fails the job it came from, in one line."""
+    bad, good = private(workshop, "a", 40), private(workshop, "b", 8)
+
+    def broken() -> bool:
+        raise KeyError("x")
+
+    monkeypatch.setattr(bad, "choose", broken)
+    workshop.run(bad, good)
+
+    assert workshop.job(bad.job_id).state == "failed"
+    assert workshop.job(bad.job_id).message == "internal error: KeyError: 'x'"
+    assert workshop.job(good.job_id).state == "done"
+
+
+@pytest.mark.parametrize("error", [LeaseLost("x"), OperationalError("", None, Exception())])
+def test_a_lost_database_ends_the_run_and_no_job(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Neither job failed: both can go on."""
+    pair = [private(workshop, name, 40) for name in ("a", "b")]
+
+    def lost() -> bool:
+        raise error
+
+    monkeypatch.setattr(pair[0], "choose", lost)
+    with pytest.raises(type(error)):
+        workshop.run(*pair, interrupted="queued")
+
+    assert [workshop.job(job.job_id).state for job in pair] == ["queued", "queued"]
+
+
+def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) -> None:
+    """It was cancelled before: it ends with its round."""
+    gone, other = private(workshop, "a", 80), private(workshop, "b", 40)
+
+    def delete(_: Status) -> None:
+        with workshop.sessions.begin() as session:
+            jobs.set_state(session, gone.job_id, "cancelled")
+            submissions.hide(session, gone.job_id)
+
+    gone._teller._watcher = delete
+    workshop.run(gone, other)
+
+    assert workshop.job(gone.job_id).state == "cancelled"
+    assert workshop.job(other.job_id).state == "done"
+
+
+def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
+    """Whatever ends the run, every job can go on later."""
+    pair = [private(workshop, name, 80) for name in ("a", "b")]
+
+    def interrupt(_: Status) -> None:
+        if len(workshop.trials()) >= 8:
+            raise KeyboardInterrupt
+
+    pair[0]._teller._watcher = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        workshop.run(*pair)
+
+    assert [workshop.job(job.job_id).state for job in pair] == ["paused", "paused"]
+
+
+@pytest.mark.parametrize(("least_gain_secs", "spends_all"), [(1e-12, True), (1e3, False)])
+def test_least_gain_stops_a_job(
+    workshop: Workshop, least_gain_secs: float, spends_all: bool
+) -> None:
+    """A threshold nobody can reach ends the job after its warm-up; a tiny one changes nothing."""
+    workshop.tune(workshop.prepare(), 60, trials_per_round=4, least_gain_secs=least_gain_secs)
+
+    assert workshop.job().state == "done"
+    assert (len(workshop.trials()) == 60) is spends_all
+
+
+def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> None:
+    """Who asks for a running job again with a smaller one gets what that takes."""
+    job = private(workshop, "a", 40, least_gain_secs=1e3)
+
+    def ask_again(_: Status) -> None:
+        with workshop.sessions.begin() as session:
+            session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
+
+    job._teller._watcher = ask_again
+    workshop.run(job)
+
+    assert own_trials(workshop, job.job_id) == 40
+
+
+@pytest.mark.parametrize("moment", ["_choose", "overview"])
+def test_trials_asked_for_at_the_very_end_are_made(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Between the look at the budget and what is made of it, up to the last transaction."""
+    job = private(workshop, "a", 16)
+    call: Callable[[], object] = getattr(job, moment)
+
+    def raising() -> object:
+        found = call()
+        if own_trials(workshop, job.job_id) >= 16:
+            with workshop.sessions.begin() as session:
+                jobs.raise_budget(session, job.job_id, trials=32)
+        return found
+
+    monkeypatch.setattr(job, moment, raising)
+    workshop.run(job)
+
+    assert own_trials(workshop, job.job_id) == 32
+
+
+@pytest.mark.parametrize("order", ["cancelled", "raised"])
+def test_orders_that_arrive_in_the_final_are_obeyed(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """A job that is cancelled while its winners are confirmed is not done; a raised one goes on."""
+    job = private(workshop, "a", 16)
+    confirm: Callable[[Device], Awaitable[None]] = job._confirm_winners
+
+    async def ordered(device: Device) -> None:
+        with workshop.sessions.begin() as session:
+            if order == "cancelled":
+                jobs.set_state(session, job.job_id, "cancelled")
+            else:
+                jobs.raise_budget(session, job.job_id, trials=32)
+        await confirm(device)
+
+    monkeypatch.setattr(job, "_confirm_winners", ordered)
+    workshop.run(job)
+
+    expected = ("cancelled", 16) if order == "cancelled" else ("done", 32)
+    assert (workshop.job(job.job_id).state, own_trials(workshop, job.job_id)) == expected
+
+
+def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
+    """Seconds that the other job had the device do not count."""
+    pair = [private(workshop, name, 40) for name in ("a", "b")]
+
+    started = time.monotonic()
+    workshop.run(*pair)
+
+    charged = sum(workshop.job(job.job_id).spent_secs for job in pair)
+    assert charged <= time.monotonic() - started
+
+
+def test_a_job_is_not_brought_twice(workshop: Workshop) -> None:
+    """Who is asked for more knows those that were brought to be under way, before they are."""
+    asked: list[set[int]] = []
+    job = private(workshop, "a", 40)
+
+    def source(running: Collection[int]) -> list[SessionFactory]:
+        asked.append(set(running))
+        return [lambda _place: job] if len(asked) == 1 else []
+
+    workshop.run(source=source)
+
+    assert asked[:2] == [set(), {job.job_id}]
+
+
+def test_rounds_that_ended_are_not_in_flight(workshop: Workshop) -> None:
+    """On one device nothing is under way when the next task is chosen."""
+    flying: list[int] = []
+
+    def watch(status: Status) -> None:
+        if status.phase == "choosing":
+            flying.append(sum(status.overview.in_flight))
+
+    job = workshop.session(workshop.prepare(), 24, watch, trials_per_round=4)
+    workshop.run(job)
+
+    assert set(flying) == {0}
+
+
+@pytest.mark.parametrize("error", [OSError("no more files"), KeyError("x")])
+def test_a_device_that_cannot_be_asked_is_asked_again(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever is wrong with the answer, the job waits for the device and is done."""
+    monkeypatch.setattr("tuner.devices.device._RETRY_SECS", 0.01)
+    ask = Device.ask
+    errors = [error]
+
+    async def broken(device: Device, target: TargetInfo) -> None:
+        if errors:
+            raise errors.pop()
+        await ask(device, target)
+
+    monkeypatch.setattr(Device, "ask", broken)
+    job = private(workshop, "a", 8)
+    workshop.run(job)
+
+    assert workshop.job(job.job_id).state == "done"
+
+
+def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    """There may never be one."""
+    with LocalExecutor(Settings("", tmp_path / "none", toy.NAME, 1), runners=[]) as nothing:
+        shop = Workshop(workshop.sessions, tmp_path, nothing)
+        phases: list[str] = []
+
+        def cancel(status: Status) -> None:
+            phases.append(status.phase)
+            with shop.sessions.begin() as session:
+                jobs.set_state(session, 1, "cancelled")
+
+        job = shop.session(shop.prepare(), 8, cancel)
+        shop.run(job)
+
+    assert phases == ["waiting for a device"]
+    assert shop.job(job.job_id).state == "cancelled"
+
+
+def test_a_device_without_a_round_comes_before_a_second_round(tmp_path: Path) -> None:
+    """Two tasks go to two devices, though each may have a round in preparation beside one."""
+    with on_two_devices(tmp_path) as workshop:
+        workshop.run(private(workshop, "pair", 8))
+        with workshop.sessions() as session:
+            found = session.scalars(select(MeasureRecord.worker).distinct()).all()
+
+    assert sorted(found) == ["a", "b"]
+
+
+def test_jobs_that_begin_together_share_out_their_common_tasks(tmp_path: Path) -> None:
+    """Rounds that are stored together know of each other: nobody begins what another begins."""
+    with on_two_devices(tmp_path) as workshop:
+        coordinator = Coordinator(workshop.place)
+        # As after rounds of others: jobs take turns, and do not wait to see what a round takes.
+        coordinator._typical_secs = 1.0
+        coordinator.run([workshop.session(workshop.prepare(each), 24) for each in ("a", "b")])
+        with workshop.sessions() as session:
+            first = session.scalars(select(Pick).order_by(Pick.id).limit(2)).all()
+
+    assert {pick.job_id for pick in first} == {1, 2}
+    assert len({pick.task_id for pick in first}) == 2
+
+
+@contextmanager
+def on_two_devices(folder: Path) -> Iterator[Workshop]:
+    """A workshop with two devices, which share no cores."""
+    settings = Settings("", folder, toy.NAME, 2)
+    devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
+    engine = database.open_database(f"sqlite:///{folder / 'tuner.db'}")
+    with LocalExecutor(settings, runners=devices) as executor:
+        yield Workshop(database.sessions(engine), folder, executor)
+    engine.dispose()

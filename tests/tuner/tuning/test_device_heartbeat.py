@@ -1,0 +1,24 @@
+"""What others are told of devices."""
+
+import asyncio
+
+from records import devices
+from tests.engines.toy_network import Workshop
+from tuner.tuning.device_heartbeat import DeviceHeartbeat
+
+
+def test_a_reason_that_no_database_stores_is_told_all_the_same(workshop: Workshop) -> None:
+    """What a device said when it was lost may hold anything, and harms no trial beside it."""
+
+    async def tell() -> None:
+        workshop.place.refresh()
+        (device,) = workshop.place.devices.values()
+        device.apart = "gone\x00\ud800"
+        DeviceHeartbeat(workshop.place).tell_now({})
+        workshop.place.journal.flush()
+
+    asyncio.run(tell())
+
+    with workshop.sessions() as session:
+        (told,) = devices.list_devices(session)
+    assert (told.state, told.reason) == ("lost", "gone\ufffd?")

@@ -1,0 +1,118 @@
+"""What logs of other tools claim is measured here before anybody uses it."""
+
+import json
+
+from sqlalchemy import select
+
+from records import imported, other_targets
+from records.models import BestRecord
+from tests.engines import toy
+from tests.engines.toy_network import Workshop
+from tests.engines.upgrades import age
+from tests.tuner.jobs.test_stale_records import stale_of
+from tests.tuner.tuning.test_remeasure import verify
+
+OTHER = '{"kind":"toy","mcpu":"other"}'
+
+
+def log(workshop: Workshop, claims: dict[str, float], spec: str = toy.SPEC) -> None:
+    """Store what a log says of a task: a latency, seconds, for programs by their numbers."""
+    prepared = workshop.prepare()
+    task = next(each for each in prepared.tasks if each.name == "heavy[1]")
+    with workshop.sessions.begin() as session:
+        workload_id = other_targets.workload_ids(session, [task.task_id])[task.task_id]
+        target_id = imported.target_of(session, spec, "Ansor").id
+        imported.add(
+            session, workload_id, target_id, None, [_claim(*each) for each in claims.items()]
+        )
+
+
+def _claim(program: str, secs: float) -> imported.Logged:
+    trace = json.dumps({"task": "heavy", "program": int(program)})
+    return imported.Logged(trace, f"heavy-{program}", (secs,), None, "", None)
+
+
+def bests(workshop: Workshop) -> list[int]:
+    """The records that are the best of their task."""
+    with workshop.sessions() as session:
+        return list(session.scalars(select(BestRecord.record_id).order_by(BestRecord.record_id)))
+
+
+def test_a_claim_is_measured_and_then_it_is_the_best(workshop: Workshop) -> None:
+    """With what it takes here, whatever the log said; once."""
+    log(workshop, {"1": 2e-6, "2": 1e-6})
+    before = bests(workshop)
+
+    found = verify(workshop)
+    again = verify(workshop)
+
+    (row,) = found.rows
+    assert before == []
+    assert (row.old_latency, row.foreign, row.best) == (1e-6, True, True)
+    assert row.latency is not None
+    assert row.latency > 4e-3
+    assert bests(workshop) == [row.record]
+    assert again.rows == ()
+
+
+def test_what_is_slower_than_the_best_here_is_not_measured(workshop: Workshop) -> None:
+    """A claim that is faster is, though the task has a best record."""
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
+    log(workshop, {"398": 1.0})
+    slow = verify(workshop)
+    log(workshop, {"399": 1e-9})
+    fast = verify(workshop)
+
+    assert slow.rows == ()
+    assert [row.old_latency for row in fast.rows] == [1e-9]
+
+
+def test_what_is_of_another_target_waits_until_it_is_asked_for(workshop: Workshop) -> None:
+    """And only if it is of the same kind."""
+    log(workshop, {"1": 1e-6}, OTHER)
+    log(workshop, {"2": 1e-7}, '{"kind":"other"}')
+
+    unasked = verify(workshop)
+    asked = verify(workshop, foreign=True)
+
+    assert unasked.rows == ()
+    assert [(row.old_latency, row.foreign) for row in asked.rows] == [(1e-6, True)]
+    assert asked.rows[0].differs["target"] == (OTHER, toy.SPEC)
+
+
+def test_a_build_tells_of_claims_and_uses_none(workshop: Workshop) -> None:
+    """They are listed like records of other versions."""
+    log(workshop, {"1": 1e-6})
+
+    (stale,) = stale_of(workshop, workshop.prepare())
+
+    assert (stale.name, stale.device) == ("heavy[1]", "unnamed, by a log of Ansor")
+    assert stale.differs["log"] == ("Ansor", None)
+
+
+def test_a_claim_waits_behind_what_this_device_measured_before(workshop: Workshop) -> None:
+    """After an upgrade both are measured, one after the other."""
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
+    age(workshop.sessions, tvm="1")
+    log(workshop, {"398": 1e-9})
+
+    first = {row.name: row for row in verify(workshop).rows}
+    second = verify(workshop).rows
+
+    assert not first["heavy[1]"].foreign
+    assert [(row.old_latency, row.foreign) for row in second] == [(1e-9, True)]
+    assert verify(workshop).rows == ()
+
+
+def test_a_claim_that_fails_does_not_hide_what_another_device_measured(workshop: Workshop) -> None:
+    """Whoever claims to need no time at all comes first, and once."""
+    workshop.tune(workshop.prepare(), 24, trials_per_round=6)
+    age(workshop.sessions, name="another machine")
+    log(workshop, {"106": 0.0})  # it breaks
+
+    first = {row.name: row for row in verify(workshop).rows}
+    second = {row.name: row for row in verify(workshop).rows}
+
+    assert first["heavy[1]"].error_kind == "run_error"
+    assert second["heavy[1]"].error_kind is None
+    assert second["heavy[1]"].differs["name"][0] == "another machine"

@@ -1,0 +1,25 @@
+"""Workers of two environments in one pool."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tests.tuner.executors.helpers import NAME as HELPERS
+from tuner.workers.pool import WorkerSettings
+from tuner.workers.split_env_pool import SplitEnvPool
+
+
+def test_an_engines_worker_that_dies_takes_no_call_of_ours_along(tmp_path: Path) -> None:
+    """Its pool is replaced alone."""
+    settings = WorkerSettings(1, tmp_path / "worker.log")
+    with SplitEnvPool(settings, settings) as pool:
+        worker = pool.call(HELPERS, "whoami")
+        loading = pool.submit(
+            "tuner.networks.worker", "load_model", "zoo:mlp", {}, None, str(tmp_path)
+        )
+        os.kill(worker, signal.SIGKILL)
+        time.sleep(0.5)
+
+        assert pool.call(HELPERS, "add", 1, 2) == 3
+        assert loading.result().name == "mlp"

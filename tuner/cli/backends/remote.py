@@ -1,0 +1,129 @@
+"""Jobs and records of a service."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TextIO, cast
+
+from tuner.cli.backends.base import Imported, no_such_job
+from tuner.client import NotFoundError, RequestRejected, TunerClient
+from tuner.errors import RequestError
+from tuner.replay import recording as recordings
+from tuner.schemas import BestView, JobSummary, JobView, PickView, RecordView
+
+if TYPE_CHECKING:
+    from scheduler.replay import Recording
+
+_MAX_ID = 2**31 - 1
+_CHUNK = 1 << 18
+
+
+class RemoteBackend:
+    """Asks a service."""
+
+    def __init__(self, client: TunerClient) -> None:
+        self._client = client
+
+    def jobs(self) -> list[JobSummary]:
+        """See the contract."""
+        return list(self._client.jobs())
+
+    def find_job(self, job: int | None) -> JobSummary:
+        """See the contract."""
+        if job is not None:
+            return self._existing(job, lambda: self._client.job(job).job)
+        newest = next(self._client.jobs(sort="-updated"), None)
+        if newest is None:
+            raise no_such_job(None, [])
+        return newest
+
+    def table(self, job: int) -> JobView:
+        """See the contract."""
+        return self._client.table(job)
+
+    def picks(self, job: int, n_picks: int) -> list[PickView]:
+        """See the contract."""
+        return list(islice(self._client.picks(job), n_picks))[::-1]
+
+    def pause(self, job: int) -> JobSummary:
+        """See the contract."""
+        return self._existing(job, lambda: self._client.pause(job))
+
+    def cancel(self, job: int) -> JobSummary:
+        """See the contract."""
+        return self._existing(job, lambda: self._client.cancel(job))
+
+    def resume(self, job: int) -> JobSummary:
+        """See the contract."""
+        return self._existing(job, lambda: self._client.resume(job))
+
+    def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
+        """See the contract."""
+        return self._existing(
+            job, lambda: self._client.raise_budget(job, trials=trials, seconds=seconds)
+        )
+
+    def set_priority(self, job: int, priority: int) -> JobSummary:
+        """See the contract."""
+        return self._existing(job, lambda: self._client.set_priority(job, priority))
+
+    def delete(self, job: int) -> None:
+        """See the contract."""
+
+        def delete() -> JobSummary:
+            found = self._client.job(job).job
+            self._client.delete(job)
+            return found
+
+        self._existing(job, delete)
+
+    def recording(self, job: int) -> "Recording":
+        """See the contract."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"job-{job}.jsonl.gz"
+            path.write_bytes(self._client.recording(job))
+            return recordings.read(path)
+
+    def bests(self, workload: str | None, job: int | None) -> list[BestView]:
+        """See the contract."""
+        ours = None if job is None else self.find_job(job).id
+        return self._client.best_records(workload=workload, job=ours)
+
+    def records(
+        self, workload: str | None, task: int | None, *, failed: bool, limit: int
+    ) -> list[RecordView]:
+        """See the contract."""
+        rows = self._client.list_records(workload=workload, task=task, failed=failed)
+        return list(islice(rows, limit))
+
+    def export(self, stream: IO[str], target: int | None) -> int:
+        """See the contract."""
+        n_records = 0
+        for line in self._client.export_records(target=target):
+            stream.write(line)
+            # Quotes inside a JSON string are escaped, so this is never part of one.
+            n_records += '"kind":"record"' in line
+        return n_records
+
+    def import_(self, stream: IO[str], name: str) -> Imported:
+        """See the contract."""
+        try:
+            done = self._client.import_records(_chunks(cast("TextIO", stream).buffer))
+        except RequestRejected as error:
+            raise RequestError(f"cannot import {name}: {error}") from error
+        return Imported(done.added, done.known, done.torn)
+
+    def _existing(self, job: int, ask: Callable[[], JobSummary]) -> JobSummary:
+        """Ask for a job, and say which there are if it is none of them."""
+        if 0 < job <= _MAX_ID:
+            try:
+                return ask()
+            except NotFoundError:
+                pass
+        raise no_such_job(job, self.jobs())
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk

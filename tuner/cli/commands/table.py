@@ -1,0 +1,145 @@
+"""``tuner table``: the task scheduler table of a job."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli import options
+from tuner.cli.backends import open_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, RenderableType
+
+    from tuner.cli.backends.base import Backend
+    from tuner.schemas import JobView, PickView
+
+_REDRAW_SECS = 1.0
+_CTRL_C = 130
+_N_EXPLAINED = 10
+# Lines a terminal needs beside the rows of the table and the picks.
+_FRAME_LINES = 14
+
+
+def table(
+    job: Annotated[
+        int | None,
+        typer.Argument(
+            help="Number of the job [default: the one that changed last].", show_default=False
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Redraw every second while the job runs.")
+    ] = False,
+    n_picks: Annotated[
+        int,
+        typer.Option(
+            "--picks", metavar="N", min=0, help="Show the last N picks: who got a round, and why."
+        ),
+    ] = 0,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Explain the last picks in words; --picks says how many [10]."),
+    ] = False,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Show the task scheduler table of a job.
+
+    It only reads, so it may run beside a tuning run: what each task has got, what it gave, what
+    it weighs, and why the last round went where it went.
+
+    Example:
+        tuner table
+
+        tuner table 3 --picks 20
+
+        tuner table 3 --why
+
+        tuner table --watch
+    """
+    from tuner.cli.rendering.json_output import table_as_json
+    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.rendering.tables import why_line
+    from tuner.errors import RequestError
+
+    if watch and json_output:
+        raise RequestError("--watch and --json do not go together: --json prints one object")
+    n_picks = n_picks or (_N_EXPLAINED if why else 0)
+    with open_backend(database, data_dir) as source:
+        job_id = source.find_job(job).id
+        if json_output:
+            view = _read(source, job_id)
+            options.print_json(table_as_json(view, _picks(source, view, n_picks)))
+            return
+        console = stdout_console()
+        if watch:
+            _watch(source, job_id, n_picks, console)
+        view = _read(source, job_id)
+        picks = _picks(source, view, n_picks)
+    console.print(_render(view, () if why else picks))
+    if why:
+        for pick in picks:
+            console.print(why_line(pick), highlight=False, markup=False, soft_wrap=True)
+
+
+def _read(source: "Backend", job_id: int) -> "JobView":
+    from tuner.errors import RequestError
+
+    view = source.table(job_id)
+    if not view.tasks:
+        because = f": {view.job.message}" if view.job.message else ""
+        raise RequestError(
+            f"job {job_id} has no tasks: its network was not split yet "
+            f"(it is {view.job.state}{because})"
+        )
+    return view
+
+
+def _picks(source: "Backend", view: "JobView", n_picks: int) -> "Sequence[PickView]":
+    return source.picks(view.job.id, n_picks) if n_picks and view.last_pick else ()
+
+
+def _watch(source: "Backend", job_id: int, n_picks: int, console: "Console") -> None:
+    """Redraw until the job rests or somebody presses Ctrl-C, which is no failure here."""
+    from rich.live import Live
+
+    from tuner.cli.rendering.tables import state_line
+    from tuner.interrupts import Interrupted, interruptible
+
+    try:
+        with (
+            interruptible(),
+            Live(
+                console=console, auto_refresh=False, transient=True, vertical_overflow="crop"
+            ) as live,
+        ):
+            shown = ""
+            while (view := source.table(job_id)).job.state in ("queued", "running"):
+                if console.is_terminal:
+                    n_rows = max(console.size.height - _FRAME_LINES - min(n_picks, 10), 5)
+                    live.update(_render(view, _picks(source, view, n_picks), n_rows), refresh=True)
+                elif (line := state_line(view.job)) != shown:
+                    shown = line
+                    console.print(line, highlight=False, markup=False, soft_wrap=True)
+                    console.file.flush()
+                time.sleep(_REDRAW_SECS)
+    except Interrupted as stop:
+        if stop.exit_code != _CTRL_C:
+            raise
+
+
+def _render(
+    view: "JobView", picks: "Sequence[PickView]", n_rows: int | None = None
+) -> "RenderableType":
+    from rich.console import Group
+
+    from tuner.cli.rendering.tables import job_facts, pick_table, task_table
+
+    parts: list[RenderableType] = [task_table(view.tasks, n_rows=n_rows), *job_facts(view)]
+    if picks and view.last_pick:
+        parts.append(pick_table(picks, view.last_pick.sequence))
+    return Group(*parts)

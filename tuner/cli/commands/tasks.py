@@ -1,0 +1,65 @@
+"""``tuner tasks``: what a network is made of."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli import connection, options
+
+if TYPE_CHECKING:
+    from tuner.context import SettingOverrides
+
+
+def tasks(
+    model: options.Model,
+    target: options.TargetOption = "llvm",
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
+    definitions: Annotated[
+        bool,
+        typer.Option(
+            "--definitions", help="Say what each task computes, in the notation of its compiler."
+        ),
+    ] = False,
+    random_weights: options.RandomWeightsOption = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    engine: options.EngineOption = None,
+    rpc: options.RpcOption = None,
+    ray_address: options.RayAddressOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """List the weighted tasks of a network: workload hash, name, weight, operations.
+
+    The same subgraph has the same hash in every network, and is tuned once for all of them.
+
+    Examples:
+        tuner tasks zoo:mobilenet
+
+        tuner tasks model.onnx --definitions
+    """
+    from tuner.errors import RequestError
+    from tuner.jobs.preparation import ModelRequest
+
+    request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
+    place: SettingOverrides = {
+        "database": database,
+        "data_dir": data_dir,
+        "rpc": rpc,
+        "ray_address": ray_address,
+        "engine": engine,
+    }
+    if connection.chosen() is None:
+        from tuner.cli.backends import execution
+
+        split = execution.split(request, place, definitions=definitions)
+    else:
+        from tuner.cli.remote import extract as remote_extract
+
+        if definitions:
+            raise RequestError("a service does not show --definitions")
+        with connection.connect(place) as client:
+            split = remote_extract.run(client, request)
+    if json_output:
+        options.print_json(split.as_json())
+        return
+    split.show()

@@ -1,0 +1,1 @@
+"""Tables, progress and JSON for the command line."""

@@ -1,0 +1,183 @@
+"""What is in the cache, for people."""
+
+import json
+import math
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tuner.build_cache.gc import Collected
+from tuner.build_cache.headers import Header
+from tuner.build_cache.index import Spot
+from tuner.build_cache.keys import Differing
+from tuner.build_cache.stats import KindStats, Verdict
+from tuner.cli.rendering.progress import stdout_console
+from tuner.errors import RequestError
+
+SHORT = 12
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_SECS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_VALUE_CHARS = 200
+
+
+def parse_size(option: str, text: str) -> int:
+    """Read a size such as ``5GB`` or ``500 MiB``.
+
+    Raises:
+        RequestError: If it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    n_bytes = float(found[1]) * _UNITS.get(found[2].upper(), math.inf) if found else math.inf
+    if not math.isfinite(n_bytes):
+        raise RequestError(f"{option} takes a size such as 500MB or 5GB, got {text!r}")
+    return int(n_bytes)
+
+
+def parse_age(option: str, text: str) -> float:
+    """Read a span of time such as ``30d`` or ``12h``, in seconds.
+
+    Raises:
+        RequestError: If it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
+    if found is None:
+        raise RequestError(f"{option} takes a time such as 12h or 30d, got {text!r}")
+    return float(found[1]) * _SECS[found[2]]
+
+
+def size(n_bytes: float) -> str:
+    """Write a size for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
+def age(then: float) -> str:
+    """Say how long ago something was."""
+    secs = max(0.0, time.time() - then)
+    for unit, length in reversed(_SECS.items()):
+        if secs >= 2 * length:
+            return f"{secs / length:.0f} {unit} ago"
+    return "just now"
+
+
+def show_entries(rows: Sequence[tuple[Spot, Header | None]], n_all: int) -> None:
+    """Print entries as a table, of ``n_all`` that there are."""
+    table = Table(title="Cache", title_justify="left")
+    table.add_column("Entry", no_wrap=True)
+    table.add_column("Kind", no_wrap=True)
+    table.add_column("Title", overflow="fold", min_width=12)
+    for name in ("Files", "On disk", "Used"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for spot, header in rows:
+        table.add_row(
+            spot.digest[:SHORT],
+            spot.kind,
+            Text(header.title) if header else Text("damaged, or of a later version", "red"),
+            str(len(header.files)) if header else "",
+            size(spot.n_bytes),
+            age(spot.used),
+        )
+    console = stdout_console()
+    console.print(table)
+    more = f" of {n_all}; --limit shows more" if len(rows) < n_all else ""
+    console.print(f"{len(rows)} entries{more}", highlight=False)
+
+
+def show_stats(place: str, rows: Sequence[KindStats]) -> None:
+    """Print sums by kind as a table."""
+    table = Table(title=place, title_justify="left")
+    table.add_column("Kind")
+    for name in ("Entries", "On disk", "Unpacked", "Oldest use", "Last use"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.kind,
+            str(row.n_entries),
+            size(row.n_bytes),
+            size(row.n_raw_bytes),
+            age(row.oldest_use),
+            age(row.newest_use),
+        )
+    console = stdout_console()
+    console.print(table)
+    console.print(
+        f"{sum(row.n_entries for row in rows)} entries, "
+        f"{size(sum(row.n_bytes for row in rows))} on disk",
+        highlight=False,
+    )
+
+
+def show_entry(spot: Spot, header: Header) -> None:
+    """Print all that is known of an entry."""
+    facts = [
+        ("entry", spot.digest),
+        ("kind", header.kind),
+        ("title", header.title or "none"),
+        ("made", f"{age(header.created)} on {header.origin}"),
+        ("used", age(spot.used)),
+        ("on disk", f"{size(spot.n_bytes)}, unpacked {size(header.n_bytes)}"),
+        ("file", str(spot.path)),
+    ]
+    for label, text in facts:
+        _line(f"{label:<8} {text}")
+    _line("key")
+    for name, value in sorted(header.parts.items()):
+        _line(f"  {name} = {_short(value)}")
+    _line("files")
+    for name, file in header.files.items():
+        form = header.stored[name].form
+        _line(f"  {name}  {size(file.n_bytes)}, kept as {form}, sha256 {file.sha256[:SHORT]}")
+    if header.info:
+        _line(f"info     {_short(header.info)}")
+
+
+def show_difference(first: Header, second: Header, parts: Sequence[Differing]) -> None:
+    """Print in what the keys of two entries differ."""
+    if first.kind != second.kind:
+        _line(f"kind: {first.kind} | {second.kind}")
+    for part in parts:
+        _line(f"{part.part}: {_short(part.ours)} | {_short(part.theirs)}")
+    same = "the keys are equal" if not parts and first.kind == second.kind else ""
+    _line(same or f"{len(parts)} parts differ")
+
+
+def show_verdict(verdict: Verdict) -> None:
+    """Print what is wrong with an entry."""
+    dropped = "; dropped" if verdict.dropped else ""
+    _line(f"{verdict.spot.kind} {verdict.spot.digest[:SHORT]}: {verdict.problem}{dropped}")
+
+
+def show_collected(collected: Collected, *, dry_run: bool) -> None:
+    """Say what upkeep removed."""
+    verb = "would remove" if dry_run else "removed"
+    _line(f"{verb} {collected.n_entries} entries, {size(collected.n_bytes)}")
+    if collected.n_held:
+        _line(f"kept {collected.n_held} that are in use or cannot be removed")
+    if collected.n_strays:
+        _line(f"{verb} {collected.n_strays} files that stopped processes had left")
+    _line(f"left {collected.n_left} entries, {size(collected.n_left_bytes)}")
+
+
+def _line(text: str) -> None:
+    stdout_console().print(Text(_printable(text)), soft_wrap=True)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -1,0 +1,100 @@
+"""Records as tables, for people."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from tuner.cli.rendering.progress import stdout_console
+from tuner.cli.rendering.tables import milliseconds
+from tuner.schemas import BestView, RecordView
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MAX_SAMPLES = 5
+
+
+def show_bests(rows: Sequence[BestView]) -> None:
+    """Print best records as a table."""
+    table = Table(title="Best records", title_justify="left")
+    table.add_column("Workload", no_wrap=True)
+    table.add_column("Name")
+    for name in ("Target", "Latency (ms)", "GFLOPS", "Record"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("Confirmed")
+    table.add_column("When", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            Text(row.workload),
+            Text(row.name),
+            str(row.target_id),
+            milliseconds(row.latency_secs),
+            f"{row.gflops:.1f}",
+            str(row.record),
+            "yes" if row.confirmed else "no",
+            _local_time(row),
+        )
+    console = stdout_console()
+    console.print(table)
+    _show_targets(console, rows)
+    console.print(f"{len(rows)} best records", highlight=False)
+
+
+def show_records(rows: Sequence[RecordView], limit: int) -> None:
+    """Print measure records as a table; ``limit`` is how many were asked for."""
+    table = Table(title="Measure records", title_justify="left")
+    for name in ("Record", "Task", "Target"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("Workload", no_wrap=True)
+    table.add_column("Name")
+    table.add_column("Samples (ms), or error", max_width=48)
+    table.add_column("When", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row.record),
+            str(row.task),
+            str(row.target_id),
+            Text(row.workload),
+            Text(row.name),
+            Text(_outcome(row), "red" if row.error_kind else ""),
+            _local_time(row),
+        )
+    console = stdout_console()
+    console.print(table)
+    _show_targets(console, rows)
+    more = "; --limit shows more" if len(rows) == limit else ""
+    console.print(f"{len(rows)} records{more}", highlight=False)
+
+
+def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[RecordView]") -> None:
+    targets = {row.target_id: (row.device or "an unnamed device", row.target) for row in rows}
+    for number, (device, spec) in sorted(targets.items()):
+        console.print(
+            f"target {number}: {device}, {spec}", style="dim", highlight=False, markup=False
+        )
+
+
+def _outcome(row: RecordView) -> str:
+    """Say what a trial came to: samples, or the error with its last line."""
+    if row.error_kind is not None:
+        said = (row.error_text or "").strip().splitlines()
+        return _printable(": ".join([row.error_kind, *said[-1:]]))
+    samples = row.run_secs or []
+    shown = " ".join(milliseconds(sample) for sample in samples[:_MAX_SAMPLES])
+    more = f" and {len(samples) - _MAX_SAMPLES} more" if len(samples) > _MAX_SAMPLES else ""
+    reasons = ", ".join((row.conditions or {}).get("throttled") or ())
+    throttled = f" (throttled: {reasons})" if reasons else ""
+    return f"{shown}{more}{'' if row.verified else ' (not verified)'}{throttled}"
+
+
+def _printable(text: str) -> str:
+    """Take out what a terminal would obey: compilers colour what they say."""
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _local_time(row: BestView | RecordView) -> str:
+    return f"{row.created.astimezone():%Y-%m-%d %H:%M}"

@@ -1,0 +1,1 @@
+"""Compilation of whole networks into libraries."""

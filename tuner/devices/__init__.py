@@ -1,0 +1,1 @@
+"""Devices under measurement: inventory, locks, calibration, runners."""

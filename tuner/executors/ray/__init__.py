@@ -1,0 +1,1 @@
+"""Builders and devices on a Ray cluster."""

@@ -1,0 +1,52 @@
+"""Makes jitted functions of what a user has: a function or a module of torch, an ONNX file."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tuner.jit.options import JitOptions
+
+if TYPE_CHECKING:
+    from tuner.jit.onnx_function import OnnxFunction
+    from tuner.jit.torch_function import TorchFunction
+
+Jitted: TypeAlias = "TorchFunction | OnnxFunction"
+
+
+def make(function: Any, options: JitOptions) -> Jitted:
+    """Make a jitted function; nothing is compiled yet.
+
+    Raises:
+        RequestError: If the file is no ONNX model.
+        TypeError: If it is neither a file nor something of torch that can be called.
+    """
+    if isinstance(function, str | os.PathLike):
+        from tuner.jit.onnx_function import OnnxFunction
+
+        return OnnxFunction(Path(function), options)
+    if not callable(function):
+        raise TypeError(
+            "tuner.jit takes a function or a module of torch, or the path of an ONNX model, "
+            f"not {type(function).__name__}"
+        )
+    return _torch(function, options)
+
+
+def _torch(function: Callable[..., Any], options: JitOptions) -> "TorchFunction":
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            "jitting a function needs the torch extra: pip install 'subgraph-tuner[torch]'"
+        ) from error
+    from tuner.jit.torch_function import TorchFunction
+
+    if not isinstance(function, torch.nn.Module) and not hasattr(function, "__code__"):
+        plain = getattr(function, "__func__", None)
+        if plain is None or not hasattr(plain, "__code__"):
+            raise TypeError(
+                "tuner.jit takes Python functions, methods and modules, not "
+                f"{type(function).__name__}: wrap it in a function"
+            )
+    return TorchFunction(function, options)

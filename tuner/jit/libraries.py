@@ -1,0 +1,163 @@
+"""Libraries for the process that calls them: out of the build cache, or built into it."""
+
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.compile.build_library import Kept, keep_library
+from tuner.context import Context, open_context
+from tuner.errors import RequestError, TargetError, WorkError
+from tuner.jit import forks, spare
+from tuner.jit.options import JitOptions
+from tuner.jobs.preparation import ModelRequest, prepare
+from tuner.library.manifest import Manifest
+from tuner.settings import Settings, read_settings
+from tuner.workers.pool import CallTimeout
+from tuner.workers.pools import fresh_worker
+
+if TYPE_CHECKING:
+    from tuner.engines.relax.network import Library
+
+_TIMEOUT_SECS = 900.0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A library in this process.
+
+    Attributes:
+        library: To be called.
+        manifest: What it is.
+        digest: Of its entry in the build cache; empty if it came from a service.
+        cached: Whether it was built before.
+        compile_secs: What building it took, now or then.
+        secs: What it took to get it.
+    """
+
+    library: "Library"
+    manifest: Manifest
+    digest: str
+    cached: bool
+    compile_secs: float
+    secs: float
+
+    @property
+    def n_fallbacks(self) -> int:
+        """Subgraphs without a record."""
+        return sum(each.record is None for each in self.manifest.subgraphs)
+
+
+def get(
+    options: JitOptions,
+    reference: Path,
+    name: str,
+    inputs: Mapping[str, tuple[int, ...]],
+    unless: str = "",
+) -> Loaded | None:
+    """Build a model with the best records known, and load it.
+
+    Args:
+        options: Where the records and the cache are.
+        reference: A model file.
+        name: Of the model, for people.
+        inputs: Shapes for its dynamic inputs.
+        unless: Digest of an entry that is loaded already.
+
+    Returns:
+        None if the best records still give the library ``unless``.
+
+    Raises:
+        RequestError: If the model or the target cannot be used.
+        WorkError: If it cannot be compiled.
+    """
+    started = time.perf_counter()
+    with open_context(options.database, _data_dir(options)) as context:
+        _check_engine(context.settings)
+        kept = _keep(context, ModelRequest(str(reference), options.target, inputs, name=name))
+        with kept.entry:
+            if kept.entry.digest == unless:
+                return None
+            library = _load(kept)
+    return Loaded(
+        library=library,
+        manifest=kept.manifest,
+        digest=kept.entry.digest,
+        cached=kept.cached,
+        compile_secs=kept.compile_secs,
+        secs=time.perf_counter() - started,
+    )
+
+
+def is_better(new: Loaded, old: Loaded) -> bool:
+    """Whether a library of ours is to take the place of one that a service may have built."""
+    return bool(old.digest) or new.n_fallbacks == 0
+
+
+def in_worker(options: JitOptions, module: str, function: str, *args: Any) -> Any:
+    """Call a function in a process of its own.
+
+    Raises:
+        TunerError: What it raises; WorkError if it takes too long or is lost.
+    """
+    settings = read_settings({"database": options.database, "data_dir": _data_dir(options)})
+    # Not the spare one: what a program calls meanwhile is not to wait, nor to find torch in it.
+    with fresh_worker(settings, "jit") as worker:
+        try:
+            return worker.call(module, function, *args, timeout_secs=_TIMEOUT_SECS)
+        except CallTimeout as error:
+            raise WorkError(f"{function} took longer than {_TIMEOUT_SECS:.0f} s") from error
+
+
+class KeptFile:
+    """A copy of a file that is there for as long as this object."""
+
+    def __init__(self, path: Path) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="tuner-jit-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = folder / path.name
+        shutil.copyfile(path, self.path)
+
+
+def _data_dir(options: JitOptions) -> Path | None:
+    return None if options.data_dir is None else Path(options.data_dir)
+
+
+def _keep(context: Context, request: ModelRequest) -> Kept:
+    with spare.worker(context.settings) as worker:
+        prepared = prepare(request, context, worker, must_run=True)
+        if prepared.target.kind != "llvm":
+            raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is none")
+        return keep_library(context, [prepared], worker)
+
+
+def _load(kept: Kept) -> "Library":
+    # The process keeps what it has mapped, whatever becomes of the files.
+    with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
+        kept.place(Path(folder))
+        return load(Path(folder))
+
+
+def load(folder: Path) -> "Library":
+    """Load a library for good: its folder may go."""
+    from tuner.engines.relax.network import Library
+
+    forks.note_library()
+    return Library(folder)
+
+
+def _check_engine(settings: Settings) -> None:
+    """Refuse an engine whose libraries run in another process: functions are called in this one.
+
+    Raises:
+        RequestError: If it is such an engine.
+    """
+    if settings.environment:
+        raise RequestError(
+            f"tuner.jit calls kernels in this process, where those of the engine "
+            f"{settings.environment} do not run; unset TUNER_ENGINE"
+        )

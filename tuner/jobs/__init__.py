@@ -1,0 +1,1 @@
+"""Tuning requests: their options, submission and preparation."""

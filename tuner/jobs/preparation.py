@@ -1,0 +1,187 @@
+"""From a model reference to a network whose weighted tasks are in the database."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import networks, targets, tasks
+from tuner.build_cache.opening import open_local
+from tuner.context import Context
+from tuner.devices import target_cache
+from tuner.devices.target_cache import DescribeTarget
+from tuner.engines.base import Extraction, TargetInfo
+from tuner.errors import RequestError, TargetError, WorkError
+from tuner.jobs import known_models
+from tuner.jobs.loaded_models import OUR_OWN, LoadLimits, check_file
+from tuner.networks.base import LoadedModel
+from tuner.settings import Settings
+from tuner.workers.pool import CallTimeout, Pool
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model as a user names it.
+
+    Attributes:
+        reference: A file, or ``zoo:NAME``.
+        target: A target as a user writes it.
+        inputs: Shapes for dynamic inputs.
+        random_weights: Seed to replace the weights with; None keeps them.
+        name: For people; empty: by the reference.
+    """
+
+    reference: str
+    target: str = "llvm"
+    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    random_weights: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network with its tasks on a target, as the database has them.
+
+    ``members`` are the networks it was combined from, if it was.
+    """
+
+    model: LoadedModel
+    target: TargetInfo
+    network_id: int
+    target_id: int
+    tasks: tuple[tasks.WeightedTask, ...]
+    n_kernel_calls: int
+    notes: tuple[str, ...]
+    members: tuple["Prepared", ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the model's file, nearly all weights; of the largest of several; 0 if gone."""
+        if self.members:
+            return max(member.n_bytes for member in self.members)
+        path = Path(self.model.file.path)
+        return path.stat().st_size if path.is_file() else 0
+
+
+def prepare(
+    request: ModelRequest,
+    context: Context,
+    worker: Pool,
+    *,
+    must_run: bool,
+    limits: LoadLimits = OUR_OWN,
+    describe: DescribeTarget | None = None,
+) -> Prepared:
+    """Load a model, split it into tasks and store them.
+
+    A network that was extracted for this target before is not extracted again.
+
+    Args:
+        request: The model and its target.
+        context: Settings and database.
+        worker: A process that may load a whole network.
+        must_run: Whether this machine has to be able to run the target.
+        limits: How far the loading may go.
+        describe: Says what the target is where it runs; None: ``worker`` does, for this machine.
+
+    Raises:
+        RequestError: If the model or the target cannot be used.
+        WorkError: If the worker is lost on the way.
+    """
+    settings, sessions = context.settings, context.sessions
+    cache = open_local(settings)
+
+    def ask() -> TargetInfo:
+        asked = _call(limits, worker, settings.engine, "describe_target", request.target)
+        return cast("TargetInfo", asked)
+
+    if describe is not None:
+        target = describe(request.target)
+    else:
+        target = target_cache.describe(
+            cache, settings.engine, request.target, ask, settings.interpreter
+        )
+    if must_run and target.problem:
+        raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
+    wanted = known_models.ModelQuery(request.reference, request.inputs, request.random_weights)
+    model = known_models.load(cache, worker, settings.data_dir / "models", wanted, limits)
+    if request.name:
+        model = replace(model, name=request.name)
+    with sessions.begin() as session:
+        network_id = networks.ensure_network(
+            session, _network_key(model, settings, target), model.name, _described(model)
+        ).id
+        target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
+        is_split = networks.extraction_of(session, network_id, target_id) is not None
+    if not is_split:
+        check_file(model)
+        extraction: Extraction = _call(
+            limits, worker, settings.engine, "extract", model.file, target.spec
+        )
+        with sessions.begin() as session:
+            _store(session, network_id, target_id, settings.engine, extraction)
+    return _read(sessions, model, target, network_id, target_id)
+
+
+def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: Any) -> Any:
+    try:
+        return worker.call(module, function, *args, timeout_secs=limits.secs)
+    except CallTimeout as error:
+        raise WorkError(f"{function} took longer than {limits.secs:g} s") from error
+
+
+def _store(
+    session: Session, network_id: int, target_id: int, engine: str, extraction: Extraction
+) -> None:
+    if not extraction.tasks:
+        raise RequestError("the network has no kernels to tune")
+    found = [
+        (
+            tasks.NewWorkload(
+                hash=task.workload, engine=engine, ir=task.ir, flop=task.flop, name=task.name
+            ),
+            task.weight,
+        )
+        for task in extraction.tasks
+    ]
+    networks.record_extraction(
+        session, network_id, target_id, found, extraction.n_kernel_calls, extraction.notes
+    )
+
+
+def _read(
+    sessions: sessionmaker[Session],
+    model: LoadedModel,
+    target: TargetInfo,
+    network_id: int,
+    target_id: int,
+) -> Prepared:
+    with sessions() as session:
+        extraction = networks.extraction_of(session, network_id, target_id)
+        if extraction is None:
+            raise WorkError("the extraction of the network is gone from the database")
+        return Prepared(
+            model=model,
+            target=target,
+            network_id=network_id,
+            target_id=target_id,
+            tasks=tuple(tasks.weighted_tasks(session, network_id, target_id)),
+            n_kernel_calls=extraction.n_kernel_calls,
+            notes=(*model.notes, *extraction.notes),
+        )
+
+
+def _described(model: LoadedModel) -> dict[str, Any]:
+    return {
+        name: {"shape": list(shape), "dtype": dtype}
+        for name, (shape, dtype) in model.file.inputs.items()
+    }
+
+
+def _network_key(model: LoadedModel, settings: Settings, target: TargetInfo) -> str:
+    """Hash what an extraction depends on: the model, the engine, and the engine's passes."""
+    text = "\n".join((model.sha256, settings.engine, target.pipeline))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Measurement of candidates: build, verify, time."""

@@ -1,0 +1,1 @@
+"""Database reads for tables, pages and reports."""

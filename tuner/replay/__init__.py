@@ -1,0 +1,1 @@
+"""Recorded jobs, replayed under other allocators."""

@@ -1,0 +1,117 @@
+"""Recorded curves as compressed JSON lines: a header, then one line a task."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from records import rounds
+from records.tasks import WeightedTask
+from scheduler.errors import SchedulerError
+from scheduler.replay import RecordedTask, Recording
+from tuner.errors import RequestError
+from tuner.tuning.snapshot import similarity_group
+
+_VERSION = 1
+# What reading a file that is something else, or half of one, can raise.
+_DAMAGE = (
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+)
+
+
+def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Recording:
+    """Read the curves of a network's tasks out of the database, rounds of all jobs together.
+
+    A round whose time nobody told is taken to have lasted as long as the average of its task.
+    """
+    histories = rounds.history(session, [task.task_id for task in tasks])
+    recorded = []
+    for task in tasks:
+        history = [r for r in histories[task.task_id] if r.n_trials]
+        known = [r.secs for r in history if r.secs is not None]
+        usual = sum(known) / len(known) if known else 0.0
+        recorded.append(
+            RecordedTask(
+                name=task.name,
+                weight=task.weight,
+                flop=task.flop,
+                group=similarity_group(task.name),
+                n_trials=tuple(r.n_trials for r in history),
+                best_secs=tuple(r.best_secs for r in history),
+                secs=tuple(usual if r.secs is None else r.secs for r in history),
+            )
+        )
+    return Recording(network, tuple(recorded))
+
+
+def write(recording: Recording, path: Path) -> None:
+    """Write a recording; ``.gz`` is compressed, always to the same bytes.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    lines = [json.dumps({"version": _VERSION, "network": recording.network})]
+    for task in recording.tasks:
+        latencies = [None if secs == float("inf") else secs for secs in task.best_secs]
+        lines.append(
+            json.dumps(
+                {
+                    "name": task.name,
+                    "weight": task.weight,
+                    "flop": task.flop,
+                    "group": task.group,
+                    "n_trials": task.n_trials,
+                    "best_secs": latencies,
+                    "secs": [round(secs, 4) for secs in task.secs],
+                },
+                separators=(",", ":"),
+            )
+        )
+    data = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def read(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        RequestError: If it is missing, damaged, or of a newer version.
+    """
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+        header, *lines = [json.loads(line) for line in text.splitlines()]
+        if header["version"] != _VERSION:
+            raise RequestError(
+                f"{path} is a recording of version {header['version']}; upgrade subgraph-tuner"
+            )
+        return Recording(header["network"], tuple(_task(line) for line in lines))
+    except _DAMAGE as error:
+        raise RequestError(f"{path} is no recording, or a damaged one: {error}") from error
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _task(line: dict[str, object]) -> RecordedTask:
+    latencies = line.pop("best_secs")
+    if not isinstance(latencies, list):
+        raise SchedulerError("best_secs must be a list")
+    return RecordedTask(
+        name=str(line["name"]),
+        weight=int(line["weight"]),  # type: ignore[call-overload]
+        flop=float(line["flop"]),  # type: ignore[arg-type]
+        group=str(line["group"]),
+        n_trials=tuple(int(n) for n in line["n_trials"]),  # type: ignore[attr-defined]
+        best_secs=tuple(float("inf") if secs is None else float(secs) for secs in latencies),
+        secs=tuple(float(secs) for secs in line["secs"]),  # type: ignore[attr-defined]
+    )

@@ -1,0 +1,1 @@
+"""Detection of devices whose timings disagree."""

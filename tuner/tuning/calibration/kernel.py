@@ -1,0 +1,83 @@
+"""The kernel that the devices of a target are compared by: built once, timed on each of them."""
+
+import asyncio
+import hashlib
+import logging
+import math
+
+from tuner.devices.device import Device
+from tuner.engines.base import EvaluatorSettings, RunResult, TargetInfo
+from tuner.errors import DeviceLost, TunerError, WorkError
+from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.tuning.context import TuningContext
+from tuner.workers.base import CallTimeout
+
+# The time-out has room for the start of a process that times.
+_EVALUATOR = EvaluatorSettings(repeat=10, min_repeat_ms=0, timeout_secs=60.0)
+_BUILD_TIMEOUT_SECS = 120.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class CalibrationKernel:
+    """What the engine has for a target; see :meth:`tuner.engines.base.Engine.calibration_kernel`.
+
+    Attributes:
+        name: Hash of its IR, 16 hexadecimal digits; empty before it was built.
+    """
+
+    def __init__(self, place: TuningContext, target: TargetInfo) -> None:
+        self.name = ""
+        self._place = place
+        self._spec = target.spec
+        self._measurer = CandidateMeasurer(place, target.spec, _EVALUATOR, _BUILD_TIMEOUT_SECS)
+        self._building = asyncio.Lock()
+        self._artifact: str | None = None
+
+    async def artifact(self) -> str | None:
+        """Build it, if it was not yet; None if that fails, which is tried anew next time."""
+        async with self._building:
+            if self._artifact is None:
+                try:
+                    async with self._place.quiet.working():
+                        self._artifact = await self._build()
+                except (TunerError, CallTimeout) as error:
+                    _LOG.warning("no calibration kernel for %s: %s", self._spec, error)
+            return self._artifact
+
+    async def time(self, artifact: str, device: Device) -> float:
+        """Time it on a device that nobody else uses now.
+
+        Returns:
+            The shortest of its samples, seconds: what disturbs a device makes it slower. Or inf
+            if it fails.
+
+        Raises:
+            DeviceLost: If the device went away.
+        """
+        request = self._measurer.request(artifact, "", math.inf)
+        try:
+            result = await self._measurer.run(request, device)
+        except DeviceLost:
+            raise
+        except WorkError as error:
+            result = RunResult(error_kind="run_error", error_text=str(error))
+        if result.run_secs is not None:
+            return min(result.run_secs)
+        _LOG.warning("the calibration kernel fails on %s: %s", device.name, result.error_text)
+        if self._artifact is not None:
+            self._place.executor.discard(self._artifact)
+            self._artifact = None
+        return math.inf
+
+    async def _build(self) -> str:
+        ir = await self._place.executor.submit(
+            "calibration_kernel", self._spec, timeout_secs=_BUILD_TIMEOUT_SECS
+        )
+        if not isinstance(ir, bytes):
+            raise WorkError(f"the worker returned {repr(ir)[:200]}")
+        self.name = hashlib.sha256(ir).hexdigest()[:16]
+        built = await self._measurer.build(TaskUnderTest(0, self.name, ir), "")
+        if isinstance(built, RunResult):
+            raise WorkError(built.error_text)
+        return built

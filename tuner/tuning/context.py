@@ -1,0 +1,135 @@
+"""What the sessions of one coordinator share: workers, devices, and what is known and written."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import measure_records, picks
+from records.models import Pick
+from records.picks import NewPick
+from tuner.devices.cpu_gate import CpuGate
+from tuner.devices.device import Device
+from tuner.engines.base import Candidate, TargetInfo
+from tuner.errors import DeviceBusy, TargetError
+from tuner.executors.base import Executor
+from tuner.tuning.cost_model_manager import CostModelManager
+from tuner.tuning.record_writer import RecordWriter
+from tuner.tuning.task_state_cache import TaskStateCache
+
+if TYPE_CHECKING:
+    from tuner.devices.runners.base import Runner
+
+_REST_PER_TELLING = 50.0
+
+
+class TuningContext:
+    """Opened for one run of a coordinator, in its event loop.
+
+    Attributes:
+        sessions: Opens database sessions that write.
+        executor: Builders and runners.
+        data_dir: Where references are kept.
+        quiet: Keeps builders from disturbing a CPU that is timed.
+        board: The tasks.
+        journal: Writes trials.
+        in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
+        suspects: How often a device went away under something, by task and trace.
+        devices: By name; those that went away are not among them.
+        worker: Name of this process, as others know it; empty if they do not.
+    """
+
+    def __init__(
+        self,
+        sessions: sessionmaker[Session],
+        executor: Executor,
+        data_dir: Path,
+        *,
+        worker: str = "",
+    ) -> None:
+        self.sessions = sessions
+        self.executor = executor
+        self.data_dir = data_dir
+        self.worker = worker
+        self.quiet = CpuGate()
+        self.journal = RecordWriter(sessions)
+        self.board = TaskStateCache(sessions, self.now, self.journal.flush)
+        self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
+        self.suspects: dict[tuple[int, str], float] = defaultdict(float)
+        self.devices: dict[str, Device] = {}
+        self._runners: list[Runner] | None = None
+        self.reference_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._learners: dict[tuple[int, str, int], CostModelManager] = {}
+        self._told_enough_until = 0.0
+
+    def now(self) -> float:
+        """Seconds by the clock of the loop, which may be a simulated one; never going back."""
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
+
+    def refresh(self) -> None:
+        """Look which devices are there."""
+        if self.executor.runners == self._runners:
+            return
+        self._runners = list(self.executor.runners)
+        runners = {runner.name: runner for runner in self.executor.runners}
+        kept = {
+            name: device
+            for name, device in self.devices.items()
+            if runners.get(name) is device.runner
+        }
+        self.devices = {name: kept.get(name) or Device(runners[name]) for name in runners}
+
+    async def device_for(self, target: TargetInfo) -> Device:
+        """Return a device that measures for a target.
+
+        Raises:
+            TargetError: If there is none.
+            DeviceBusy: If another process measures on those that there are.
+        """
+        self.refresh()
+        busy: DeviceBusy | None = None
+        for device in self.devices.values():
+            try:
+                await device.ask(target)
+            except DeviceBusy as error:
+                busy = error
+                continue
+            if device.serves(target):
+                return device
+        raise busy or TargetError(f"no device here runs target {target.spec}")
+
+    def store_picks(self, new: Sequence[NewPick]) -> list[Pick]:
+        """Store decisions in one transaction, with the newest record that their rounds may know."""
+        with self.sessions.begin() as session:
+            newest = {"newest_record": measure_records.newest_id(session)}
+            known = [each._replace(terms=each.terms | newest) for each in new]
+            return picks.add_picks(session, known)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many measure that not every step of each is told."""
+        return len(self.devices) > 1
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether it is time to tell what a job does: of all the time, a part goes to that."""
+        return self.now() >= self._told_enough_until
+
+    def have_told(self, started: float) -> None:
+        """Note that what a job does was told, from when on."""
+        now = self.now()
+        self._told_enough_until = now + _REST_PER_TELLING * (now - started)
+
+    def learner(self, target_id: int, kind: str, seed: int) -> CostModelManager:
+        """Return the keeper of a cost model; sessions on one target share it."""
+        key = (target_id, kind, seed)
+        if key not in self._learners:
+            self._learners[key] = CostModelManager(self.sessions, self.executor, *key)
+        return self._learners[key]

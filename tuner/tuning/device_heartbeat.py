@@ -1,0 +1,85 @@
+"""Tells others what each device does: a row a device, every few seconds."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+
+from records import devices
+from records.devices import Report
+from records.service_models import DeviceState
+from records.text import storable
+from tuner.devices.device import Device
+from tuner.tuning.context import TuningContext
+
+_EVERY_SECS = 3.0
+# Of many devices fewer rows a second are written than there are trials.
+_MOST_PER_SEC = 100.0
+
+
+class DeviceHeartbeat:
+    """The devices of one coordinator, as others see them; used by one thread."""
+
+    def __init__(self, place: TuningContext) -> None:
+        self._place = place
+        self._worker = place.worker or f"{socket.gethostname()}:{os.getpid()}"
+        self._due = 0.0
+        self._told: dict[str, Report] = {}
+
+    def tell(self, jobs: Callable[[], Mapping[str, int]]) -> None:
+        """Report every device, if it is time to; one that is gone is reported once more.
+
+        Args:
+            jobs: Returns for which job each device measures, by its name.
+        """
+        now = self._place.now()
+        if now >= self._due:
+            self._due = now + max(_EVERY_SECS, len(self._place.devices) / _MOST_PER_SEC)
+            self.tell_now(jobs())
+
+    def tell_now(self, jobs: Mapping[str, int]) -> None:
+        """Report every device at once."""
+        known = self._place.devices.values()
+        there = {each.name: self._report(each, jobs.get(each.name)) for each in known}
+        gone = [_lost(report) for name, report in self._told.items() if name not in there]
+        self._told = there
+        said = [*there.values(), *gone]
+        self._place.journal.write(lambda session: devices.report(session, said))
+
+    def _report(self, device: Device, job_id: int | None) -> Report:
+        state, reason = _state_of(device)
+        meter = device.runner.meter
+        return Report(
+            name=full_name(device.name),
+            worker=self._worker,
+            host=host_of(device.name),
+            fingerprint=device.fingerprint,
+            state=state,
+            reason=storable(reason),
+            busy_share=meter.share(),
+            busy_secs=meter.busy_secs,
+            job_id=job_id,
+        )
+
+
+def host_of(device: str) -> str:
+    """Return where a device is, as far as its name tells: those of fleets are ``HOST/DEVICE``."""
+    host, slash, _ = device.partition("/")
+    return host if slash else socket.gethostname()
+
+
+def full_name(device: str) -> str:
+    """Return a name that no device of another host has."""
+    return device if "/" in device else f"{socket.gethostname()}/{device}"
+
+
+def _state_of(device: Device) -> tuple[DeviceState, str]:
+    if device.apart:
+        return "lost", device.apart
+    reason = next((each.apart for each in device.standings.values() if each.apart), "")
+    if reason:
+        return "apart", reason
+    return ("measuring" if device.n_rounds else "idle"), ""
+
+
+def _lost(report: Report) -> Report:
+    return Report(**(vars(report) | {"state": "lost", "reason": "it is gone", "job_id": None}))

@@ -1,0 +1,475 @@
+"""One job: which task gets the next round, when it has had enough, and what it came to.
+
+The session holds no state that the database does not: after a kill, a new session on the same
+job finishes the rounds that were open, proposing what they would have proposed, and goes on with
+the pick it would have made. Where several rounds were under way on one task, what the later ones
+propose anew may differ: they leave out what the others were about to measure.
+"""
+
+import math
+from collections import deque
+from dataclasses import asdict
+from typing import NamedTuple, get_args
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from records import jobs, picks
+from records.models import Job, JobState, MeasureRecord, Pick
+from records.picks import NewPick
+from scheduler import allocators
+from scheduler.allocator import GreedyAllocator
+from scheduler.budget import Budget
+from scheduler.outlook import Outlook, look_ahead, trials_until
+from tuner.devices.device import Device
+from tuner.engines.base import TargetInfo
+from tuner.errors import DeviceLost, RequestError, WorkError
+from tuner.jobs.goals import objective_of
+from tuner.jobs.options import Status, TuneOptions, Watcher, round_size
+from tuner.jobs.preparation import Prepared
+from tuner.tuning import finals
+from tuner.tuning.context import TuningContext
+from tuner.tuning.job_timer import JobClock
+from tuner.tuning.round_runner import NothingLeft, RoundCallbacks, RoundRunner, SearchFailed
+from tuner.tuning.snapshot import JobSnapshot, TaskRow, read_snapshot
+from tuner.tuning.status_publisher import StatusPublisher, StatusUpdate
+
+WAITING = "waiting for a device"
+
+_MOST_FAILED_SEARCHES = 3
+# Where many measure, what others want of a job is looked up so often.
+_ORDERS_SECS = 0.5
+
+
+class _Asked(NamedTuple):
+    """What may change of a job while it runs."""
+
+    trials: int | None
+    secs: float | None
+    least_gain_secs: float | None
+
+
+class TuningSession:
+    """Tunes the tasks of one prepared network.
+
+    A coordinator calls start, then choose, take_off and run_round for as many devices as it
+    likes until there is no pick and no round under way, then finish, and rest at the end whatever
+    happened.
+    Every finished trial is in the database soon, and before its round ends.
+    """
+
+    def __init__(
+        self, place: TuningContext, prepared: Prepared, options: TuneOptions, watcher: Watcher
+    ) -> None:
+        self._place = place
+        self._prepared = prepared
+        self._options = options
+        self._objective = objective_of(options.goal, prepared)
+        self._greedy = options.scheduler or allocators.default_settings(options.allocator)
+        self._allocator = allocators.make_allocator(
+            options.allocator, self._objective, options.seed, self._greedy
+        )
+        self._rounds = RoundRunner(place, prepared, options)
+        self._budget = options.budget
+        self._least_gain_secs = options.least_gain_secs
+        self._asked = _Asked(None, None, None)
+        self._outlook: Outlook | None = None
+        self._trials_to_stop: int | None = None
+        self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
+        self._n_failed_searches = 0
+        self.priority = options.priority
+        job = self._open_job()
+        self.job_id = job.id
+        self._clock = JobClock(place, job.id, job.spent_secs)
+        self._teller = StatusPublisher(place, job.id, watcher)
+        place.board.enter(self.job_id, prepared.tasks)
+        self._open_picks: deque[Pick] = deque()
+        self._n_picks = 0
+
+    @property
+    def target(self) -> TargetInfo:
+        """What is tuned for."""
+        return self._prepared.target
+
+    @property
+    def target_id(self) -> int:
+        """The same, as the database has it."""
+        return self._prepared.target_id
+
+    @property
+    def first_record_at(self) -> float | None:
+        """When the first trial of this run ended, by the clock of the workplace."""
+        return self._rounds.first_record_at
+
+    def start(self) -> None:
+        """Mark the job as running; rounds may follow.
+
+        A job of the service that somebody stopped meanwhile stays what it is: it gets no pick.
+        """
+        takes: tuple[JobState, ...] = get_args(JobState)
+        if self._options.submission:
+            takes = ("queued", "running")
+        with self._place.sessions.begin() as session:
+            jobs.set_state(session, self.job_id, "running", only_from=takes)
+        with self._place.sessions() as session:
+            # Rounds that were under way when a run before ended come first.
+            self._open_picks.extend(picks.open_picks(session, self.job_id))
+            self._n_picks = picks.count_picks(session, self.job_id)
+
+    def rest(self, state: JobState, message: str | None = None) -> None:
+        """End a run in a state; a job that is done, or that others stopped, stays what it is."""
+        self._place.board.leave(self.job_id)
+        self._place.journal.forget(self.job_id)
+        with self._place.sessions.begin() as session:
+            self._clock.save(session)
+            jobs.set_state(session, self.job_id, state, message, only_from=("running",))
+
+    def choose(self) -> Pick | NewPick | None:
+        """Return the open pick of a killed run or a lost device, else decide on the next.
+
+        A new one is to be stored, and :meth:`take_off` to be told, before the next is asked for.
+
+        Returns:
+            None if there is nothing to do now: before a round that is under way ends, or at all,
+            or because somebody stopped the job.
+        """
+        with self._clock.running():
+            if not self._may_go_on(_ORDERS_SECS if self._place.is_large else 0.0):
+                return None
+            return self._choose()
+
+    def take_off(self, pick: Pick) -> None:
+        """Note that the round of a pick of this job begins."""
+        self._n_picks = max(self._n_picks, pick.sequence)
+        self._place.board.take_off(pick)
+
+    async def run_round(self, pick: Pick, device: Device) -> None:
+        """Run the round of a pick on a device.
+
+        Raises:
+            DeviceLost: If the device went away; the pick will be the next again.
+            WorkError: If searches keep failing.
+        """
+        failure: SearchFailed | NothingLeft | None = None
+        completed = False
+        with self._clock.running():
+            started = self._place.now()
+            try:
+                await self._run(pick, device)
+                completed = True
+            except (SearchFailed, NothingLeft) as error:
+                failure, completed = error, True
+            except DeviceLost:
+                self._open_picks.append(pick)
+                raise
+            finally:
+                self._place.board.land(pick, completed=completed, failed=failure is not None)
+            if failure is None:
+                self._end_round(pick, self._place.now() - started)
+            elif isinstance(failure, NothingLeft):
+                self._end_round(pick, failed=str(failure))
+            else:
+                self._give_up_round(pick, failure)
+
+    def wait_for_device(self) -> bool:
+        """Tell those who watch that no device measures for this job now.
+
+        Returns:
+            False if somebody stopped the job: it waits for nothing any more.
+        """
+        if not self._may_go_on(_ORDERS_SECS):
+            return False
+        if self._teller.phase != WAITING:
+            self._tell(WAITING, self.overview())
+        return True
+
+    async def finish(self, device: Device) -> bool:
+        """Confirm the winners on a device and mark the job as done.
+
+        A job that somebody stopped stays stopped.
+
+        Returns:
+            False if more was asked of the job since the step that found nothing left to do.
+
+        Raises:
+            WorkError: If no candidate of any task could be measured.
+        """
+        decided = self._asked
+        with self._clock.running():
+            if not self._may_go_on():
+                return True
+            if self._asked != decided:
+                return False
+            await self._confirm_winners(device)
+            # What is read anew has to be written.
+            self._place.journal.flush(self.job_id)
+            self._place.board.reload([self.job_id])
+        spent = self.overview().spent_trials(self._budget.trials)
+        with self._place.sessions.begin() as session:
+            job = jobs.locked(session, self.job_id)
+            if job.state == "running" and _asked_of(job) != decided:
+                return False
+            if jobs.set_state(session, self.job_id, "done", only_from=("running",)):
+                jobs.record_reached_trials(session, self.job_id, spent)
+        return True
+
+    def overview(self) -> JobSnapshot:
+        """Return the table as the records have it."""
+        if self._place.board.knows(self.job_id):
+            return self._place.board.overview(self.job_id)
+        with self._place.sessions() as session:
+            return read_snapshot(session, self._prepared.tasks, session.get(Job, self.job_id))
+
+    def _may_go_on(self, max_age_secs: float = 0.0) -> bool:
+        """Look up what others want of the job: its state, and limits that were changed."""
+        job = self._place.board.standing(self.job_id, max_age_secs)
+        self.priority = job.priority
+        asked, before, mine = _asked_of(job), self._asked, self._budget
+        if asked != before:
+            self._asked = asked
+            self._budget = Budget(
+                mine.trials if asked.trials == before.trials else asked.trials,
+                mine.secs if asked.secs == before.secs else asked.secs,
+            )
+            if asked.least_gain_secs != before.least_gain_secs:
+                self._least_gain_secs = asked.least_gain_secs
+        return job.state == "running"
+
+    def _open_job(self) -> Job:
+        budget = self._options.budget
+        with self._place.sessions.begin() as session:
+            self._check_comparable(session)
+            goal = self._options.goal
+            job = jobs.open_job(
+                session,
+                jobs.NewJob(
+                    network_id=self._prepared.network_id,
+                    target_id=self._prepared.target_id,
+                    objective=goal.objective,
+                    priority=self._options.priority,
+                    seed=self._options.seed,
+                    budget_trials=budget.trials,
+                    budget_secs=budget.secs,
+                    settings={
+                        "allocator": self._options.allocator,
+                        "goal": goal.options(),
+                        "evaluator": asdict(self._options.evaluator),
+                        "search": asdict(self._options.search),
+                        "scheduler": asdict(self._greedy),
+                    },
+                    submission=self._options.submission,
+                ),
+            )
+            self._asked = _asked_of(job)
+            self.priority = job.priority
+            if self._options.submission:
+                # Its row is what was asked for, which may have grown since we read it.
+                self._budget = Budget(job.budget_trials, job.budget_secs)
+            return job
+
+    def _check_comparable(self, session: Session) -> None:
+        """Refuse to mix latencies that were measured in ways that do not compare.
+
+        Raises:
+            RequestError: If the records of this target were timed with other settings.
+        """
+        wanted = asdict(self._options.evaluator)
+        for settings in session.scalars(
+            select(Job.settings).where(Job.target_id == self._prepared.target_id)
+        ):
+            before = settings.get("evaluator", wanted)
+            for name in ("cache_flush", "number"):
+                if before.get(name) != wanted[name]:
+                    raise RequestError(
+                        f"the records of this target were timed with {name}={before.get(name)}, "
+                        f"not {wanted[name]}, and would not compare; use another --database"
+                    )
+
+    def _choose(self) -> Pick | NewPick | None:
+        board = self._place.board
+        overview = self.overview()
+        spent = overview.spent_trials(self._budget.trials)
+        pick = self._open_pick()
+        if self._budget.exhausted(spent, self._clock.secs):
+            if pick is not None and board.trials_of(pick) >= pick.n_trials:
+                self._end_round(pick)
+            elif pick is not None:
+                self._open_picks.appendleft(pick)
+            return None
+        if pick is not None:
+            return pick
+        expected = spent + board.trials_in_flight(self.job_id)
+        n_trials = self._budget.round_size(self._n_trials, expected)
+        if not n_trials:
+            return None
+        self._outlook = self._look_ahead(overview)
+        if self._saves_too_little():
+            return None
+        self._tell("choosing", overview)
+        return self._pick(overview, n_trials)
+
+    def _open_pick(self) -> Pick | None:
+        """Return the first pick whose round was not completed, if there is one.
+
+        After an upgrade, or on another device, the network may have other tasks: a round of one
+        that it has no more is given up.
+        """
+        task_ids = {task.task_id for task in self._prepared.tasks}
+        while self._open_picks:
+            pick = self._open_picks.popleft()
+            if pick.task_id in task_ids:
+                return pick
+            self._end_round(pick, failed="its task is not of this network any more")
+        return None
+
+    def _look_ahead(self, overview: JobSnapshot) -> Outlook | None:
+        """Forecast the next minute; None before every task had its first round."""
+        table = overview.table
+        if table.unseen.any() or not table.measured.any():
+            return None
+        if self._least_gain_secs is None and not self._teller.is_due:
+            return self._outlook
+        secs, n_trials = self._clock.secs, sum(overview.own)
+        a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
+        weight = self._objective.at(table).gradient(table.best_secs)
+        step = max(a_minute, self._n_trials)
+        least = self._least_gain_secs
+        if least is not None:
+            self._trials_to_stop = trials_until(table, weight, step, least)
+        return look_ahead(table, weight, step)
+
+    def _saves_too_little(self) -> bool:
+        least = self._least_gain_secs
+        return least is not None and self._outlook is not None and self._outlook.saving < least
+
+    def _pick(self, overview: JobSnapshot, n_trials: int) -> NewPick | None:
+        if not self._place.is_large:
+            # Whoever comes later may know these trials: they are to be older than the pick.
+            self._place.journal.flush(self.job_id)
+        decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
+        if decision is None:
+            return None
+        terms = {"reason": decision.reason, **decision.terms}
+        task_id = overview.tasks[decision.task].task_id
+        return NewPick(self.job_id, task_id, decision.n_trials, terms)
+
+    async def _run(self, pick: Pick, device: Device) -> None:
+        if self._teller.is_due:
+            self._tell("searching", self.overview(), pick.task_id)
+
+        def n_left() -> int:
+            """Leave to other rounds what they have yet to measure."""
+            board, found = self._place.board, self.overview()
+            others = board.trials_in_flight(self.job_id) - board.trials_left(pick)
+            spent = found.spent_trials(self._budget.trials) + max(others, 0)
+            return self._budget.round_size(max(pick.n_trials, 1), spent)
+
+        def on_turn(n_candidates: int) -> None:
+            if self._teller.is_due:
+                is_quiet = device.runner.shares_cores
+                phase = f"measuring {n_candidates} candidates"
+                self._tell(phase, self.overview(), pick.task_id, quiet=is_quiet)
+
+        await self._rounds.run(pick, device, RoundCallbacks(n_left, on_turn))
+        self._n_failed_searches = 0
+
+    def _end_round(
+        self, pick: Pick, secs: float | None = None, *, failed: str | None = None
+    ) -> None:
+        """Complete a round with what it came to: both are stored, or neither."""
+        overview = self.overview()
+        ending = picks.Ending(
+            pick.id,
+            self.job_id,
+            secs,
+            total_secs=overview.total_secs,
+            spent_trials=overview.spent_trials(self._budget.trials),
+            job_trials=sum(overview.own),
+            spent_secs=self._clock.take(),
+            failed=failed,
+        )
+        if self._place.is_large:
+            self._place.journal.gather(picks.end_picks, ending, self.job_id)
+            return
+        with self._place.sessions.begin() as session:
+            picks.end_picks(session, [ending])
+
+    def _give_up_round(self, pick: Pick, error: WorkError) -> None:
+        """End a round whose search failed; the task is tried again later.
+
+        Raises:
+            WorkError: If that happened to several rounds in a row.
+        """
+        self._n_failed_searches += 1
+        self._end_round(pick, failed=str(error))
+        if self._n_failed_searches >= _MOST_FAILED_SEARCHES:
+            raise WorkError(f"{self._n_failed_searches} searches in a row failed: {error}")
+
+    async def _confirm_winners(self, device: Device) -> None:
+        overview = self.overview()
+        if not math.isfinite(overview.total_secs):
+            self._explain_failure(overview)
+
+        def watch(row: TaskRow) -> None:
+            is_quiet = device.runner.shares_cores
+            self._tell("confirming the winners", overview, row.task_id, quiet=is_quiet)
+
+        await finals.confirm(
+            self._place.sessions,
+            self._rounds.measurer,
+            device,
+            overview,
+            watch,
+            self._prepared.n_bytes,
+        )
+
+    def _explain_failure(self, overview: JobSnapshot) -> None:
+        """A task that was tried and never ran is a failure; one the budget did not reach is not."""
+        tried = [row for row in overview.rows if row.n_trials and not math.isfinite(row.latency)]
+        if tried and len(tried) == sum(1 for row in overview.rows if row.n_trials):
+            with self._place.sessions() as session:
+                record = session.scalars(
+                    select(MeasureRecord)
+                    .where(MeasureRecord.task_id == tried[0].task_id)
+                    .order_by(MeasureRecord.id.desc())
+                    .limit(1)
+                ).one()
+            raise WorkError(
+                f"no candidate of any task could be measured; the last one failed with "
+                f"{record.error_kind}: {_last_line(record.error_text)}"
+            )
+
+    def _tell(
+        self, phase: str, overview: JobSnapshot, current: int | None = None, *, quiet: bool = False
+    ) -> None:
+        if not self._teller.is_due:
+            return
+        status = Status(
+            phase,
+            overview,
+            self._budget,
+            overview.spent_trials(self._budget.trials),
+            self._clock.secs,
+            current,
+            quiet,
+            self._outlook,
+            self._trials_to_stop,
+        )
+        self._teller.tell(StatusUpdate(status, self._gains(overview) if current is None else None))
+
+    def _gains(self, overview: JobSnapshot) -> dict[str, float] | None:
+        """Return what a round on each task is worth, if the allocator can say."""
+        if not isinstance(self._allocator, GreedyAllocator):
+            return None
+        values = self._allocator.gains(overview.table, self._n_trials)
+        pairs = zip(overview.rows, values.tolist(), strict=True)
+        return {str(row.task_id): gain for row, gain in pairs}
+
+
+def _asked_of(job: Job | jobs.JobStanding) -> _Asked:
+    least = (job.request or {}).get("least_gain_secs")
+    return _Asked(job.budget_trials, job.budget_secs, least)
+
+
+def _last_line(text: str | None) -> str:
+    return ((text or "").strip().splitlines() or ["no reason given"])[-1]

@@ -1,0 +1,68 @@
+"""Tells those who watch a job what goes on in it, in the database and in this process."""
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+from records import events
+from scheduler.outlook import Outlook
+from tuner.jobs.options import Status, Watcher
+from tuner.tuning.context import TuningContext
+
+# Where many measure, what a job does is told so often.
+_TELL_SECS = 0.5
+
+
+class StatusUpdate(NamedTuple):
+    """What there is to tell.
+
+    Attributes:
+        status: Of the job.
+        gains: What a round on each task is worth, by task id; None: as it was.
+    """
+
+    status: Status
+    gains: dict[str, float] | None
+
+
+class StatusPublisher:
+    """Tells of one job, every step where one device measures, or now and then where many do."""
+
+    def __init__(self, place: TuningContext, job_id: int, watcher: Watcher) -> None:
+        self._place = place
+        self._job_id = job_id
+        self._watcher = watcher
+        self._told = 0.0
+        self.phase = ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to tell."""
+        place = self._place
+        since = place.now() - self._told
+        return not place.is_large or (place.may_tell and since >= _TELL_SECS)
+
+    def tell(self, news: StatusUpdate) -> None:
+        """Store what goes on, and tell the watcher."""
+        started = self._told = self._place.now()
+        self.phase = news.status.phase
+        self._store(news)
+        self._watcher(news.status)
+        self._place.have_told(started)
+
+    def _store(self, news: StatusUpdate) -> None:
+        status, outlook = news.status, news.status.outlook
+        with self._place.sessions.begin() as session:
+            events.set_status(
+                session,
+                self._job_id,
+                phase=status.phase,
+                task_id=status.current,
+                gains=news.gains,
+                total_secs=status.overview.total_secs,
+                spent_trials=status.spent_trials,
+                outlook=_as_json(outlook),
+            )
+
+
+def _as_json(outlook: Outlook | None) -> dict[str, float] | None:
+    return None if outlook is None else asdict(outlook)

@@ -1,0 +1,69 @@
+"""The formats of logs, and how a log shows which it is of."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import IO
+
+from tuner.engines.environments import ENGINES, RELAX, RELAY, environment_of
+from tuner.settings import Settings
+from tuner.tuning_logs import ansor, metaschedule
+from tuner.tuning_logs.files import read_lines
+
+TUNER = "tuner"
+_HEAD_LINES = 100
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of another tool: its name, the tool, and the engine that understands it."""
+
+    name: str
+    tool: str
+    engine: str
+
+    @property
+    def module(self) -> str:
+        """The module of the engine, by which workloads are stored."""
+        return ENGINES[self.engine]
+
+    def settings(self, settings: Settings) -> Settings:
+        """Return settings of processes that have the engine."""
+        environment = environment_of(self.module)
+        return replace(settings, engine=self.module, environment=environment)
+
+
+FORMATS = {
+    each.name: each
+    for each in (
+        Format(metaschedule.NAME, metaschedule.TOOL, RELAX),
+        Format(ansor.NAME, ansor.TOOL, RELAY),
+    )
+}
+
+
+def recognise(stream: IO[bytes]) -> str:
+    """Return the name of the format of a log, by its first lines; the stream is left at the first.
+
+    Returns:
+        Ours, if it is no other: reading it says what is wrong.
+    """
+    found = next(_names(stream), TUNER)
+    stream.seek(0)
+    return found
+
+
+def _names(stream: IO[bytes]) -> Iterator[str]:
+    """The format of each of the first lines in which it shows."""
+    for line in islice(read_lines(stream), _HEAD_LINES):
+        try:
+            value = json.loads(line.text)
+        except (ValueError, RecursionError):
+            continue
+        if ansor.is_line(value):
+            yield ansor.NAME
+        elif metaschedule.is_line(value):
+            yield metaschedule.NAME
+        elif isinstance(value, dict) and "format" in value:
+            yield TUNER

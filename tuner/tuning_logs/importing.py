@@ -1,0 +1,224 @@
+"""Reading a log of another tool into the database, a group of lines at a time."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import IO
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from records import imported
+from records.models import Workload
+from tuner.context import Context
+from tuner.engines.base import TargetInfo
+from tuner.engines.log_base import TraceBatch, TraceText
+from tuner.errors import RequestError
+from tuner.tuning.storage_retry import sessions_with_retry
+from tuner.tuning_logs import ansor, metaschedule
+from tuner.tuning_logs.base import BadLine, Entry, Report, Skips
+from tuner.tuning_logs.files import Line, open_log, read_lines
+from tuner.tuning_logs.formats import FORMATS, Format
+from tuner.tuning_logs.replaying import Replays, submit
+from tuner.tuning_logs.targets import Targets
+from tuner.tuning_logs.workloads import HeldWorkloads, NamedWorkloads, Workloads
+from tuner.workers.pool import Pool
+from tuner.workers.pools import builder_pool
+
+# Lines that are in memory together, and the bytes of them.
+_GROUP_LINES = 512
+# Lines of one task that a worker replays at once, so that the others have something to do.
+_SHARE_LINES = 64
+_GROUP_CHARACTERS = 8 * 2**20
+_TIMEOUT_SECS = 300.0
+_PARSERS = {metaschedule.NAME: metaschedule.parse_record, ansor.NAME: ansor.parse}
+
+Numbered = tuple[int, Entry]
+# A workload by its id, and the canonical JSON of a target.
+Task = tuple[int, str]
+Watcher = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """Which log to read.
+
+    Attributes:
+        file: Its name; of a MetaSchedule database the folder, or one of its files.
+        format: The name of its format.
+        target: What it has to be of, as a user writes it.
+        foreign: Take in what is of another target too.
+    """
+
+    file: str
+    format: str
+    target: str
+    foreign: bool = False
+
+
+def import_log(
+    context: Context, request: ImportRequest, stream: IO[bytes], watcher: Watcher
+) -> Report:
+    """Store what a log says, as measured on a device that nobody named.
+
+    Each group of lines is committed by itself; what is known is not stored again, so an import
+    that was stopped is repeated.
+
+    Args:
+        context: Settings and database.
+        request: Which log.
+        stream: Its records.
+        watcher: Told of lines read and of records added, after each group.
+
+    Raises:
+        RequestError: If it cannot be read, or most of it is of another target and nothing of
+            this one: nothing is kept.
+    """
+    form = FORMATS[request.format]
+    settings = form.settings(context.settings)
+    context = replace(context, settings=settings, sessions=sessions_with_retry(context))
+    with ExitStack() as stack:
+        pool = stack.enter_context(builder_pool(settings, settings.n_builders))
+        here = pool.call(form.module, "describe_target", request.target, timeout_secs=_TIMEOUT_SECS)
+        targets = Targets(form.module, pool, here, foreign=request.foreign)
+        workloads = _workloads(stack, request, pool, context.sessions)
+        importer = Importer(form, pool, context.sessions, here, workloads, targets)
+        report = importer.read(stream, _PARSERS[form.name], watcher)
+    if not (report.added or report.known) and 2 * targets.n_refused > importer.skips.n_lines:
+        raise RequestError(
+            f"{request.file} is of target {targets.refused}, not of {here.spec}; --target names "
+            "another, and --foreign takes in what is of any; nothing was kept"
+        )
+    return report
+
+
+def _workloads(
+    stack: ExitStack, request: ImportRequest, pool: Pool, sessions: sessionmaker[Session]
+) -> Workloads:
+    """Open what says which workloads lines are about, until the stack is left."""
+    form = FORMATS[request.format]
+    if form.name == ansor.NAME:
+        return NamedWorkloads(form, pool, sessions)
+    held = stack.enter_context(open_log(str(metaschedule.files_of(request.file)[0])))
+    return HeldWorkloads(held, form.module, pool, sessions)
+
+
+@dataclass
+class Importer:
+    """Stores the lines of a log, a group at a time, and counts what becomes of them."""
+
+    form: Format
+    pool: Pool
+    sessions: sessionmaker[Session]
+    here: TargetInfo
+    workloads: Workloads
+    targets: Targets
+    n_added: int = 0
+    n_known: int = 0
+    n_foreign: int = 0
+    n_torn: int = 0
+    skips: Skips = field(default_factory=Skips)
+
+    def read(self, stream: IO[bytes], parse: Callable[[str], Entry], watcher: Watcher) -> Report:
+        """Store all lines."""
+        for group in _groups(read_lines(stream)):
+            self._store(self._entries(group, parse))
+            watcher(group[-1].number, self.n_added)
+        return Report(
+            format=self.form.name,
+            added=self.n_added,
+            known=self.n_known,
+            foreign=self.n_foreign,
+            torn=self.n_torn,
+            skipped=self.skips.reasons,
+        )
+
+    def _entries(self, group: Sequence[Line], parse: Callable[[str], Entry]) -> Iterator[Numbered]:
+        for line in group:
+            if line.torn:
+                self.n_torn = 1
+            elif line.problem:
+                self.skips.add(line.number, line.problem)
+            else:
+                try:
+                    yield line.number, parse(line.text)
+                except BadLine as error:
+                    self.skips.add(line.number, str(error))
+
+    def _store(self, entries: Iterable[Numbered]) -> None:
+        """Replay the schedules of each task side by side, and store them together."""
+        by_task: dict[Task, list[Numbered]] = defaultdict(list)
+        for number, entry in entries:
+            try:
+                spec = self.targets.find(entry.target)
+                by_task[self.workloads.find(entry.workload), spec].append((number, entry))
+            except BadLine as error:
+                self.skips.add(number, str(error))
+        shares = [
+            (task, members[start : start + _SHARE_LINES])
+            for task, members in by_task.items()
+            for start in range(0, len(members), _SHARE_LINES)
+        ]
+        replays = self._submit(shares)
+        new = [
+            (task, list(self._records(members, replayed)))
+            for (task, members), replayed in zip(shares, replays, strict=True)
+        ]
+        with self.sessions.begin() as session:
+            for (workload_id, spec), records in new:
+                self._add(session, workload_id, spec, records)
+
+    def _submit(self, shares: Sequence[tuple[Task, list[Numbered]]]) -> list[Replays]:
+        with self.sessions() as session:
+            irs = {each: session.get_one(Workload, each).ir for (each, _), _ in shares}
+        return [
+            submit(
+                self.pool,
+                self.form.module,
+                "read_traces",
+                TraceBatch(irs[workload_id], spec, tuple(entry.trace for _, entry in members)),
+            )
+            for (workload_id, spec), members in shares
+        ]
+
+    def _records(self, members: Sequence[Numbered], replays: Replays) -> Iterator[imported.Logged]:
+        for (number, entry), trace in zip(members, replays.results(), strict=True):
+            if trace.problem:
+                self.skips.add(number, trace.problem)
+            else:
+                yield _logged(entry, trace)
+
+    def _add(
+        self, session: Session, workload_id: int, spec: str, records: list[imported.Logged]
+    ) -> None:
+        is_here = self.targets.is_here(spec)
+        here = imported.find_target(session, spec, dict(self.here.device)) if is_here else None
+        target = imported.target_of(session, spec, self.form.tool)
+        n_added = imported.add(session, workload_id, target.id, here, records)
+        self.n_added += n_added
+        self.n_known += len(records) - n_added
+        self.n_foreign += 0 if is_here else len(records)
+
+
+def _logged(entry: Entry, trace: TraceText) -> imported.Logged:
+    return imported.Logged(
+        trace=trace.text,
+        module_hash=trace.module_hash,
+        run_secs=entry.run_secs,
+        error_kind=entry.error_kind,
+        error_text=entry.error_text,
+        created=entry.created,
+    )
+
+
+def _groups(lines: Iterator[Line]) -> Iterator[list[Line]]:
+    group: list[Line] = []
+    n_characters = 0
+    for line in lines:
+        group.append(line)
+        n_characters += len(line.text)
+        if len(group) >= _GROUP_LINES or n_characters >= _GROUP_CHARACTERS:
+            yield group
+            group, n_characters = [], 0
+    if group:
+        yield group

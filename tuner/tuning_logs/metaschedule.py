@@ -1,0 +1,96 @@
+"""MetaSchedule's JSON databases: a file of workloads, and a file of records that number them.
+
+A workload is ``[hash, IR in base64]``, a record ``[number of the workload from 0, [trace, samples,
+target, arguments]]``, each on a line of its own.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import RequestError
+from tuner.tuning_logs import checks
+from tuner.tuning_logs.base import BadLine, Entry
+
+NAME = "metaschedule"
+TOOL = "MetaSchedule"
+WORKLOADS = "database_workload.json"
+RECORDS = "database_tuning_record.json"
+# A trial that failed has a sample of 1e10.
+_FAILED_SECS = 1e9
+
+
+def files_of(place: str) -> tuple[Path, Path]:
+    """Return the files of workloads and of records: of a folder, or of a database by one of them.
+
+    Raises:
+        RequestError: If there is only one of them.
+    """
+    path = Path(place)
+    folder, name = (path, RECORDS) if path.is_dir() else (path.parent, path.name)
+    pair = (
+        folder / name.replace("tuning_record", "workload"),
+        folder / name.replace("workload", "tuning_record"),
+    )
+    for file in pair:
+        if pair[0] == pair[1] or not file.is_file():
+            wanted = f"{WORKLOADS} and {RECORDS}"
+            raise RequestError(f"a MetaSchedule database is two files, {wanted}; {file} is no such")
+    return pair
+
+
+def parse_workload(text: str) -> str:
+    """Return the IR of a line of the file of workloads, base64.
+
+    Raises:
+        BadLine: If it is no workload.
+    """
+    value = checks.load(text)
+    if not (isinstance(value, list) and [type(each) for each in value] == [str, str]):
+        raise BadLine("its workload is not a pair of hash and IR")
+    return str(value[1])
+
+
+def parse_record(text: str) -> Entry:
+    """Read a line of the file of records.
+
+    Raises:
+        BadLine: If it is no record, or was never measured.
+    """
+    value = checks.load(text)
+    if not _is_record(value):
+        raise BadLine("it is not a record of a workload")
+    number, (trace, run_secs, target, *_) = value
+    if target is None:
+        raise BadLine("it names no target")
+    if run_secs is None:
+        raise BadLine("it was never measured")
+    secs = checks.samples(run_secs)
+    entry = Entry(str(number), checks.pack(target), json.dumps(trace), secs)
+    if max(secs) >= _FAILED_SECS:
+        said = "MetaSchedule keeps no reason"
+        return replace(entry, run_secs=None, error_kind="run_error", error_text=said)
+    return entry
+
+
+def dump_record(number: int, trace: str, run_secs: list[float], target: str, args: str) -> str:
+    """Return a line of the file of records; ``trace``, ``target`` and ``args`` are JSON."""
+    return f"[{number},[{trace},{json.dumps(run_secs)},{target},{args}]]\n"
+
+
+def is_line(value: Any) -> bool:
+    """Return whether a line, parsed, is of either file."""
+    is_workload = isinstance(value, list) and [type(each) for each in value] == [str, str]
+    return is_workload or _is_record(value)
+
+
+def _is_record(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and type(value[0]) is int
+        and value[0] >= 0
+        and isinstance(value[1], list)
+        and len(value[1]) >= 3
+    )
