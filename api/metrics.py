@@ -1,7 +1,7 @@
 """What Prometheus is told: requests as this process counts them, the rest out of the database."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import workers
 from records.jobs import count_by_state
-from records.models import ERROR_KINDS, Job, JobFailure, JobStatus, Pick
+from records.models import ERROR_KINDS, Job, JobFailure, Pick
 from records.service_models import Build
+from tuner.queries.latencies import network_latencies
 
 _KEEP_SECS = 5.0
 _N_JOBS = 20
@@ -113,15 +114,13 @@ def _jobs(session: Session) -> list[Metric]:
     return [jobs, queue, latency]
 
 
-def _latencies(session: Session) -> Sequence[tuple[int, str, float]]:
-    wanted = (
-        select(Job.id, Job.state, JobStatus.total_secs)
-        .join(JobStatus, JobStatus.job_id == Job.id)
-        .where(~Job.hidden, JobStatus.total_secs.is_not(None))
-        .order_by(Job.updated.desc())
-        .limit(_N_JOBS)
-    )
-    return [(job_id, state, secs or 0.0) for job_id, state, secs in session.execute(wanted)]
+def _latencies(session: Session) -> Iterator[tuple[int, str, float]]:
+    recent = select(Job.id, Job.state).where(~Job.hidden).order_by(Job.updated.desc())
+    jobs = session.execute(recent.limit(_N_JOBS)).all()
+    latencies = network_latencies(session, [job.id for job in jobs])
+    for job_id, state in jobs:
+        if job_id in latencies:
+            yield job_id, state, latencies[job_id]
 
 
 def _workers(session: Session) -> list[Metric]:

@@ -17,6 +17,7 @@ from records.models import Job, JobFailure, JobStatus, MeasureRecord, Network, P
 from records.tasks import WeightedTask
 from scheduler import estimate
 from tuner.queries.explain import explain
+from tuner.queries.latencies import network_latencies
 from tuner.schemas import (
     FailureView,
     HistoryPoint,
@@ -86,10 +87,9 @@ def read_job(session: Session, job_id: int) -> JobView:
             if (ahead := look_ahead_on(overview)) is not None:
                 outlook = OutlookView(ahead.n_trials, ahead.saving, ahead.spread)
     own = task_stats.trials_of_jobs(session, [job_id])[job_id]
-    totals = [line.weight * (line.latency_secs or math.inf) for line in lines]
-    total = sum(totals) if totals else math.inf
+    total = network_latencies(session, [job_id]).get(job_id)
     return JobView(
-        job=_summary(session, job, status, own, max(spent, own), _known(total)),
+        job=_summary(session, job, status, own, max(spent, own), total),
         tasks=lines,
         outlook=outlook,
         last_pick=None if last is None else view_pick(last, weighted),
@@ -141,12 +141,12 @@ def summaries(session: Session, found: Sequence[Job]) -> list[JobSummary]:
     wanted = select(JobStatus).where(JobStatus.job_id.in_(ids))
     statuses = {status.job_id: status for status in session.scalars(wanted)}
     own = task_stats.trials_of_jobs(session, ids)
+    totals = network_latencies(session, ids)
     rows = []
     for job in found:
         status, n_own = statuses.get(job.id), own.get(job.id, 0)
         spent = max(n_own, 0 if status is None else status.spent_trials)
-        total = None if status is None else status.total_secs
-        rows.append(_summary(session, job, status, n_own, spent, total))
+        rows.append(_summary(session, job, status, n_own, spent, totals.get(job.id)))
     return rows
 
 
@@ -401,7 +401,3 @@ def _exhausted(session: Session, newest: Sequence[int | None]) -> set[int]:
         select(Pick.task_id, Pick.terms).where(Pick.id.in_(wanted), Pick.n_measured == 0)
     )
     return {task_id for task_id, terms in rows if "failed" not in terms}
-
-
-def _known(secs: float) -> float | None:
-    return secs if math.isfinite(secs) else None

@@ -31,9 +31,12 @@ def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Table
 def job_table(jobs: Sequence[JobSummary]) -> Table:
     """Render a list of jobs."""
     table = Table()
-    for name in ("Job", "State", "Network", "Objective", "Priority", "Trials", "Time", "Changed"):
-        numeric = name in ("Job", "Priority", "Trials", "Time")
+    for name in ("Job", "State", "Network", "Objective"):
+        numeric = name == "Job"
         table.add_column(name, justify="right" if numeric else "left", no_wrap=name != "Network")
+    for name in ("Latency (ms)", "Priority", "Trials", "Time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("Changed", no_wrap=True)
     for job in jobs:
         limit = f"/{job.budget_trials}" if job.budget_trials else ""
         time_limit = f"/{clock(job.budget_secs)}" if job.budget_secs else ""
@@ -42,6 +45,7 @@ def job_table(jobs: Sequence[JobSummary]) -> Table:
             job.state,
             Text(job.network or job.name),
             job.objective,
+            milliseconds(job.total_latency_secs),
             str(job.priority),
             f"{job.trials}{limit}",
             f"{clock(job.spent_secs)}{time_limit}",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from records import submissions
+from records import events, submissions
 from tests.tuner.cli.commands.conftest import Shell
 
 Write = Callable[[Callable[[Any], Any]], None]
@@ -22,6 +22,21 @@ def test_jobs_are_listed_newest_first(tuned: Shell) -> None:
     ]
     assert "1/100" in shown
     assert "small" in shown
+
+
+def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
+    """The list shows the current best records, not what a status once said."""
+    write(
+        lambda session: events.set_status(
+            session, 1, phase="confirming the winners", spent_trials=3, total_secs=0.038
+        )
+    )
+
+    listed = tuned("jobs", "ls").out
+    table = tuned("table", "1").out
+
+    assert "4.0000 ms estimated in all" in table
+    assert [line for line in listed.splitlines() if "small" in line and "4.0000" in line]
 
 
 @pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])

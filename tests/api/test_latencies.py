@@ -1,0 +1,77 @@
+"""Every list and page shows one latency for a job: the weighted sum of its best records."""
+
+import re
+
+import pytest
+
+from records import bests, events, jobs, measure_records, tasks
+from tests.api import make
+from tests.api.conftest import Served
+from tests.records import make as rows
+
+_BROWSER = {"accept": "text/html"}
+# The second task has weight 2 and was first measured with 12.0 ms, then confirmed with 16.5 ms.
+_FIRST_SECS, _MEASURED_SECS, _CONFIRMED_SECS = 0.0137, 0.012, 0.0165
+_STORED_TOTAL_SECS = _FIRST_SECS + 2 * _MEASURED_SECS
+_TOTAL_SECS = _FIRST_SECS + 2 * _CONFIRMED_SECS
+
+
+@pytest.fixture
+def confirmed_job(served: Served) -> int:
+    """A job whose coordinator stored its status before the finals confirmed a winner."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session, n_trials=1)
+        first, second = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
+        measure_records.add_record(session, rows.timed(first.task_id, "first", _FIRST_SECS))
+        winner = measure_records.add_record(
+            session, rows.timed(second.task_id, "second", _MEASURED_SECS)
+        )
+        assert winner is not None
+        events.set_status(
+            session,
+            job_id,
+            phase="confirming the winners",
+            spent_trials=4,
+            total_secs=_STORED_TOTAL_SECS,
+        )
+        bests.confirm(session, winner.id, [_CONFIRMED_SECS])
+        bests.choose_confirmed(session, second.task_id)
+        jobs.set_state(session, job_id, "done")
+    return job_id
+
+
+def test_every_view_shows_the_latency_of_the_current_best_records(
+    served: Served, confirmed_job: int
+) -> None:
+    """REST and dashboard, list and page, agree, and the finals count."""
+    at = f"/api/v1/jobs/{confirmed_job}"
+
+    (listed,) = served.client.get("/api/v1/jobs").json()["items"]
+    job = served.client.get(at).json()["job"]
+    table = served.client.get(f"{at}/tasks").json()
+    text = served.client.get(f"{at}/tasks", params={"format": "text"}).text
+    list_page = served.client.get("/", headers=_BROWSER).text
+    job_page = served.client.get(f"/jobs/{confirmed_job}", headers=_BROWSER).text
+
+    assert listed["total_latency_secs"] == pytest.approx(_TOTAL_SECS)
+    assert job["total_latency_secs"] == listed["total_latency_secs"]
+    assert table["job"]["total_latency_secs"] == listed["total_latency_secs"]
+    assert listed["total_latency_secs"] == pytest.approx(
+        sum(task["weight"] * task["latency_secs"] for task in table["tasks"])
+    )
+    assert "46.7" in re.findall(r"Estimated total latency: (\S+) ms", text)[0]
+    assert re.findall(r'data-label="Latency \(ms\)">([\d.]+)<', list_page) == ["46.7000"]
+    assert re.findall(r'latency</dt><dd class="big">([\d.]+) ', job_page) == ["46.7000"]
+
+
+def test_a_job_has_no_latency_while_a_task_has_no_best_record(served: Served) -> None:
+    """A sum over some of the tasks would be too small."""
+    with served.sessions.begin() as session:
+        job_id = make.tuned(session)
+        events.set_status(session, job_id, phase="measuring", spent_trials=4, total_secs=0.01)
+
+    (listed,) = served.client.get("/api/v1/jobs").json()["items"]
+    job = served.client.get(f"/api/v1/jobs/{job_id}").json()["job"]
+
+    assert listed["total_latency_secs"] is None
+    assert job["total_latency_secs"] is None
