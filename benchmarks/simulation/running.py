@@ -68,15 +68,15 @@ def _coordinate(
     data_dir: Path,
 ) -> None:
     """Run a job a network until the time is over, and the rounds that are then under way."""
-    place = TuningContext(sessions, executor, data_dir)
-    coordinator = Coordinator(place, loop_factory=world.make_loop)
+    context = TuningContext(sessions, executor, data_dir)
+    coordinator = Coordinator(context, loop_factory=world.make_loop)
     options = TuneOptions(
         Budget(_NO_LIMIT),
         trials_per_round=world.scenario.trials_per_round,
         seed=world.scenario.seed,
     )
     with world.clock.stopped():
-        opened = [TuningSession(place, each, options, _ignore) for each in prepared]
+        opened = [TuningSession(context, each, options, _ignore) for each in prepared]
     world.agenda.add(
         world.scenario.secs, lambda: _pause(sessions, [each.job_id for each in opened])
     )

@@ -43,24 +43,24 @@ class Workshop:
     sessions: sessionmaker[Session]
     folder: Path
     workers: LocalExecutor
-    _place: TuningContext | None = None
+    _context: TuningContext | None = None
 
     @property
-    def place(self) -> TuningContext:
+    def context(self) -> TuningContext:
         """What the sessions of the next run share."""
-        if self._place is None:
-            self._place = TuningContext(self.sessions, self.workers, self.folder)
-        return self._place
+        if self._context is None:
+            self._context = TuningContext(self.sessions, self.workers, self.folder)
+        return self._context
 
     def run(
         self, *first: TuningSession, source: JobSource | None = None, **options: Any
     ) -> Coordinator:
         """Run sessions of this workshop together, to the end of all."""
-        coordinator = Coordinator(self.place, source, **options)
+        coordinator = Coordinator(self.context, source, **options)
         try:
             coordinator.run(first)
         finally:
-            self._place = None
+            self._context = None
         return coordinator
 
     def run_alone(self, session: TuningSession) -> JobSnapshot:
@@ -103,7 +103,7 @@ class Workshop:
         chosen = {"cost_model": "random", **options}
         if trials is not None:
             chosen["budget"] = Budget(trials)
-        return TuningSession(self.place, prepared, TuneOptions(**chosen), watcher)
+        return TuningSession(self.context, prepared, TuneOptions(**chosen), watcher)
 
     def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> JobSnapshot:
         """Run a session to its end."""
@@ -113,14 +113,14 @@ class Workshop:
         """Run one round of a session that was started."""
 
         async def work() -> None:
-            device = await self.place.device_for(session.target)
+            device = await self.context.device_for(session.target)
             pick = session.choose()
             assert pick is not None
             if isinstance(pick, NewPick):
-                (pick,) = self.place.store_picks([pick])
+                (pick,) = self.context.store_picks([pick])
             session.take_off(pick)
             await session.run_round(pick, device)
-            self.place.journal.flush()
+            self.context.record_writer.flush()
 
         event_loop.run(work())
 

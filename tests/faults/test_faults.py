@@ -112,7 +112,7 @@ def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
 class Batch:
     """A task with candidates, and a measurer for them."""
 
-    place: TuningContext
+    context: TuningContext
     spec: str
     subject: TaskUnderTest
     candidates: list[Candidate]
@@ -134,10 +134,12 @@ class Batch:
 
     def start(self) -> tuple[CandidateMeasurer, Device]:
         """A measurer and the device, for one event loop."""
-        place = TuningContext(self.place.sessions, self.place.executor, self.place.data_dir)
-        place.refresh()
-        (device,) = place.devices.values()
-        return CandidateMeasurer(place, self.spec, QUICK, QUICK.timeout_secs), device
+        tuning_context = TuningContext(
+            self.context.sessions, self.context.executor, self.context.data_dir
+        )
+        tuning_context.refresh()
+        (device,) = tuning_context.devices.values()
+        return CandidateMeasurer(tuning_context, self.spec, QUICK, QUICK.timeout_secs), device
 
     def compare(self, traces: Sequence[str], n_turns: int) -> list[RunResult]:
         """Time traces in turns."""
@@ -179,8 +181,8 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     )
     candidates = event_loop.run(search(rig.workers, SearchSettings(), wanted))
     subject = TaskUnderTest(task.task_id, task.workload_hash, ir)
-    place = TuningContext(database.sessions(engine), rig.workers, folder)
-    made = Batch(place, spec, subject, candidates)
+    tuning_context = TuningContext(database.sessions(engine), rig.workers, folder)
+    made = Batch(tuning_context, spec, subject, candidates)
     made.reference(subject)
     return made
 
@@ -320,9 +322,9 @@ def _tune(
         build_timeout_secs=QUICK.timeout_secs,
     )
     prepared = rig.prepare(sessions)
-    place = TuningContext(sessions, rig.workers, folder)
-    coordinator = Coordinator(place)
-    coordinator.run([TuningSession(place, prepared, options, _ignore)])
+    tuning_context = TuningContext(sessions, rig.workers, folder)
+    coordinator = Coordinator(tuning_context)
+    coordinator.run([TuningSession(tuning_context, prepared, options, _ignore)])
     for error in coordinator.failures.values():
         raise error
 

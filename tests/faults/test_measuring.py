@@ -22,9 +22,9 @@ Answer = TypeVar("Answer")
 
 def start(hall: Hall) -> tuple[CandidateMeasurer, Device]:
     """A measurer and a device."""
-    hall.place.refresh()
-    device = next(iter(hall.place.devices.values()))
-    return CandidateMeasurer(hall.place, toy.SPEC, QUICK["evaluator"], 2.0), device
+    hall.context.refresh()
+    device = next(iter(hall.context.devices.values()))
+    return CandidateMeasurer(hall.context, toy.SPEC, QUICK["evaluator"], 2.0), device
 
 
 def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -32,7 +32,7 @@ def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         return event_loop.run(work)
     finally:
-        hall._place = None
+        hall._context = None
 
 
 def reference(hall: Hall) -> Path:

@@ -53,16 +53,16 @@ class CandidateMeasurer:
 
     def __init__(
         self,
-        place: TuningContext,
+        context: TuningContext,
         target: str,
         evaluator: EvaluatorSettings,
         build_timeout_secs: float,
     ) -> None:
-        self._place = place
+        self._context = context
         self._target = target
         self._evaluator = evaluator
         spec = hashlib.sha256(target.encode()).hexdigest()[:16]
-        self._references = place.data_dir / "references" / spec
+        self._references = context.data_dir / "references" / spec
         self._build_timeout_secs = build_timeout_secs
 
     async def measure(
@@ -117,13 +117,13 @@ class CandidateMeasurer:
         trace = " ".join(traces)
         if self.is_poison(subject, trace):
             return [_POISONED] * len(traces)
-        async with self._place.quiet.working():
+        async with self._context.cpu_gate.working():
             built = await self.build_all(subject, traces)
         ready = [artifact for artifact in built if isinstance(artifact, str)]
         if not ready:
             return [result for result in built if isinstance(result, RunResult)]
         try:
-            async with device.alone(self._place.quiet, self._target):
+            async with device.alone(self._context.cpu_gate, self._target):
                 with self.accusing(subject, trace):
                     timed = await self._race(ready, n_turns, device, flush_bytes)
         except DeviceLost:
@@ -180,7 +180,7 @@ class CandidateMeasurer:
             WorkError: If the unscheduled workload does not build or run.
         """
         kept = self._references / f"{subject.workload}.npz"
-        async with self._place.reference_locks[str(kept)]:
+        async with self._context.reference_locks[str(kept)]:
             if not kept.is_file():
                 await self._make_reference(subject, device, kept)
         return str(kept)
@@ -189,14 +189,14 @@ class CandidateMeasurer:
         self._refuse_poison(subject)
         with needing_room():
             kept.parent.mkdir(parents=True, exist_ok=True)
-        async with self._place.quiet.working():
+        async with self._context.cpu_gate.working():
             (built,) = await self.build_all(subject, [""])
         if isinstance(built, RunResult):
             raise WorkError(
                 f"workload {subject.workload} does not build unscheduled: {built.error_text}"
             )
         try:
-            async with device.alone(self._place.quiet, self._target):
+            async with device.alone(self._context.cpu_gate, self._target):
                 with needing_room(), self.accusing(subject, ""):
                     await self._compute_reference(built, str(kept), device)
         except DeviceLost:
@@ -250,13 +250,13 @@ class CandidateMeasurer:
         """
         with needing_room():
             built = await self._build(BuildRequest(subject.ir, self._target, trace))
-        return built if isinstance(built, str) else check_blame(built, self._place.data_dir)
+        return built if isinstance(built, str) else check_blame(built, self._context.data_dir)
 
     async def _build(self, request: BuildRequest) -> str | RunResult:
         timeout = self._build_timeout_secs
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                result = await self._place.executor.build(request, timeout_secs=timeout)
+                result = await self._context.executor.build(request, timeout_secs=timeout)
             except CallTimeout:
                 limit = f"building took longer than {timeout:g} s"
                 return RunResult(error_kind="build_timeout", error_text=limit)
@@ -280,7 +280,7 @@ class CandidateMeasurer:
             DeviceLost: If the device went away.
         """
         with needing_room():
-            return check_blame(await self._try(request, device), self._place.data_dir)
+            return check_blame(await self._try(request, device), self._context.data_dir)
 
     async def sanitize(
         self, subject: TaskUnderTest, trace: str, device: Device
@@ -294,12 +294,12 @@ class CandidateMeasurer:
             RequestError: If the device has no sanitizer.
             WorkError: If the sanitizer came to no end.
         """
-        async with self._place.quiet.working():
+        async with self._context.cpu_gate.working():
             built = await self.build(subject, trace)
         if isinstance(built, RunResult):
             return built
         try:
-            async with device.alone(self._place.quiet, self._target):
+            async with device.alone(self._context.cpu_gate, self._target):
                 verdicts = await device.runner.measure(
                     "sanitize", built, self._target, timeout_secs=_SANITIZE_TIMEOUT_SECS
                 )
@@ -307,7 +307,7 @@ class CandidateMeasurer:
             limit = f"{_SANITIZE_TIMEOUT_SECS:g} s"
             raise WorkError(f"the sanitizer took longer than {limit}") from error
         finally:
-            self._place.executor.discard(built)
+            self._context.executor.discard(built)
         return _sanitized(verdicts)
 
     def request(self, artifact: str, reference: str, best_secs: float) -> RunRequest:
@@ -342,12 +342,12 @@ class CandidateMeasurer:
         try:
             yield
         except DeviceLost:
-            self._place.suspects[subject.task_id, trace] += 1
+            self._context.crash_counts[subject.task_id, trace] += 1
             raise
 
     def is_poison(self, subject: TaskUnderTest, trace: str) -> bool:
         """Whether so many devices went away under a trace that it is not tried again."""
-        return self._place.suspects.get((subject.task_id, trace), 0.0) >= _ATTEMPTS
+        return self._context.crash_counts.get((subject.task_id, trace), 0.0) >= _ATTEMPTS
 
     def _refuse_poison(self, subject: TaskUnderTest) -> None:
         if self.is_poison(subject, ""):
@@ -356,7 +356,7 @@ class CandidateMeasurer:
     def discard(self, artifacts: Iterable[str]) -> None:
         """Forget artifacts; those that were forgotten before, too."""
         for artifact in artifacts:
-            self._place.executor.discard(artifact)
+            self._context.executor.discard(artifact)
 
 
 @dataclass
@@ -370,7 +370,7 @@ class _RoundMeasurement:
 
     def __post_init__(self) -> None:
         self._best_secs = self.subject.best_secs
-        self._place = self.measurer._place
+        self._context = self.measurer._context
         self._reference = ""
         self._asked: list[Candidate] = []
         self._is_lost = False
@@ -381,7 +381,7 @@ class _RoundMeasurement:
         """Time in the order of the candidates, failed builds first."""
         if not await self._find_reference(candidates):
             return
-        async with self._place.quiet.working():
+        async with self._context.cpu_gate.working():
             built = await self.measurer.build_all(self.subject, [c.trace for c in candidates])
         ready = []
         for candidate, result in zip(candidates, built, strict=True):
@@ -397,7 +397,7 @@ class _RoundMeasurement:
     async def _time_all(
         self, ready: Sequence[tuple[Candidate, str]], on_turn: Callable[[], None]
     ) -> None:
-        async with self.device.alone(self._place.quiet, self.measurer._target):
+        async with self.device.alone(self._context.cpu_gate, self.measurer._target):
             on_turn()
             for candidate, artifact in ready:
                 await self._time(candidate, artifact)
@@ -410,7 +410,7 @@ class _RoundMeasurement:
         try:
             if not await self._find_reference(candidates):
                 return
-            async with self.device.alone(self._place.quiet, self.measurer._target):
+            async with self.device.alone(self._context.cpu_gate, self.measurer._target):
                 on_turn()
                 await self._time_built(asyncio.as_completed(builds))
         finally:
@@ -455,7 +455,7 @@ class _RoundMeasurement:
             self.measurer.discard([artifact] if isinstance(artifact, str) else [])
 
     async def _build(self, candidate: Candidate) -> _Built:
-        async with self._place.quiet.working():
+        async with self._context.cpu_gate.working():
             return candidate, await self.measurer.build(self.subject, candidate.trace)
 
     async def _time(self, candidate: Candidate, artifact: str) -> None:
@@ -468,7 +468,7 @@ class _RoundMeasurement:
             raise
         finally:
             self._asked.remove(candidate)
-            self._place.executor.discard(artifact)
+            self._context.executor.discard(artifact)
         self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
         self.told(candidate, result)
 
@@ -482,7 +482,9 @@ class _RoundMeasurement:
         if self._is_lost:
             return
         self._is_lost = is_first
-        self._place.suspects[self.subject.task_id, candidate.trace] += 1.0 if is_first else 0.5
+        self._context.crash_counts[self.subject.task_id, candidate.trace] += (
+            1.0 if is_first else 0.5
+        )
         if self.measurer.is_poison(self.subject, candidate.trace):
             self.told(candidate, _POISONED)
 

@@ -85,9 +85,9 @@ class JobLoader:
             return ()
         fresh, prepared = loaded
 
-        def opening(place: TuningContext) -> TuningSession | None:
+        def opening(tuning_context: TuningContext) -> TuningSession | None:
             self._claimed.discard(job.id)
-            return self._guard(job.id, lambda: self._open(place, fresh, prepared))
+            return self._guard(job.id, lambda: self._open(tuning_context, fresh, prepared))
 
         return (opening,)
 
@@ -144,7 +144,7 @@ class JobLoader:
             jobs.set_state(session, job_id, "done", only_from=("running",))
             return None
 
-    def _open(self, place: TuningContext, job: Job, prepared: Prepared) -> TuningSession:
+    def _open(self, tuning_context: TuningContext, job: Job, prepared: Prepared) -> TuningSession:
         # Read again: it may have been asked for with other options while its model was loaded.
         request = request_of(job.request or {}, self._context.settings.data_dir)
         asked = (job.budget_trials, job.budget_secs)
@@ -155,7 +155,7 @@ class JobLoader:
         def watch(status: Status) -> None:
             self._tell(job.id, status.phase)
 
-        return TuningSession(place, prepared, options, watch)
+        return TuningSession(tuning_context, prepared, options, watch)
 
     def _fail(self, job_id: int, message: str) -> None:
         try:

@@ -114,10 +114,12 @@ def _serve(context: Context, presence: CoordinatorLease, held: Held, limits: Lim
             return taken
 
         settings = context.settings
-        place = TuningContext(fenced.sessions, executor, settings.data_dir, worker=presence.name)
+        tuning_context = TuningContext(
+            fenced.sessions, executor, settings.data_dir, worker=presence.name
+        )
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(
-            place, source, interrupted="queued", stays=True, calibration=calibration
+            tuning_context, source, interrupted="queued", stays=True, calibration=calibration
         )
         try:
             coordinator.run()

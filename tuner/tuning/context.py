@@ -34,11 +34,11 @@ class TuningContext:
         sessions: Opens database sessions that write.
         executor: Builders and runners.
         data_dir: Where references are kept.
-        quiet: Keeps builders from disturbing a CPU that is timed.
-        board: The tasks.
-        journal: Writes trials.
+        cpu_gate: Keeps builders from disturbing a CPU that is timed.
+        task_states: The tasks.
+        record_writer: Writes trials.
         in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
-        suspects: How often a device went away under something, by task and trace.
+        crash_counts: How often a device went away under something, by task and trace.
         devices: By name; those that went away are not among them.
         worker: Name of this process, as others know it; empty if they do not.
     """
@@ -55,15 +55,15 @@ class TuningContext:
         self.executor = executor
         self.data_dir = data_dir
         self.worker = worker
-        self.quiet = CpuGate()
-        self.journal = RecordWriter(sessions)
-        self.board = TaskStateCache(sessions, self.now, self.journal.flush)
+        self.cpu_gate = CpuGate()
+        self.record_writer = RecordWriter(sessions)
+        self.task_states = TaskStateCache(sessions, self.now, self.record_writer.flush)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
-        self.suspects: dict[tuple[int, str], float] = defaultdict(float)
+        self.crash_counts: dict[tuple[int, str], float] = defaultdict(float)
         self.devices: dict[str, Device] = {}
         self._runners: list[Runner] | None = None
         self.reference_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._learners: dict[tuple[int, str, int], CostModelManager] = {}
+        self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
         self._told_enough_until = 0.0
 
     def now(self) -> float:
@@ -113,7 +113,7 @@ class TuningContext:
             return picks.add_picks(session, known)
 
     @property
-    def is_large(self) -> bool:
+    def has_multiple_devices(self) -> bool:
         """Whether so many measure that not every step of each is told."""
         return len(self.devices) > 1
 
@@ -127,9 +127,9 @@ class TuningContext:
         now = self.now()
         self._told_enough_until = now + _REST_PER_TELLING * (now - started)
 
-    def learner(self, target_id: int, kind: str, seed: int) -> CostModelManager:
+    def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
         """Return the keeper of a cost model; sessions on one target share it."""
         key = (target_id, kind, seed)
-        if key not in self._learners:
-            self._learners[key] = CostModelManager(self.sessions, self.executor, *key)
-        return self._learners[key]
+        if key not in self._cost_model_managers:
+            self._cost_model_managers[key] = CostModelManager(self.sessions, self.executor, *key)
+        return self._cost_model_managers[key]

@@ -89,7 +89,7 @@ class Coordinator:
     share their records: what one measures, the others are credited with.
 
     Args:
-        place: What the sessions share; of one run.
+        context: What the sessions share; of one run.
         source: Brings jobs that came in meanwhile.
         interrupted: What becomes of jobs under way when the run is interrupted.
         stays: Whether it waits for jobs when it has none.
@@ -99,7 +99,7 @@ class Coordinator:
 
     def __init__(
         self,
-        place: TuningContext,
+        context: TuningContext,
         source: JobSource | None = None,
         *,
         interrupted: JobState = "paused",
@@ -107,8 +107,8 @@ class Coordinator:
         loop_factory: event_loop.LoopFactory = event_loop.new_loop,
         calibration: CalibrationSettings = CalibrationSettings(),  # noqa: B008  it is frozen
     ) -> None:
-        self._place = place
-        self._intake = JobPoller(source, place.quiet)
+        self._context = context
+        self._intake = JobPoller(source, context.cpu_gate)
         self._interrupted: JobState = interrupted
         self._stays = stays
         self._loop_factory = loop_factory
@@ -116,8 +116,8 @@ class Coordinator:
         self._errands: dict[asyncio.Task[bool | None], _RunningRound] = {}
         self._drafts: list[_PendingPick] = []
         self._asking: dict[asyncio.Task[None], Device] = {}
-        self._calibrator = Calibrator(place, calibration, self._ask)
-        self._roster = DeviceHeartbeat(place)
+        self._calibrator = Calibrator(context, calibration, self._ask)
+        self._roster = DeviceHeartbeat(context)
         self._typical_secs = 0.0
         self._owing: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
@@ -192,7 +192,7 @@ class Coordinator:
 
     def _charge(self, errand: _RunningRound) -> None:
         """Note that a device is free again, and what the job owes for it."""
-        seat, device, now = errand.seat, errand.device, self._place.now()
+        seat, device, now = errand.seat, errand.device, self._context.now()
         secs = now - max(errand.started, device.free_since)
         device.n_rounds -= 1
         device.free_since = now
@@ -201,7 +201,7 @@ class Coordinator:
             self._typical_secs = 0.8 * self._typical_secs + 0.2 * secs
         seat.virtual_secs = fairness.charge(seat.share, secs)
         if not self._owing:
-            self._place.journal.write(self._save_virtual_secs)
+            self._context.record_writer.write(self._save_virtual_secs)
         self._owing[seat.session.job_id] = seat.virtual_secs
 
     def _save_virtual_secs(self, session: Session) -> None:
@@ -215,8 +215,8 @@ class Coordinator:
 
     def _take_in(self) -> None:
         """Admit the jobs that the source brought, and ask it for more."""
-        openings = self._intake.take(self._seats, self._place.is_large, self._ended)
-        opened = [opening(self._place) for opening in openings]
+        openings = self._intake.take(self._seats, self._context.has_multiple_devices, self._ended)
+        opened = [opening(self._context) for opening in openings]
         self._admit([session for session in opened if session is not None])
 
     def _admit(self, new: Sequence[TuningSession]) -> None:
@@ -224,7 +224,7 @@ class Coordinator:
         others = [seat.share for seat in self._seats.values()]
         for session in new:
             seat = _ActiveJob(session, fairness.join(0.0, others))
-            with self._place.sessions.begin() as database:
+            with self._context.sessions.begin() as database:
                 # Virtual times count from when the first of these jobs began, not for ever.
                 jobs.set_virtual_secs(database, session.job_id, seat.virtual_secs)
             session.start()
@@ -233,7 +233,7 @@ class Coordinator:
 
     def _hand_out(self) -> bool:
         """Give devices that may have more rounds a round each; whether there may be more."""
-        self._place.refresh()
+        self._context.refresh()
         self._calibrator.tend(self._targets)
         self._roster.tell(self._jobs_by_device)
         may_be_more = self._give_away()
@@ -265,7 +265,7 @@ class Coordinator:
         """Return the devices that may have a round more, those that have none first."""
         devices = [
             device
-            for device in self._place.devices.values()
+            for device in self._context.devices.values()
             if device.n_rounds < device.most_rounds and not (device.apart or device.is_barred)
         ]
         return sorted(devices, key=lambda device: device.n_rounds)
@@ -275,7 +275,7 @@ class Coordinator:
 
         Those that were stopped end without a device.
         """
-        devices = list(self._place.devices.values())
+        devices = list(self._context.devices.values())
         for seat in list(self._seats.values()):
             if seat.n_rounds or self._asking:
                 continue
@@ -300,7 +300,7 @@ class Coordinator:
                 continue
             if isinstance(chosen, NewPick):
                 self._occupy(seat, device)
-                self._place.board.announce(chosen.task_id)
+                self._context.task_states.announce(chosen.task_id)
                 self._drafts.append(_PendingPick(seat, device, chosen))
                 return True
             if chosen is not None:
@@ -319,13 +319,13 @@ class Coordinator:
         """Store all rounds that were given away, and start them."""
         drafts, self._drafts = self._drafts, []
         for draft in drafts:
-            self._place.board.withdraw(draft.new.task_id)
+            self._context.task_states.withdraw(draft.new.task_id)
         if drafts:
             self._store(drafts)
 
     def _store(self, drafts: list[_PendingPick]) -> None:
         try:
-            stored = self._place.store_picks([draft.new for draft in drafts])
+            stored = self._context.store_picks([draft.new for draft in drafts])
         except FATAL_DB_ERRORS:
             raise
         except Exception as error:
@@ -408,7 +408,7 @@ class Coordinator:
         """Start a round, or the final, on a device."""
         task: asyncio.Task[bool | None] = asyncio.ensure_future(work)
         task.add_done_callback(lambda _: self._ended.set())
-        self._errands[task] = _RunningRound(seat, device, pick, self._place.now())
+        self._errands[task] = _RunningRound(seat, device, pick, self._context.now())
 
     async def _round(self, session: TuningSession, pick: Pick, device: Device) -> bool | None:
         await session.run_round(pick, device)
@@ -457,7 +457,7 @@ class Coordinator:
         """Write what is told; whether there is a database to write to."""
         try:
             self._roster.tell_now({})
-            self._place.journal.flush()
+            self._context.record_writer.flush()
         except FATAL_DB_ERRORS as error:
             _LOG.warning("what was measured last is lost: %s", type(error).__name__)
             return False

@@ -19,9 +19,9 @@ _MOST_PER_SEC = 100.0
 class DeviceHeartbeat:
     """The devices of one coordinator, as others see them; used by one thread."""
 
-    def __init__(self, place: TuningContext) -> None:
-        self._place = place
-        self._worker = place.worker or f"{socket.gethostname()}:{os.getpid()}"
+    def __init__(self, context: TuningContext) -> None:
+        self._context = context
+        self._worker = context.worker or f"{socket.gethostname()}:{os.getpid()}"
         self._due = 0.0
         self._told: dict[str, Report] = {}
 
@@ -31,19 +31,19 @@ class DeviceHeartbeat:
         Args:
             jobs: Returns for which job each device measures, by its name.
         """
-        now = self._place.now()
+        now = self._context.now()
         if now >= self._due:
-            self._due = now + max(_EVERY_SECS, len(self._place.devices) / _MOST_PER_SEC)
+            self._due = now + max(_EVERY_SECS, len(self._context.devices) / _MOST_PER_SEC)
             self.tell_now(jobs())
 
     def tell_now(self, jobs: Mapping[str, int]) -> None:
         """Report every device at once."""
-        known = self._place.devices.values()
+        known = self._context.devices.values()
         there = {each.name: self._report(each, jobs.get(each.name)) for each in known}
         gone = [_lost(report) for name, report in self._told.items() if name not in there]
         self._told = there
         said = [*there.values(), *gone]
-        self._place.journal.write(lambda session: devices.report(session, said))
+        self._context.record_writer.write(lambda session: devices.report(session, said))
 
     def _report(self, device: Device, job_id: int | None) -> Report:
         state, reason = _state_of(device)

@@ -13,13 +13,13 @@ class JobClock:
     """Runs while at least one thing of a job is under way.
 
     Args:
-        place: Has the time, and a journal to write to.
+        context: Has the time, and a journal to write to.
         job_id: Whose time it is.
         spent_secs: Before.
     """
 
-    def __init__(self, place: TuningContext, job_id: int, spent_secs: float) -> None:
-        self._place = place
+    def __init__(self, context: TuningContext, job_id: int, spent_secs: float) -> None:
+        self._context = context
         self._job_id = job_id
         self._spent = spent_secs
         self._unsaved = self._since = 0.0
@@ -29,7 +29,7 @@ class JobClock:
     def running(self) -> Iterator[None]:
         """Charge the job for the time inside."""
         if not self._n_busy:
-            self._since = self._place.now()
+            self._since = self._context.now()
         self._n_busy += 1
         try:
             yield
@@ -40,7 +40,7 @@ class JobClock:
     @property
     def secs(self) -> float:
         """Seconds spent, up to now."""
-        return self._spent + (self._place.now() - self._since if self._n_busy else 0.0)
+        return self._spent + (self._context.now() - self._since if self._n_busy else 0.0)
 
     def take(self) -> float:
         """Return what was spent since it was stored or taken last; who takes it stores it."""
@@ -57,9 +57,9 @@ class JobClock:
 
     def _spend(self) -> None:
         """Note what passed since the clock was last read."""
-        now = self._place.now()
+        now = self._context.now()
         secs, self._since = now - self._since, now
         self._spent += secs
         self._unsaved += secs
-        if not self._place.is_large:
-            self._place.journal.write(self.save, self._job_id)
+        if not self._context.has_multiple_devices:
+            self._context.record_writer.write(self.save, self._job_id)

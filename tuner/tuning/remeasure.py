@@ -224,10 +224,12 @@ def _verify(
         evaluator = _evaluator(context, [where.target_id, *(each.target_id for each in chosen)])
 
         async def work() -> None:
-            place = TuningContext(context.sessions, executor, settings.data_dir)
-            place.refresh()
-            device = await place.device_for(where.target)
-            measurer = CandidateMeasurer(place, where.target.spec, evaluator, _BUILD_TIMEOUT_SECS)
+            tuning_context = TuningContext(context.sessions, executor, settings.data_dir)
+            tuning_context.refresh()
+            device = await tuning_context.device_for(where.target)
+            measurer = CandidateMeasurer(
+                tuning_context, where.target.spec, evaluator, _BUILD_TIMEOUT_SECS
+            )
             verifier = _Verifier(context, where, request, measurer, device, told)
             for stale in chosen:
                 await verifier.measure(stale)

@@ -53,13 +53,15 @@ class RoundCallbacks:
 class RoundRunner:
     """Runs the rounds of one job, as many at once as it is asked to."""
 
-    def __init__(self, place: TuningContext, prepared: Prepared, options: TuneOptions) -> None:
-        self._place = place
+    def __init__(self, context: TuningContext, prepared: Prepared, options: TuneOptions) -> None:
+        self._context = context
         self._prepared = prepared
         self._options = options
-        self._learner = place.learner(prepared.target_id, options.cost_model, options.seed)
+        self._learner = context.cost_model_manager(
+            prepared.target_id, options.cost_model, options.seed
+        )
         self.measurer = CandidateMeasurer(
-            place, prepared.target.spec, options.evaluator, options.build_timeout_secs
+            context, prepared.target.spec, options.evaluator, options.build_timeout_secs
         )
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
         self.first_record_at: float | None = None
@@ -73,7 +75,7 @@ class RoundRunner:
             DeviceLost: If the device went away; what it measured is stored.
         """
         known = self._look_up(pick)
-        others = self._place.in_flight[pick.task_id]
+        others = self._context.in_flight[pick.task_id]
         try:
             proposed = await self._propose(pick, known)
         except WorkError as error:
@@ -99,7 +101,7 @@ class RoundRunner:
                     pick.task_id,
                     self._workloads[pick.task_id],
                     known.ir,
-                    self._place.board.latency(pick.task_id),
+                    self._context.task_states.latency(pick.task_id),
                 ),
                 candidates,
                 device,
@@ -108,19 +110,19 @@ class RoundRunner:
             )
         except DeviceLost:
             # Whoever takes the round over looks up what is left of it.
-            self._place.journal.flush(pick.job_id)
+            self._context.record_writer.flush(pick.job_id)
             raise
         finally:
             others.pop(pick.id, None)
-        if self._place.is_large:
-            await self._place.journal.settle(pick.job_id)
+        if self._context.has_multiple_devices:
+            await self._context.record_writer.settle(pick.job_id)
         else:
-            self._place.journal.flush(pick.job_id)
-        if candidates and not self._place.board.trials_of(pick):
+            self._context.record_writer.flush(pick.job_id)
+        if candidates and not self._context.task_states.trials_of(pick):
             raise NothingLeft("others had measured the candidates when they were stored")
 
     def _look_up(self, pick: Pick) -> _Known:
-        with self._place.sessions() as session:
+        with self._context.sessions() as session:
             return _Known(
                 tasks.workload_ir(session, pick.task_id),
                 measure_records.measured(session, pick.task_id, pick.id),
@@ -134,9 +136,9 @@ class RoundRunner:
             for record in known.before
         ]
         # What other rounds are about to measure is as good as measured.
-        flying = self._place.in_flight[pick.task_id].values()
+        flying = self._context.in_flight[pick.task_id].values()
         measured += [Measured(c.trace, c.module_hash, None) for each in flying for c in each]
-        async with self._place.quiet.working():
+        async with self._context.cpu_gate.working():
             wanted = SearchInputs(
                 ir=known.ir,
                 target=self._prepared.target.spec,
@@ -145,11 +147,11 @@ class RoundRunner:
                 n_candidates=pick.n_trials,
                 seeds=(self._options.seed, pick.sequence),
             )
-            return await search(self._place.executor, self._options.search, wanted)
+            return await search(self._context.executor, self._options.search, wanted)
 
     def _record(self, pick: Pick, candidate: Candidate, result: RunResult, device: Device) -> None:
         if self.first_record_at is None:
-            self.first_record_at = self._place.now()
+            self.first_record_at = self._context.now()
         new = NewRecord(
             task_id=pick.task_id,
             pick_id=pick.id,
@@ -165,14 +167,14 @@ class RoundRunner:
             conditions=None if result.conditions is None else dict(result.conditions),
             worker=device.name,
         )
-        journal = self._place.journal
+        journal = self._context.record_writer
         journal.record(new, lambda stored: self._stored(pick, new, stored), pick.job_id)
         if device.runner.shares_cores:
             # Once the next candidate is timed, nobody may use a core.
             journal.flush(pick.job_id)
 
     def _stored(self, pick: Pick, new: NewRecord, stored: Stored | None) -> None:
-        self._place.board.stored(pick, new, stored)
+        self._context.task_states.stored(pick, new, stored)
         outcome: dict[str, object] = {"error": new.error_kind}
         if stored is not None and stored.latency is not None:
             outcome = {"latency_secs": stored.latency}

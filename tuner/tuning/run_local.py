@@ -131,8 +131,8 @@ class _Run:
     def go_on(self) -> None:
         """Run the jobs to their ends."""
         settings = self.context.settings
-        place = TuningContext(self.context.sessions, self.executor, settings.data_dir)
-        self.sessions = [TuningSession(place, *each, self.watcher) for each in self.wanted]
+        tuning_context = TuningContext(self.context.sessions, self.executor, settings.data_dir)
+        self.sessions = [TuningSession(tuning_context, *each, self.watcher) for each in self.wanted]
         # Those that ended, or that others stopped, before an outage are not begun again.
         goes_on = [
             each
@@ -143,7 +143,7 @@ class _Run:
             self.before = [sum(session.overview().own) for session in self.sessions]
             self.first_records = [None] * len(self.sessions)
         calibration = CalibrationSettings(settings.device_tolerance)
-        coordinator = Coordinator(place, calibration=calibration)
+        coordinator = Coordinator(tuning_context, calibration=calibration)
         try:
             coordinator.run(goes_on)
         finally:

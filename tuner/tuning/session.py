@@ -59,9 +59,9 @@ class TuningSession:
     """
 
     def __init__(
-        self, place: TuningContext, prepared: Prepared, options: TuneOptions, watcher: Watcher
+        self, context: TuningContext, prepared: Prepared, options: TuneOptions, watcher: Watcher
     ) -> None:
-        self._place = place
+        self._context = context
         self._prepared = prepared
         self._options = options
         self._objective = objective_of(options.goal, prepared)
@@ -69,7 +69,7 @@ class TuningSession:
         self._allocator = allocators.make_allocator(
             options.allocator, self._objective, options.seed, self._greedy
         )
-        self._rounds = RoundRunner(place, prepared, options)
+        self._rounds = RoundRunner(context, prepared, options)
         self._budget = options.budget
         self._least_gain_secs = options.least_gain_secs
         self._asked = _Asked(None, None, None)
@@ -80,9 +80,9 @@ class TuningSession:
         self.priority = options.priority
         job = self._open_job()
         self.job_id = job.id
-        self._clock = JobClock(place, job.id, job.spent_secs)
-        self._teller = StatusPublisher(place, job.id, watcher)
-        place.board.enter(self.job_id, prepared.tasks)
+        self._clock = JobClock(context, job.id, job.spent_secs)
+        self._teller = StatusPublisher(context, job.id, watcher)
+        context.task_states.enter(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
         self._n_picks = 0
 
@@ -109,18 +109,18 @@ class TuningSession:
         takes: tuple[JobState, ...] = get_args(JobState)
         if self._options.submission:
             takes = ("queued", "running")
-        with self._place.sessions.begin() as session:
+        with self._context.sessions.begin() as session:
             jobs.set_state(session, self.job_id, "running", only_from=takes)
-        with self._place.sessions() as session:
+        with self._context.sessions() as session:
             # Rounds that were under way when a run before ended come first.
             self._open_picks.extend(picks.open_picks(session, self.job_id))
             self._n_picks = picks.count_picks(session, self.job_id)
 
     def rest(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
-        self._place.board.leave(self.job_id)
-        self._place.journal.forget(self.job_id)
-        with self._place.sessions.begin() as session:
+        self._context.task_states.leave(self.job_id)
+        self._context.record_writer.forget(self.job_id)
+        with self._context.sessions.begin() as session:
             self._clock.save(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
@@ -134,14 +134,14 @@ class TuningSession:
             or because somebody stopped the job.
         """
         with self._clock.running():
-            if not self._may_go_on(_ORDERS_SECS if self._place.is_large else 0.0):
+            if not self._may_go_on(_ORDERS_SECS if self._context.has_multiple_devices else 0.0):
                 return None
             return self._choose()
 
     def take_off(self, pick: Pick) -> None:
         """Note that the round of a pick of this job begins."""
         self._n_picks = max(self._n_picks, pick.sequence)
-        self._place.board.take_off(pick)
+        self._context.task_states.take_off(pick)
 
     async def run_round(self, pick: Pick, device: Device) -> None:
         """Run the round of a pick on a device.
@@ -153,7 +153,7 @@ class TuningSession:
         failure: SearchFailed | NothingLeft | None = None
         completed = False
         with self._clock.running():
-            started = self._place.now()
+            started = self._context.now()
             try:
                 await self._run(pick, device)
                 completed = True
@@ -163,9 +163,11 @@ class TuningSession:
                 self._open_picks.append(pick)
                 raise
             finally:
-                self._place.board.land(pick, completed=completed, failed=failure is not None)
+                self._context.task_states.land(
+                    pick, completed=completed, failed=failure is not None
+                )
             if failure is None:
-                self._end_round(pick, self._place.now() - started)
+                self._end_round(pick, self._context.now() - started)
             elif isinstance(failure, NothingLeft):
                 self._end_round(pick, failed=str(failure))
             else:
@@ -202,10 +204,10 @@ class TuningSession:
                 return False
             await self._confirm_winners(device)
             # What is read anew has to be written.
-            self._place.journal.flush(self.job_id)
-            self._place.board.reload([self.job_id])
+            self._context.record_writer.flush(self.job_id)
+            self._context.task_states.reload([self.job_id])
         spent = self.overview().spent_trials(self._budget.trials)
-        with self._place.sessions.begin() as session:
+        with self._context.sessions.begin() as session:
             job = jobs.locked(session, self.job_id)
             if job.state == "running" and _asked_of(job) != decided:
                 return False
@@ -215,14 +217,14 @@ class TuningSession:
 
     def overview(self) -> JobSnapshot:
         """Return the table as the records have it."""
-        if self._place.board.knows(self.job_id):
-            return self._place.board.overview(self.job_id)
-        with self._place.sessions() as session:
+        if self._context.task_states.knows(self.job_id):
+            return self._context.task_states.overview(self.job_id)
+        with self._context.sessions() as session:
             return read_snapshot(session, self._prepared.tasks, session.get(Job, self.job_id))
 
     def _may_go_on(self, max_age_secs: float = 0.0) -> bool:
         """Look up what others want of the job: its state, and limits that were changed."""
-        job = self._place.board.standing(self.job_id, max_age_secs)
+        job = self._context.task_states.standing(self.job_id, max_age_secs)
         self.priority = job.priority
         asked, before, mine = _asked_of(job), self._asked, self._budget
         if asked != before:
@@ -237,7 +239,7 @@ class TuningSession:
 
     def _open_job(self) -> Job:
         budget = self._options.budget
-        with self._place.sessions.begin() as session:
+        with self._context.sessions.begin() as session:
             self._check_comparable(session)
             goal = self._options.goal
             job = jobs.open_job(
@@ -286,7 +288,7 @@ class TuningSession:
                     )
 
     def _choose(self) -> Pick | NewPick | None:
-        board = self._place.board
+        board = self._context.task_states
         overview = self.overview()
         spent = overview.spent_trials(self._budget.trials)
         pick = self._open_pick()
@@ -343,9 +345,9 @@ class TuningSession:
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _pick(self, overview: JobSnapshot, n_trials: int) -> NewPick | None:
-        if not self._place.is_large:
+        if not self._context.has_multiple_devices:
             # Whoever comes later may know these trials: they are to be older than the pick.
-            self._place.journal.flush(self.job_id)
+            self._context.record_writer.flush(self.job_id)
         decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
         if decision is None:
             return None
@@ -359,7 +361,7 @@ class TuningSession:
 
         def n_left() -> int:
             """Leave to other rounds what they have yet to measure."""
-            board, found = self._place.board, self.overview()
+            board, found = self._context.task_states, self.overview()
             others = board.trials_in_flight(self.job_id) - board.trials_left(pick)
             spent = found.spent_trials(self._budget.trials) + max(others, 0)
             return self._budget.round_size(max(pick.n_trials, 1), spent)
@@ -388,10 +390,10 @@ class TuningSession:
             spent_secs=self._clock.take(),
             failed=failed,
         )
-        if self._place.is_large:
-            self._place.journal.gather(picks.end_picks, ending, self.job_id)
+        if self._context.has_multiple_devices:
+            self._context.record_writer.gather(picks.end_picks, ending, self.job_id)
             return
-        with self._place.sessions.begin() as session:
+        with self._context.sessions.begin() as session:
             picks.end_picks(session, [ending])
 
     def _give_up_round(self, pick: Pick, error: WorkError) -> None:
@@ -415,7 +417,7 @@ class TuningSession:
             self._tell("confirming the winners", overview, row.task_id, quiet=is_quiet)
 
         await finals.confirm(
-            self._place.sessions,
+            self._context.sessions,
             self._rounds.measurer,
             device,
             overview,
@@ -427,7 +429,7 @@ class TuningSession:
         """A task that was tried and never ran is a failure; one the budget did not reach is not."""
         tried = [row for row in overview.rows if row.n_trials and not math.isfinite(row.latency)]
         if tried and len(tried) == sum(1 for row in overview.rows if row.n_trials):
-            with self._place.sessions() as session:
+            with self._context.sessions() as session:
                 record = session.scalars(
                     select(MeasureRecord)
                     .where(MeasureRecord.task_id == tried[0].task_id)

@@ -27,8 +27,8 @@ class StatusUpdate(NamedTuple):
 class StatusPublisher:
     """Tells of one job, every step where one device measures, or now and then where many do."""
 
-    def __init__(self, place: TuningContext, job_id: int, watcher: Watcher) -> None:
-        self._place = place
+    def __init__(self, context: TuningContext, job_id: int, watcher: Watcher) -> None:
+        self._context = context
         self._job_id = job_id
         self._watcher = watcher
         self._told = 0.0
@@ -37,21 +37,21 @@ class StatusPublisher:
     @property
     def is_due(self) -> bool:
         """Whether it is time to tell."""
-        place = self._place
-        since = place.now() - self._told
-        return not place.is_large or (place.may_tell and since >= _TELL_SECS)
+        context = self._context
+        since = context.now() - self._told
+        return not context.has_multiple_devices or (context.may_tell and since >= _TELL_SECS)
 
     def tell(self, news: StatusUpdate) -> None:
         """Store what goes on, and tell the watcher."""
-        started = self._told = self._place.now()
+        started = self._told = self._context.now()
         self.phase = news.status.phase
         self._store(news)
         self._watcher(news.status)
-        self._place.have_told(started)
+        self._context.have_told(started)
 
     def _store(self, news: StatusUpdate) -> None:
         status, outlook = news.status, news.status.outlook
-        with self._place.sessions.begin() as session:
+        with self._context.sessions.begin() as session:
             events.set_status(
                 session,
                 self._job_id,

@@ -53,7 +53,7 @@ def test_trials_asked_for_while_the_model_is_loaded_are_made(
     submit(context)
     monkeypatch.setattr(job_loader, "load_all", load)
     (opening,) = taking.take(())
-    session = opening(shop.place)
+    session = opening(shop.context)
 
     assert session is not None
     assert job_of(context, session.job_id).state == "running"

@@ -64,7 +64,7 @@ def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> 
 def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first rounds the job whose priority is 2 higher gets about four fifths."""
     clock = iter(range(10**6))
-    monkeypatch.setattr(workshop.place, "now", lambda: float(next(clock)))
+    monkeypatch.setattr(workshop.context, "now", lambda: float(next(clock)))
     slow, fast = private(workshop, "slow", 200), private(workshop, "fast", 200, priority=2)
 
     workshop.run(slow, fast)
@@ -89,7 +89,7 @@ def test_job_that_others_stop_ends_with_its_round(
 ) -> None:
     """The other job goes on, and the one that was stopped overdraws by no more than its round."""
     clock = iter(range(10**6))
-    monkeypatch.setattr(workshop.place, "now", lambda: float(next(clock)))
+    monkeypatch.setattr(workshop.context, "now", lambda: float(next(clock)))
     stopped, other = private(workshop, "a", 80), private(workshop, "b", 40)
 
     def stop(_: Status) -> None:
@@ -126,7 +126,7 @@ def test_job_that_is_added_while_others_run_gets_its_share(workshop: Workshop) -
 
     def source(_: Collection[int]) -> list[SessionFactory]:
         if waiting and own_trials(workshop, first.job_id) >= 40:
-            return [lambda _place: waiting.pop()]
+            return [lambda _context: waiting.pop()]
         return []
 
     workshop.run(first, source=source)
@@ -308,7 +308,7 @@ def test_a_job_is_not_brought_twice(workshop: Workshop) -> None:
 
     def source(running: Collection[int]) -> list[SessionFactory]:
         asked.append(set(running))
-        return [lambda _place: job] if len(asked) == 1 else []
+        return [lambda _context: job] if len(asked) == 1 else []
 
     workshop.run(source=source)
 
@@ -383,7 +383,7 @@ def test_a_device_without_a_round_comes_before_a_second_round(tmp_path: Path) ->
 def test_jobs_that_begin_together_share_out_their_common_tasks(tmp_path: Path) -> None:
     """Rounds that are stored together know of each other: nobody begins what another begins."""
     with on_two_devices(tmp_path) as workshop:
-        coordinator = Coordinator(workshop.place)
+        coordinator = Coordinator(workshop.context)
         # As after rounds of others: jobs take turns, and do not wait to see what a round takes.
         coordinator._typical_secs = 1.0
         coordinator.run([workshop.session(workshop.prepare(each), 24) for each in ("a", "b")])

@@ -11,11 +11,11 @@ def test_a_reason_that_no_database_stores_is_told_all_the_same(workshop: Worksho
     """What a device said when it was lost may hold anything, and harms no trial beside it."""
 
     async def tell() -> None:
-        workshop.place.refresh()
-        (device,) = workshop.place.devices.values()
+        workshop.context.refresh()
+        (device,) = workshop.context.devices.values()
         device.apart = "gone\x00\ud800"
-        DeviceHeartbeat(workshop.place).tell_now({})
-        workshop.place.journal.flush()
+        DeviceHeartbeat(workshop.context).tell_now({})
+        workshop.context.record_writer.flush()
 
     asyncio.run(tell())
 

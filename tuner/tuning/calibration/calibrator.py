@@ -60,7 +60,7 @@ class Calibrator:
     """Keeps devices apart that disagree with the others; used by one thread.
 
     Args:
-        place: Its devices.
+        context: Its devices.
         settings: When, and how strictly.
         start: Does something with a device, and calls :meth:`tend` after it ended.
 
@@ -68,8 +68,8 @@ class Calibrator:
         is_due: Whether something happened since devices were looked at.
     """
 
-    def __init__(self, place: TuningContext, settings: CalibrationSettings, start: Start) -> None:
-        self._place = place
+    def __init__(self, context: TuningContext, settings: CalibrationSettings, start: Start) -> None:
+        self._context = context
         self._settings = settings
         self._start = start
         self._groups: dict[int, _Group] = {}
@@ -82,7 +82,7 @@ class Calibrator:
         Args:
             targets: Returns what is tuned for, by id; asked if it is time to.
         """
-        now = self._place.now()
+        now = self._context.now()
         if now < self._rested or (not self.is_due and now - self._looked < _LOOK_SECS):
             return
         self.is_due, self._looked = False, now
@@ -91,10 +91,10 @@ class Calibrator:
             if target_id not in self._groups:
                 self._groups[target_id] = self._open(target_id, target)
             unbarred |= self._look_at(self._groups[target_id], now)
-        for device in self._place.devices.values():
+        for device in self._context.devices.values():
             device.is_barred = device.name not in unbarred
-        if len(self._place.devices) > _MANY:
-            done = self._place.now()
+        if len(self._context.devices) > _MANY:
+            done = self._context.now()
             self._rested = done + _REST_PER_LOOK * (done - now)
 
     def admits(self, device: Device, target: TargetInfo) -> bool:
@@ -104,15 +104,15 @@ class Calibrator:
         return standing is not None and standing.is_admitted
 
     def _open(self, target_id: int, target: TargetInfo) -> "_Group":
-        with self._place.sessions() as session:
+        with self._context.sessions() as session:
             newest = measure_records.newest_id(session)
-        return _Group(target_id, target, CalibrationKernel(self._place, target), newest)
+        return _Group(target_id, target, CalibrationKernel(self._context, target), newest)
 
     def _look_at(self, group: "_Group", now: float) -> set[str]:
         """Return who gets rounds of a target, or was not asked yet whether it serves it."""
         answers = [
             (each, each.serves(group.target))
-            for each in self._place.devices.values()
+            for each in self._context.devices.values()
             if not each.apart
         ]
         serving = [device for device, serves in answers if serves]
@@ -154,13 +154,13 @@ class Calibrator:
             if artifact is not None:
                 for n_timed in range(1, _ATTEMPTS + 1):
                     await asyncio.sleep(_PAUSE_SECS if n_timed > 1 else 0.0)
-                    async with device.alone(self._place.quiet):
+                    async with device.alone(self._context.cpu_gate):
                         secs = min(secs, await group.kernel.time(artifact, device))
                     if self._doubt(group, device, secs) is None:
                         break
         finally:
             standing.is_calibrating = False
-        standing.secs, standing.calibrated = secs, self._place.now()
+        standing.secs, standing.calibrated = secs, self._context.now()
         standing.is_thorough = n_timed == _ATTEMPTS
         self._conclude(group, device, self._doubt(group, device, secs))
 
@@ -176,7 +176,7 @@ class Calibrator:
             if standing.apart:
                 _LOG.info("device %s agrees with the others again", device.name)
             standing.apart = ""
-            self._place.journal.write(lambda session: _stand_well(session, standing))
+            self._context.record_writer.write(lambda session: _stand_well(session, standing))
             return
         if not standing.apart:
             _LOG.warning("device %s is kept apart: %s", device.name, doubt.reason)
@@ -193,21 +193,21 @@ class Calibrator:
             group.kernel.name,
             secs,
         )
-        self._place.journal.write(lambda session: calibrations.add(session, new))
+        self._context.record_writer.write(lambda session: calibrations.add(session, new))
 
     def _mark(self, group: "_Group", device: Device, ratio: float) -> None:
         """Mark what a device measured since it agreed with the others."""
         if math.isinf(ratio):
             return
-        standing, job_ids = group.standing(device), self._place.board.job_ids
-        self._place.journal.write(
+        standing, job_ids = group.standing(device), self._context.task_states.job_ids
+        self._context.record_writer.write(
             lambda session: drift.mark(
                 session, job_ids, device.name, standing.record_id, round(ratio, 3)
             )
         )
         if ratio < 1.0:
             # Their best records may be others now; what is told is written before it is read.
-            self._place.board.reload()
+            self._context.task_states.reload()
 
 
 class _Group:

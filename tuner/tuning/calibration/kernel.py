@@ -26,11 +26,11 @@ class CalibrationKernel:
         name: Hash of its IR, 16 hexadecimal digits; empty before it was built.
     """
 
-    def __init__(self, place: TuningContext, target: TargetInfo) -> None:
+    def __init__(self, context: TuningContext, target: TargetInfo) -> None:
         self.name = ""
-        self._place = place
+        self._context = context
         self._spec = target.spec
-        self._measurer = CandidateMeasurer(place, target.spec, _EVALUATOR, _BUILD_TIMEOUT_SECS)
+        self._measurer = CandidateMeasurer(context, target.spec, _EVALUATOR, _BUILD_TIMEOUT_SECS)
         self._building = asyncio.Lock()
         self._artifact: str | None = None
 
@@ -39,7 +39,7 @@ class CalibrationKernel:
         async with self._building:
             if self._artifact is None:
                 try:
-                    async with self._place.quiet.working():
+                    async with self._context.cpu_gate.working():
                         self._artifact = await self._build()
                 except (TunerError, CallTimeout) as error:
                     _LOG.warning("no calibration kernel for %s: %s", self._spec, error)
@@ -66,12 +66,12 @@ class CalibrationKernel:
             return min(result.run_secs)
         _LOG.warning("the calibration kernel fails on %s: %s", device.name, result.error_text)
         if self._artifact is not None:
-            self._place.executor.discard(self._artifact)
+            self._context.executor.discard(self._artifact)
             self._artifact = None
         return math.inf
 
     async def _build(self) -> str:
-        ir = await self._place.executor.submit(
+        ir = await self._context.executor.submit(
             "calibration_kernel", self._spec, timeout_secs=_BUILD_TIMEOUT_SECS
         )
         if not isinstance(ir, bytes):

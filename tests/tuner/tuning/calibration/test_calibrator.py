@@ -56,7 +56,7 @@ class Fleet:
     @property
     def devices(self) -> dict[str, Device]:
         """As the coordinator sees them."""
-        return self.workshop.place.devices
+        return self.workshop.context.devices
 
     def apart(self, name: str) -> str:
         """Return why a device is kept apart now."""
