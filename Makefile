@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test serve test-all lint bench docs relay-env images clean help
+.PHONY: demo test test-guards serve test-all lint bench docs relay-env images clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -15,19 +15,28 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 	-c constraints.txt
 BENCHMARKS := $(filter-out _% demo,$(basename $(notdir $(wildcard benchmarks/*.py))))
 DEMO_SECONDS ?= 240
+# One process more than two cores: much of each test waits, for processes to start, leases to
+# expire, pages to load.
+JOBS ?= 3
+# Threads that wait for others yield their core, for more processes run than there are cores.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup \
+	--no-loadscope-reorder
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
 	@$(BIN)/python -m benchmarks.demo --seconds $(DEMO_SECONDS)
 
-test: .venv/.dev .venv/.relay ## Run the tests; ARGS go to pytest.
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/.dev .venv/.relay ## Run the tests in JOBS processes: twelve minutes; ARGS go to pytest.
+	$(PYTEST) $(ARGS)
+
+test-guards: .venv/.dev .venv/.relay ## Run the slow tests that guard data: kills, PostgreSQL, the real engine.
+	$(PYTEST) -m "guards_data and not gpu" $(ARGS)
 
 serve: .venv/.runtime ## Start the service on this machine; ARGS go to tuner serve.
 	@$(BIN)/tuner serve $(ARGS)
 
-test-all: .venv/.dev .venv/.relay ## Run the tests with the slow ones: real tuning, minutes each.
-	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+test-all: .venv/.dev .venv/.relay ## Run all tests, the slow ones included: hours.
+	$(PYTEST) -m "not gpu" $(ARGS)
 
 lint: .venv/.dev ## Check style, types and who may import whom.
 	$(BIN)/ruff check .
@@ -58,7 +67,7 @@ clean: ## Remove .venv and caches; measurements and demo-out stay.
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the tuner needs to run and to be compared; the demo starts without the rest.
 .venv/.runtime: pyproject.toml constraints.txt
