@@ -20,6 +20,7 @@ from tuner.executors.base import Executor
 from tuner.tuning.cost_model_manager import CostModelManager
 from tuner.tuning.record_writer import RecordWriter
 from tuner.tuning.task_state_cache import TaskStateCache
+from tuner.tuning.write_policy import WritePolicy
 
 if TYPE_CHECKING:
     from tuner.devices.runners.base import Runner
@@ -85,6 +86,7 @@ class TuningContext:
             if runners.get(name) is device.runner
         }
         self.devices = {name: kept.get(name) or Device(runners[name]) for name in runners}
+        self.record_writer.policy = WritePolicy.for_devices(len(self.devices))
 
     async def device_for(self, target: TargetInfo) -> Device:
         """Return a device that measures for a target.

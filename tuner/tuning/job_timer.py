@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from records import jobs
 from tuner.tuning.context import TuningContext
+from tuner.tuning.write_policy import WritePolicy
 
 
 class JobClock:
@@ -61,5 +62,5 @@ class JobClock:
         secs, self._since = now - self._since, now
         self._spent += secs
         self._unsaved += secs
-        if not self._context.has_multiple_devices:
+        if self._context.record_writer.policy is WritePolicy.IMMEDIATE:
             self._context.record_writer.write(self.save, self._job_id)

@@ -1,7 +1,8 @@
-"""Writes what rounds come to in groups: one transaction for all that came in since the last.
+"""Write-behind queue between the rounds of all jobs and the database.
 
-With one device that is a transaction a trial. With a thousand, a commit per trial would be all
-that a coordinator does; here commits take a fifth of its time at most, and grow instead.
+Submitted writes share a transaction with all that were submitted since the last. A transaction
+per trial suits one device; with a thousand it would take all the time of the coordinator, so
+commits take a fifth of it at most, and grow instead.
 """
 
 import asyncio
@@ -17,128 +18,165 @@ from records.measure_records import NewRecord
 from records.record_insert import Stored
 from tuner.interrupts import Interrupted
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.write_policy import WritePolicy
 
-_REST_PER_COMMIT = 4.0
+# Pause after a commit, in durations of that commit.
+_PAUSE_PER_COMMIT = 4.0
 
 _LOG = logging.getLogger(__name__)
 
-
-_Write = Callable[[Session], object]
-_WriteAll = Callable[[Session, Sequence[Any]], object]
+Write = Callable[[Session], object]
+GroupedWrite = Callable[[Session, Sequence[Any]], object]
+OnStored = Callable[[Stored | None], None]
 
 
 class _Trial(NamedTuple):
-    new: NewRecord
-    told: Callable[[Stored | None], None]
+    record: NewRecord
+    on_stored: OnStored
     owner: int | None
 
 
-class _Change(NamedTuple):
-    make: _Write
-    owner: int | None
-
-
-class _Part(NamedTuple):
-    """What is written with others of its kind."""
-
-    make: _WriteAll
+class _Grouped(NamedTuple):
+    write: GroupedWrite
     item: object
     owner: int | None
 
 
-_Item = _Trial | _Part | _Change
-_ORDER = (_Trial, _Part, _Change)
-_Stored = tuple[_Trial, Stored | None]
+class _Change(NamedTuple):
+    write: Write
+    owner: int | None
+
+
+_Item = _Trial | _Grouped | _Change
+_ORDER = (_Trial, _Grouped, _Change)
+_StoredTrial = tuple[_Trial, Stored | None]
 
 
 class RecordWriter:
-    """Trials come first, then what is gathered, then changes in their order; of one thread.
+    """Queue of writes that are committed together, as a :class:`WritePolicy` says.
 
-    What a job tells is its own: if it cannot be stored, that job is told and nobody else.
+    **Ordering and durability**
+
+    The policy states them; :meth:`flush` and :meth:`wait_flushed` are its only commit points
+    besides the timer that every submission starts.
+
+    **Ownership of errors**
+
+    Every write may name its owner, a job. If the database refuses a transaction, its items are
+    written one by one; a refused item is raised to its owner at the owner's next call, and to no
+    other job. A refused item without an owner is logged. Errors in
+    :data:`~tuner.tuning.storage_retry.FATAL_DB_ERRORS` mean that the database is lost and are
+    raised to the next caller, of any owner.
+
+    **Thread safety**
+
+    None: all calls come from the thread of the event loop.
+
+    Attributes:
+        policy: Policy for the devices of the moment; :class:`~tuner.tuning.context.TuningContext`
+            sets it.
     """
 
     def __init__(self, sessions: sessionmaker[Session]) -> None:
+        self.policy = WritePolicy.IMMEDIATE
         self._sessions = sessions
         self._waiting: list[_Item] = []
         self._timer: asyncio.Handle | None = None
-        self._free_at = 0.0
-        self._lost: Exception | None = None
+        self._paused_until = 0.0
+        self._fatal_error: Exception | None = None
         self._refused: dict[int, Exception] = {}
-        self._settling: asyncio.Future[None] | None = None
+        self._flushed: asyncio.Future[None] | None = None
 
-    def record(
-        self, new: NewRecord, told: Callable[[Stored | None], None], owner: int | None = None
-    ) -> None:
-        """Store a trial soon; ``told`` of what became of it, None if it was there already.
+    def record(self, record: NewRecord, on_stored: OnStored, owner: int | None = None) -> None:
+        """Submit a trial.
 
-        Raises:
-            sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
-            Exception: What the owner, a job, told before and the database refused.
-        """
-        self._add(_Trial(new, told, owner))
-
-    def write(self, make: _Write, owner: int | None = None) -> None:
-        """Make a change soon, after all trials and changes that were told before.
+        Args:
+            record: Trial to insert.
+            on_stored: Called after the commit with the stored record, or with None if the task
+                already had a record of this trace.
+            owner: Job that receives the error if the database refuses the trial.
 
         Raises:
-            sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
-            Exception: What the owner, a job, told before and the database refused.
+            sqlalchemy.exc.OperationalError, ...: If the database was lost since the last call.
+            Exception: Error of an earlier write of the owner that the database refused.
         """
-        self._add(_Change(make, owner))
+        self._submit(_Trial(record, on_stored, owner))
 
-    def gather(self, make: _WriteAll, item: object, owner: int | None = None) -> None:
-        """Write something soon, in one call of ``make`` with all that it is to write by then.
+    def write(self, write: Write, owner: int | None = None) -> None:
+        """Submit a change, written after every trial and change submitted before.
 
         Raises:
-            sqlalchemy.exc.OperationalError, ...: If the database was lost meanwhile.
-            Exception: What the owner, a job, told before and the database refused.
+            sqlalchemy.exc.OperationalError, ...: If the database was lost since the last call.
+            Exception: Error of an earlier write of the owner that the database refused.
         """
-        self._add(_Part(make, item, owner))
+        self._submit(_Change(write, owner))
+
+    def write_grouped(self, write: GroupedWrite, item: object, owner: int | None = None) -> None:
+        """Submit an item; one call of ``write`` receives all items that wait for it.
+
+        Raises:
+            sqlalchemy.exc.OperationalError, ...: If the database was lost since the last call.
+            Exception: Error of an earlier write of the owner that the database refused.
+        """
+        self._submit(_Grouped(write, item, owner))
 
     def flush(self, owner: int | None = None) -> None:
-        """Write all that waits, now.
+        """Commit everything that waits.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database is lost.
-            Exception: What the owner, a job, told and the database refused.
+            Exception: Error of a write of the owner that the database refused.
         """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._raise_if(None)
-        chosen, self._waiting = self._waiting, []
-        settling, self._settling = self._settling, None
+        self._raise_pending(None)
+        items, self._waiting = self._waiting, []
+        flushed, self._flushed = self._flushed, None
         try:
-            if chosen:
-                self._write(chosen)
+            if items:
+                self._commit(items)
         except BaseException as error:
-            if settling is not None:
-                settling.set_exception(error if isinstance(error, Exception) else _Stopped())
+            if flushed is not None:
+                flushed.set_exception(error if isinstance(error, Exception) else _Stopped())
             raise
-        if settling is not None:
-            settling.set_result(None)
-        self._raise_if(owner)
+        if flushed is not None:
+            flushed.set_result(None)
+        self._raise_pending(owner)
 
-    async def settle(self, owner: int | None = None) -> None:
-        """Wait until all that was told is written, with whatever else is by then.
+    def flush_if_immediate(self, owner: int | None = None) -> None:
+        """Commit everything that waits under the immediate policy; else leave it to the timer.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database is lost.
-            Exception: What the owner, a job, told and the database refused.
+            Exception: Error of a write of the owner that the database refused.
         """
-        self._raise_if(owner)
-        if self._waiting:
-            if self._settling is None:
-                self._settling = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._settling)
-        self._raise_if(owner)
+        if self.policy is WritePolicy.IMMEDIATE:
+            self.flush(owner)
 
-    def forget(self, owner: int) -> None:
-        """Forget what was refused of a job that has ended."""
+    async def wait_flushed(self, owner: int | None = None) -> None:
+        """Return once everything submitted so far is committed.
+
+        Under the immediate policy that is now; under the batched one, with the next batch.
+
+        Raises:
+            sqlalchemy.exc.OperationalError, ...: If the database is lost.
+            Exception: Error of a write of the owner that the database refused.
+        """
+        self.flush_if_immediate(owner)
+        self._raise_pending(owner)
+        if self._waiting:
+            if self._flushed is None:
+                self._flushed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._flushed)
+        self._raise_pending(owner)
+
+    def drop_errors(self, owner: int) -> None:
+        """Drop the error that a job which has ended did not collect."""
         self._refused.pop(owner, None)
 
-    def _write(self, chosen: Sequence[_Item]) -> None:
-        """Write all in one transaction; what the database refuses, without the others.
+    def _commit(self, items: Sequence[_Item]) -> None:
+        """Write items in one transaction, or one by one if the database refuses some.
 
         Raises:
             sqlalchemy.exc.OperationalError, ...: If the database is lost.
@@ -146,77 +184,76 @@ class RecordWriter:
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
-            stored = self._write_together(chosen)
+            stored = self._write_together(items)
         except FATAL_DB_ERRORS:
             raise
         except Exception:
-            _LOG.exception("what %d items say cannot be stored together", len(chosen))
-            one_by_one = sorted(chosen, key=lambda each: _ORDER.index(type(each)))
-            stored = [pair for each in one_by_one for pair in self._write_alone(each)]
+            _LOG.exception("%d writes cannot be stored together", len(items))
+            one_by_one = sorted(items, key=lambda item: _ORDER.index(type(item)))
+            stored = [pair for item in one_by_one for pair in self._write_alone(item)]
         for trial, record in stored:
-            trial.told(record)
-        self._free_at = clock() + _REST_PER_COMMIT * (clock() - started)
+            trial.on_stored(record)
+        self._paused_until = clock() + _PAUSE_PER_COMMIT * (clock() - started)
 
-    def _write_together(self, chosen: Sequence[_Item]) -> list[_Stored]:
-        """Write trials in one go, then the changes, for no trial waits for one."""
-        trials = [each for each in chosen if isinstance(each, _Trial)]
-        gathered = _gathered(chosen)
+    def _write_together(self, items: Sequence[_Item]) -> list[_StoredTrial]:
+        """Write items in one transaction, trials first because no trial depends on a change."""
+        trials = [item for item in items if isinstance(item, _Trial)]
+        groups = _group_items(items)
+        stored: list[Stored | None] = []
         with self._sessions.begin() as session:
-            found = (
-                measure_records.add_records(session, [each.new for each in trials])
-                if trials
-                else []
-            )
-            for make, items in gathered.items():
-                make(session, items)
-            for change in chosen:
-                if isinstance(change, _Change):
-                    change.make(session)
-        return list(zip(trials, found, strict=True))
+            if trials:
+                stored = measure_records.add_records(session, [trial.record for trial in trials])
+            for write, group in groups.items():
+                write(session, group)
+            for item in items:
+                if isinstance(item, _Change):
+                    item.write(session)
+        return list(zip(trials, stored, strict=True))
 
-    def _write_alone(self, each: _Item) -> list[_Stored]:
+    def _write_alone(self, item: _Item) -> list[_StoredTrial]:
         try:
-            return self._write_together([each])
+            return self._write_together([item])
         except FATAL_DB_ERRORS:
             raise
         except Exception as error:
-            if each.owner is None:
+            if item.owner is None:
                 _LOG.exception("a change is lost")
             else:
-                self._refused.setdefault(each.owner, error)
+                self._refused.setdefault(item.owner, error)
         return []
 
-    def _add(self, each: _Item) -> None:
-        self._raise_if(each.owner)
-        self._waiting.append(each)
+    def _submit(self, item: _Item) -> None:
+        self._raise_pending(item.owner)
+        self._waiting.append(item)
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(self._free_at, loop.time()), self._flush_later)
+            at = max(self._paused_until, loop.time())
+            self._timer = loop.call_at(at, self._flush_on_timer)
 
-    def _flush_later(self) -> None:
+    def _flush_on_timer(self) -> None:
         self._timer = None
         try:
             self.flush()
         except Interrupted:
             pass  # it is raised again where the loop waits
-        except Exception as error:  # whoever writes next is told
-            self._lost = error
+        except Exception as error:  # the next caller receives it
+            self._fatal_error = error
 
-    def _raise_if(self, owner: int | None) -> None:
-        if self._lost is not None:
-            error, self._lost = self._lost, None
+    def _raise_pending(self, owner: int | None) -> None:
+        if self._fatal_error is not None:
+            error, self._fatal_error = self._fatal_error, None
             raise error
         if owner is not None and owner in self._refused:
             raise self._refused.pop(owner)
 
 
-def _gathered(chosen: Sequence[_Item]) -> dict[_WriteAll, list[object]]:
-    gathered: dict[_WriteAll, list[object]] = defaultdict(list)
-    for each in chosen:
-        if isinstance(each, _Part):
-            gathered[each.make].append(each.item)
-    return gathered
+def _group_items(items: Sequence[_Item]) -> dict[GroupedWrite, list[object]]:
+    groups: dict[GroupedWrite, list[object]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, _Grouped):
+            groups[item.write].append(item.item)
+    return groups
 
 
-class _Stopped(Exception):  # noqa: N818  nobody sees it: the run ends
-    """Whoever waited waits in vain: the process is asked to stop."""
+class _Stopped(Exception):  # noqa: N818  it is never shown: the run ends
+    """Error of those who wait for a commit when the process is asked to stop."""

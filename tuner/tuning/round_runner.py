@@ -114,10 +114,7 @@ class RoundRunner:
             raise
         finally:
             others.pop(pick.id, None)
-        if self._context.has_multiple_devices:
-            await self._context.record_writer.settle(pick.job_id)
-        else:
-            self._context.record_writer.flush(pick.job_id)
+        await self._context.record_writer.wait_flushed(pick.job_id)
         if candidates and not self._context.task_states.trials_of(pick):
             raise NothingLeft("others had measured the candidates when they were stored")
 

@@ -119,7 +119,7 @@ class TuningSession:
     def rest(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
         self._context.task_states.leave(self.job_id)
-        self._context.record_writer.forget(self.job_id)
+        self._context.record_writer.drop_errors(self.job_id)
         with self._context.sessions.begin() as session:
             self._clock.save(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
@@ -345,9 +345,8 @@ class TuningSession:
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _pick(self, overview: JobSnapshot, n_trials: int) -> NewPick | None:
-        if not self._context.has_multiple_devices:
-            # Whoever comes later may know these trials: they are to be older than the pick.
-            self._context.record_writer.flush(self.job_id)
+        # Whoever comes later may know these trials: they are to be older than the pick.
+        self._context.record_writer.flush_if_immediate(self.job_id)
         decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
         if decision is None:
             return None
@@ -390,11 +389,8 @@ class TuningSession:
             spent_secs=self._clock.take(),
             failed=failed,
         )
-        if self._context.has_multiple_devices:
-            self._context.record_writer.gather(picks.end_picks, ending, self.job_id)
-            return
-        with self._context.sessions.begin() as session:
-            picks.end_picks(session, [ending])
+        self._context.record_writer.write_grouped(picks.end_picks, ending, self.job_id)
+        self._context.record_writer.flush_if_immediate(self.job_id)
 
     def _give_up_round(self, pick: Pick, error: WorkError) -> None:
         """End a round whose search failed; the task is tried again later.
