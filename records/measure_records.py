@@ -53,8 +53,8 @@ class NewRecord:
     conditions: Mapping[str, Any] | None = None
 
 
-class Measured(NamedTuple):
-    """What proposing needs of a record; ``latency`` in seconds, None if it failed."""
+class PastTrial(NamedTuple):
+    """Trial as a search needs it; ``latency`` in seconds, None if it failed."""
 
     trace: str
     trace_hash: str
@@ -120,7 +120,7 @@ def traces_of_pick(session: Session, pick_id: int) -> set[str]:
     return set(session.scalars(_TRACES_OF_PICK, {"of_pick": pick_id}))
 
 
-def measured(session: Session, task_id: int, before_pick_id: int | None) -> list[Measured]:
+def past_trials(session: Session, task_id: int, before_pick_id: int | None) -> list[PastTrial]:
     """Return what a task had measured before a pick, the oldest first.
 
     Args:
@@ -131,7 +131,7 @@ def measured(session: Session, task_id: int, before_pick_id: int | None) -> list
     """
     wanted = _MEASURED if before_pick_id is None else _MEASURED_BEFORE
     rows = session.execute(wanted, {"of_task": task_id, "before": before_pick_id})
-    return [Measured(*row) for row in rows]
+    return [PastTrial(*row) for row in rows]
 
 
 def newest_id(session: Session) -> int:

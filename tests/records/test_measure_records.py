@@ -118,10 +118,10 @@ def test_measured_is_what_a_resumed_round_had_seen(session: Session) -> None:
     ):
         measure_records.add_record(session, new)
 
-    seen = measure_records.measured(session, task_id, second)
+    seen = measure_records.past_trials(session, task_id, second)
 
     assert seen == [('["a"]', "a", "m", 1.0, None), ('["c"]', "c", None, None, "run_error")]
-    assert [row.trace_hash for row in measure_records.measured(session, task_id, None)] == [
+    assert [row.trace_hash for row in measure_records.past_trials(session, task_id, None)] == [
         "a",
         "b",
         "c",

@@ -86,7 +86,7 @@ class Extraction:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrace:
     """One spent trial as the search needs to know it; latency is None if it failed."""
 
     trace: str
@@ -111,7 +111,7 @@ class SearchRequest:
 
     ir: bytes
     target: str
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredTrace, ...]
     cost_model: bytes
     n_candidates: int
     population: int

@@ -10,7 +10,7 @@ from records.measure_records import NewRecord
 from records.models import Pick
 from records.record_insert import Stored
 from tuner.devices.device import Device
-from tuner.engines.base import Candidate, Measured, RunResult
+from tuner.engines.base import Candidate, MeasuredTrace, RunResult
 from tuner.errors import DeviceLost, WorkError
 from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
@@ -33,7 +33,7 @@ class _Known(NamedTuple):
     """What is known of a task when a round on it starts."""
 
     ir: bytes
-    before: list[measure_records.Measured]
+    before: list[measure_records.PastTrial]
     recorded: set[str]
 
 
@@ -122,19 +122,19 @@ class RoundRunner:
         with self._context.sessions() as session:
             return _Known(
                 tasks.workload_ir(session, pick.task_id),
-                measure_records.measured(session, pick.task_id, pick.id),
+                measure_records.past_trials(session, pick.task_id, pick.id),
                 measure_records.traces_of_pick(session, pick.id),
             )
 
     async def _propose(self, pick: Pick, known: _Known) -> list[Candidate]:
         newest = int(pick.terms["newest_record"])
         measured = [
-            Measured(record.trace, record.module_hash or "", record.latency)
+            MeasuredTrace(record.trace, record.module_hash or "", record.latency)
             for record in known.before
         ]
         # What other rounds are about to measure is as good as measured.
         flying = self._context.in_flight[pick.task_id].values()
-        measured += [Measured(c.trace, c.module_hash, None) for each in flying for c in each]
+        measured += [MeasuredTrace(c.trace, c.module_hash, None) for each in flying for c in each]
         async with self._context.cpu_gate.working():
             wanted = SearchInputs(
                 ir=known.ir,

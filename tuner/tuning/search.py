@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from records.text import storable
-from tuner.engines.base import Candidate, Measured, SearchRequest
+from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import Executor
 from tuner.workers.base import CallTimeout
@@ -49,7 +49,7 @@ class SearchInputs:
 
     ir: bytes
     target: str
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredTrace, ...]
     cost_model: bytes
     n_candidates: int
     seeds: tuple[int, int]

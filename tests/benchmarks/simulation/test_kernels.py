@@ -8,7 +8,7 @@ import pytest
 from benchmarks.simulation import kernels
 from benchmarks.simulation.kernels import Kernel
 from scheduler.replay import Recording
-from tuner.engines.base import Measured, SearchRequest
+from tuner.engines.base import MeasuredTrace, SearchRequest
 
 ROUND = 64
 KERNEL = Kernel((8e-3, 4e-3, 2e-3), cost=1.5)
@@ -16,7 +16,7 @@ KERNEL = Kernel((8e-3, 4e-3, 2e-3), cost=1.5)
 
 def request(n_measured: int, seed: int = 1) -> SearchRequest:
     """Ask for a round of candidates after so many trials."""
-    measured = tuple(Measured("", str(number), None) for number in range(n_measured))
+    measured = tuple(MeasuredTrace("", str(number), None) for number in range(n_measured))
     return SearchRequest(KERNEL.as_ir(7), "", measured, b"", ROUND, 0, 0, seed)
 
 

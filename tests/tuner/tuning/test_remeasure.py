@@ -152,7 +152,7 @@ def test_tuning_goes_on_from_verified_records(upgraded: Workshop) -> None:
         verified = {
             (task.task_id, record.trace_hash)
             for task in prepared.tasks
-            for record in measure_records.measured(session, task.task_id, None)
+            for record in measure_records.past_trials(session, task.task_id, None)
         }
         histories = rounds.history(session, [task.task_id for task in prepared.tasks])
         replay = other_targets.ranked(session, prepared.tasks[0].task_id, 1)[0]

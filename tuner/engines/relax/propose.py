@@ -28,7 +28,7 @@ from tvm.target import Target
 
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
-from tuner.engines.base import Candidate, Measured, SearchRequest
+from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.engines.relax import cuda, intrinsics, sampling, tensor_cores, traces, workloads
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
@@ -173,7 +173,7 @@ def _database(
     return database
 
 
-def _fastest(measured: tuple[Measured, ...], n: int) -> list[Measured]:
+def _fastest(measured: tuple[MeasuredTrace, ...], n: int) -> list[MeasuredTrace]:
     ran = [record for record in measured if record.latency is not None]
     return sorted(ran, key=lambda record: (record.latency, record.module_hash))[:n]
 

@@ -15,7 +15,7 @@ from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel
 
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
-from tuner.engines.base import Candidate, Measured, SearchRequest
+from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.engines.relay import features, traces, workloads
 from tuner.errors import WorkError
 
@@ -66,7 +66,7 @@ def _measured_states(task: SearchTask, request: SearchRequest) -> list[Any]:
     return states
 
 
-def _fastest(measured: tuple[Measured, ...], n: int) -> list[Measured]:
+def _fastest(measured: tuple[MeasuredTrace, ...], n: int) -> list[MeasuredTrace]:
     ran = [record for record in measured if record.latency is not None]
     return sorted(ran, key=lambda record: (record.latency, record.module_hash))[:n]
 

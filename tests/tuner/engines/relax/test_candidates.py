@@ -17,7 +17,7 @@ from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
     ExtractedTask,
-    Measured,
+    MeasuredTrace,
     RunRequest,
     SearchRequest,
     TargetInfo,
@@ -139,7 +139,7 @@ def test_propose_returns_distinct_unmeasured_programs(task_of: TaskOf, target: T
     request = request_of(task_of("matmul"), target)
     first = worker.propose(request)
     measured = tuple(
-        Measured(c.trace, c.module_hash, 1e-3 if index % 2 else None)
+        MeasuredTrace(c.trace, c.module_hash, 1e-3 if index % 2 else None)
         for index, c in enumerate(first)
     )
 
@@ -167,12 +167,12 @@ def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
     model = save([helper.make_node("Relu", ["data"], ["y"])], (1, 4), {})
     (task,) = worker.extract(model, target.spec).tasks
     request = request_of(task, target, 16)
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredTrace, ...] = ()
     for seed in range(1, 12):
         found = worker.propose(replace(request, seed=seed, measured=measured))
         if not found:
             break
-        measured += tuple(Measured(c.trace, c.module_hash, 1e-6) for c in found)
+        measured += tuple(MeasuredTrace(c.trace, c.module_hash, 1e-6) for c in found)
     else:
         pytest.fail("a space that small never ended")
 

@@ -20,7 +20,7 @@ from tuner.engines.base import (
     Candidate,
     LinkedObject,
     LinkRequest,
-    Measured,
+    MeasuredTrace,
     SearchRequest,
     TargetInfo,
 )
@@ -174,7 +174,7 @@ def test_search_is_a_pure_function(target: TargetInfo) -> None:
 
     assert first
     assert worker.propose(request) == first
-    measured = tuple(Measured(each.trace, each.module_hash, 1e-3) for each in first)
+    measured = tuple(MeasuredTrace(each.trace, each.module_hash, 1e-3) for each in first)
     later = worker.propose(replace(request, measured=measured))
     assert not {each.module_hash for each in later} & {each.module_hash for each in first}
 

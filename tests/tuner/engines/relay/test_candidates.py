@@ -17,7 +17,7 @@ from tuner.engines.base import (
     Candidate,
     EvaluatorSettings,
     ExtractedTask,
-    Measured,
+    MeasuredTrace,
     RunRequest,
     RunResult,
     SearchRequest,
@@ -81,9 +81,10 @@ def test_what_was_measured_is_not_proposed_again(
 ) -> None:
     """Its traces seed the population, and one that is of no use is left out."""
     measured = [
-        Measured(each.trace, each.module_hash, 1e-3 * n) for n, each in enumerate(found, start=1)
+        MeasuredTrace(each.trace, each.module_hash, 1e-3 * n)
+        for n, each in enumerate(found, start=1)
     ]
-    damaged = Measured('[["SP",99,0,1,[1,1,1],1]]', "0" * 16, 1e-6)
+    damaged = MeasuredTrace('[["SP",99,0,1,[1,1,1],1]]', "0" * 16, 1e-6)
     request = replace(request_of(convolution, target), measured=(*measured, damaged))
 
     again: list[Candidate] = engine("propose", request)
