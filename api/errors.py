@@ -15,7 +15,7 @@ from sqlalchemy import exc
 from starlette.exceptions import HTTPException
 
 from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow
-from tuner.errors import ModelError, RequestError, TargetError
+from tuner.errors import ModelError, RequestError, TargetError, summary
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:subgraph-tuner:problem:"
@@ -182,12 +182,12 @@ def expected() -> list[type[Exception]]:
 
 def _of_known(slug: str, error: Exception) -> Problem:
     if slug == "unavailable":
-        _logger.warning("the database failed: %s", _one_line(error))
+        _logger.warning("the database failed: %s", _printable(summary(error)))
         headers = {"retry-after": str(_RETRY_SECS)}
         return Problem(slug, "the database does not answer", headers=headers)
     if isinstance(error, exc.DataError):
         return Problem(slug, "a value lies outside what can be stored")
-    return Problem(slug, _as_said_here(_one_line(error)))
+    return Problem(slug, _as_said_here(_printable(summary(error))))
 
 
 def _of_http(error: HTTPException) -> Problem:
@@ -214,11 +214,6 @@ def _cleaned(found: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text)[:2000]
-
-
-def _one_line(error: Exception) -> str:
-    cause = error.orig if isinstance(error, exc.DBAPIError) else error
-    return _printable(" ".join(str(cause).split()))
 
 
 def _as_said_here(message: str) -> str:

@@ -9,7 +9,7 @@ from statistics import median, quantiles
 import numpy as np
 
 from benchmarks._gpu_sharing import Timer
-from tuner.errors import TunerError
+from tuner.errors import TunerError, summary
 from tuner.workers.pool import CallTimeout
 
 # Runs a network so many times, keeps its outputs in a file if one is named, and returns seconds.
@@ -84,7 +84,7 @@ def explain(error: BaseException) -> str:
     """Return why something failed, in one line."""
     if isinstance(error, CallTimeout):
         return "it took longer than its share of the time"
-    return " ".join(str(error).split()) or type(error).__name__
+    return summary(error)
 
 
 def summarise(samples: Sequence[float]) -> dict[str, float]:

@@ -13,6 +13,11 @@ TunerError
             └── DeviceApart  or it is there, but disagrees with the others of its kind
 """
 
+import re
+from collections.abc import Sequence
+
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+
 
 class TunerError(Exception):
     """Base of everything this package raises on purpose."""
@@ -75,7 +80,32 @@ class DeviceApart(DeviceLost):
     """A device is kept apart from the others of its kind: nobody may measure on it, for now."""
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's text; of what the database said, if it is one of its."""
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def summary(
+    error: BaseException, *, last: bool = False, prefer: Sequence[str] = (), max_chars: int = 2000
+) -> str:
+    """Return one line of an error's text, as a part of another message.
+
+    An empty text gives the name of the class. The number of an operating system's error and the
+    full stop at the end are left out.
+
+    Args:
+        error: Any exception; of SQLAlchemy's, the text is that of the database driver.
+        last: Whether the last line says most, as under a traceback, and not the first.
+        prefer: Phrases; lines that contain one come before all others.
+        max_chars: Length at which the line is cut.
+    """
+    text = _ERRNO.sub("", str(getattr(error, "orig", None) or error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    preferred = [line for line in lines if any(phrase in line for phrase in prefer)]
+    lines = preferred or lines or [type(error).__name__]
+    return lines[-1 if last else 0].removesuffix(".")[:max_chars]
+
+
+def last_line(text: str | None) -> str:
+    """Return the last line of a text that is not blank; empty if there is none."""
+    return (text or "").strip().rpartition("\n")[2].strip()
+
+
+def error_text(error: BaseException, max_chars: int = 2000) -> str:
+    """Return the class of an error and the end of its text, as records store it."""
+    return f"{type(error).__name__}: {str(error).strip()[-max_chars:]}"

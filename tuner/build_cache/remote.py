@@ -17,7 +17,7 @@ from tuner.build_cache.headers import Damaged, Newer
 from tuner.build_cache.keys import Key
 from tuner.build_cache.local import LAYOUT
 from tuner.build_cache.packing import Packed
-from tuner.errors import RequestError, first_line
+from tuner.errors import RequestError, summary
 
 TIMEOUT_SECS = 5.0
 REST_SECS = 60.0
@@ -105,7 +105,7 @@ class RemoteTier:
             self._upload(entry, self._path(key, key.digest))
         except (PermissionError, NotImplementedError) as error:
             self._is_writable = False
-            self._warn(f"{self.url} is only read: {_reason(error)}")
+            self._warn(f"{self.url} is only read: {summary(error)}")
         except Exception as error:
             self._rest("write", error)
 
@@ -181,7 +181,7 @@ class RemoteTier:
         try:
             fsspec.get_filesystem_class(protocol)
         except (ImportError, ValueError) as error:
-            raise RequestError(f"cache_remote {self.url}: {_reason(error)}") from error
+            raise RequestError(f"cache_remote {self.url}: {summary(error)}") from error
 
     def _path(self, key: Key, name: str) -> str:
         return "/".join((self._open().root, LAYOUT, key.kind, key.digest[:2], name))
@@ -195,7 +195,7 @@ class RemoteTier:
     def _rest(self, what: str, error: Exception) -> None:
         self._rests_until = time.monotonic() + self._rest_secs
         self._warn(
-            f"cannot {what} {self.url}: {_reason(error)}; "
+            f"cannot {what} {self.url}: {summary(error)}; "
             f"it is left alone for {self._rest_secs:.0f} s"
         )
 
@@ -212,9 +212,3 @@ class _Progress(Callback):  # type: ignore[misc]  # fsspec has no types
         """Note that so many bytes more went through."""
         self.moved = time.monotonic()
         super().relative_update(inc)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return first_line(error)

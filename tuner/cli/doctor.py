@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner.errors import last_line, summary
 from tuner.settings import Settings
 
 State = Literal["ok", "warning", "missing"]
@@ -174,8 +175,8 @@ def check_target(settings: Settings) -> Check:
                     settings.engine, "describe_target", "llvm", timeout_secs=_TARGET_TIMEOUT_SECS
                 )
         except Exception as error:  # an engine may fail in any way, and that is the answer
-            said = _last_line(Path(folder) / "logs" / "doctor.log")
-            reason = f"{_reason(error)}; it said: {said}" if said else _reason(error)
+            said = last_line(_text(Path(folder) / "logs" / "doctor.log"))
+            reason = f"{summary(error)}; it said: {said}" if said else summary(error)
             return Check("target", "missing", f"{settings.engine} fails: {reason}", mend)
     device = dict(target.device)
     details = {"spec": target.spec, "device": device}
@@ -308,7 +309,7 @@ def _guarded(name: str, check: Callable[[], Check], *, essential: bool = True) -
         return check()
     except Exception as error:  # one broken thing must not hide the others
         mend = _DATABASE_MEND if name == "database" else ""
-        return Check(name, "missing", _reason(error), mend, essential)
+        return Check(name, "missing", summary(error), mend, essential)
 
 
 def _check_tool(name: str, programs: Sequence[str], mend: str) -> Check:
@@ -328,7 +329,7 @@ def _run(command: Sequence[str]) -> tuple[str, str]:
             command, capture_output=True, text=True, check=False, timeout=_TOOL_TIMEOUT_SECS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{command[0]} does not run: {_reason(error)}", ""
+        return f"{command[0]} does not run: {summary(error)}", ""
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "silently").splitlines()[0]
         return f"{command[0]} fails: {said}", done.stdout
@@ -386,11 +387,3 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _last_line(path: Path) -> str:
-    return (_text(path).splitlines() or [""])[-1].strip()
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

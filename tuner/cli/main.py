@@ -100,7 +100,7 @@ def run_app(commands: typer.Typer) -> None:
     from sqlalchemy.exc import DBAPIError
 
     from records.errors import RecordsError
-    from tuner.errors import TunerError
+    from tuner.errors import TunerError, summary
     from tuner.interrupts import Interrupted
 
     try:
@@ -117,8 +117,7 @@ def run_app(commands: typer.Typer) -> None:
         print(f"tuner: {error}", file=sys.stderr)
         sys.exit(2)
     except DBAPIError as error:
-        reason = str(error.orig).strip().splitlines()[0]
-        print(f"tuner: the database failed: {reason}", file=sys.stderr)
+        print(f"tuner: the database failed: {summary(error)}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

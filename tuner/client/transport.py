@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tuner.client.errors import ConnectError, ServerError, ServiceError, error_of
-from tuner.errors import RequestError
+from tuner.errors import RequestError, summary
 
 _PREFIX = "/api/v1"
 _ATTEMPTS = 4
@@ -111,13 +111,14 @@ class Transport:
             yield
         except httpx.ConnectError as error:
             raise ConnectError(
-                f"cannot reach a service at {self.url}: {_reason(error)}", kind="refused"
+                f"cannot reach a service at {self.url}: {summary(error).rstrip('.')}",
+                kind="refused",
             ) from error
         except httpx.TimeoutException as error:
             raise ConnectError(f"{self.url} did not answer in time", kind="timeout") from error
         except httpx.TransportError as error:
             raise ConnectError(
-                f"the connection to {self.url} broke: {_reason(error)}", kind="broken"
+                f"the connection to {self.url} broke: {summary(error).rstrip('.')}", kind="broken"
             ) from error
 
 
@@ -199,8 +200,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _reason(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.removeprefix("[Errno 111] ").rstrip(".")

@@ -5,7 +5,7 @@ import logging
 import warnings
 from pathlib import Path
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 
 
 def convert(program: str, out: str) -> None:
@@ -29,5 +29,4 @@ def convert(program: str, out: str) -> None:
             written.save(Path(out), external_data=False)
         # What the exporter raises has no common base.
         except Exception as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ModelError(f"torch cannot write it as ONNX: {lines[0]}") from error
+            raise ModelError(f"torch cannot write it as ONNX: {summary(error)}") from error

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 from tuner.jit.torch_signatures import Signature
 from tuner.jit.torch_watching import Sources
 
@@ -169,8 +169,7 @@ def _export(root: _Root, examples: tuple[Any, ...]) -> Any:
             program = torch.export.export(root, examples, strict=False)
     # Whatever a function does while it is traced, and torch's own limits.
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"torch cannot export the function: {reason[0]}") from error
+        raise ModelError(f"torch cannot export the function: {summary(error)}") from error
     return program
 
 

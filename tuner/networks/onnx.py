@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import onnx
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.folding import fold_affine
 from tuner.networks.graph import drop_unused_constants, nodes_within
-from tuner.networks.onnx_file import check_size, first_line
+from tuner.networks.onnx_file import check_size
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.sums import replace_sums
@@ -92,7 +92,9 @@ def _check(model: onnx.ModelProto) -> None:
         onnx.checker.check_model(model)
     # The checker raises its own error, or the C++ binding's.
     except Exception as error:
-        raise ModelError(f"the ONNX checker refuses the model: {first_line(error)}") from error
+        raise ModelError(
+            f"the ONNX checker refuses the model: {summary(error, max_chars=200)}"
+        ) from error
 
 
 def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]) -> None:

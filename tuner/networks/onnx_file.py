@@ -8,7 +8,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 
 #: A protobuf message cannot be larger.
 MAX_BYTES = 2**31 - 1
@@ -50,12 +50,6 @@ def check_size(n_bytes: int, what: str) -> None:
         )
 
 
-def first_line(error: Exception, limit: int = 200) -> str:
-    """Return the first line of an error's text, for a message that must stay on one line."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:limit]
-
-
 def _describe_bad(data: bytes) -> str:
     head = data[:512]
     if head.startswith(b"version https://git-lfs"):
@@ -84,7 +78,7 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
     # onnx raises its own, protobuf's and the system's errors here, by version.
     except Exception as error:
         raise ModelError(
-            f"cannot read the external data of {str(path)!r}: {first_line(error)}"
+            f"cannot read the external data of {str(path)!r}: {summary(error, max_chars=200)}"
         ) from error
 
 

@@ -6,8 +6,8 @@ import math
 
 import onnx
 
+from tuner.errors import summary
 from tuner.networks.graph import nodes_within
-from tuner.networks.onnx_file import first_line
 from tuner.networks.weights import is_degenerate
 
 #: onnxslim's own fusions that folding.py replaces; its docstring says why.
@@ -54,7 +54,7 @@ def _slim(
             )
     # A graph rewriter meets models nobody tried before, and fails in any way.
     except Exception as error:
-        return model, (f"onnxslim could not simplify the graph: {first_line(error)}",)
+        return model, (f"onnxslim could not simplify the graph: {summary(error, max_chars=200)}",)
     return slimmed, ()
 
 

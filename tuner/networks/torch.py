@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
-from tuner.networks.onnx_file import first_line
 from tuner.networks.shapes import Dims, fix_shapes
 
 
@@ -66,7 +65,7 @@ def _read(path: Path) -> Any:
     except Exception as error:
         raise ModelError(
             f"torch {torch.__version__} cannot load {str(path)!r}: write it with torch.export.save "
-            f"of this version ({first_line(error)})"
+            f"of this version ({summary(error, max_chars=200)})"
         ) from error
     finally:
         logger.setLevel(level)

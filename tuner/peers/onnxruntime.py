@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.engines.base import NetworkRun
-from tuner.errors import RequestError
+from tuner.errors import RequestError, summary
 
 _sessions: dict[str, Any] = {}
 
@@ -55,8 +55,7 @@ def _session(model: str, n_threads: int) -> Any:
             Path(model).read_bytes(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # its own exception types are not part of its public API
-        reason = str(error).strip().splitlines()[0]
-        raise RequestError(f"ONNX Runtime cannot load the model: {reason}") from error
+        raise RequestError(f"ONNX Runtime cannot load the model: {summary(error)}") from error
     _sessions[model] = session
     return session
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from records import database, leases, workers
 from records.errors import LeaseLost, RecordsError
 from records.leases import Held
-from tuner.errors import first_line
+from tuner.errors import summary
 from tuner.workers.utilisation import Meter
 
 ROLE = "coordinator"
@@ -72,7 +72,7 @@ class CoordinatorLease:
             with self._sessions.begin() as session:
                 leases.release(session, held)
         except SQLAlchemyError as error:
-            _LOG.warning("cannot give the lease back, it ends by itself: %s", first_line(error))
+            _LOG.warning("cannot give the lease back, it ends by itself: %s", summary(error))
 
     def check(self) -> None:
         """Raise if the lease is somebody else's by now.
@@ -110,7 +110,7 @@ class CoordinatorLease:
                 renewed = leases.renew(session, held, LEASE_SECS)
         except SQLAlchemyError as error:
             # Ours until somebody else takes it: with the next beat we may have it still.
-            _LOG.warning("cannot renew the lease: %s", first_line(error))
+            _LOG.warning("cannot renew the lease: %s", summary(error))
             return
         if not renewed and held == self._held:
             self._is_lost = True
@@ -132,7 +132,7 @@ class CoordinatorLease:
             with self._sessions.begin() as session:
                 workers.report(session, said)
         except (SQLAlchemyError, RecordsError) as error:
-            _LOG.warning("cannot report: %s", first_line(error))
+            _LOG.warning("cannot report: %s", summary(error))
 
     def __enter__(self) -> Self:
         self._report()
@@ -152,4 +152,4 @@ class CoordinatorLease:
             with self._sessions.begin() as session:
                 workers.stop(session, self.name)
         except SQLAlchemyError as failure:
-            _LOG.warning("cannot say goodbye: %s", first_line(failure))
+            _LOG.warning("cannot say goodbye: %s", summary(failure))

@@ -16,7 +16,7 @@ from records.leases import Held
 from tuner import interrupts
 from tuner.context import Context
 from tuner.devices.locks import device_lock
-from tuner.errors import DeviceBusy, TunerError, WorkError, first_line
+from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
 from tuner.executors.factory import describe_by, is_elsewhere, open_executor
 from tuner.service.build_queue import BuildQueue
@@ -63,7 +63,7 @@ def run_worker(context: Context, limits: Limits) -> None:
                 n_failures += 1
                 known = isinstance(error, (*FATAL_DB_ERRORS, RecordsError, TunerError))
                 _LOG.warning(
-                    "standing by again: %s", first_line(error), exc_info=None if known else error
+                    "standing by again: %s", summary(error), exc_info=None if known else error
                 )
                 _rest(min(2.0**n_failures * random.uniform(0.25, 0.5), _MOST_BACK_OFF_SECS))
 

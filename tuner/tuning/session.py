@@ -23,7 +23,7 @@ from scheduler.budget import Budget
 from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
-from tuner.errors import DeviceLost, RequestError, WorkError
+from tuner.errors import DeviceLost, RequestError, WorkError, last_line
 from tuner.jobs.goals import objective_of
 from tuner.jobs.options import Status, TuneOptions, Watcher, round_size
 from tuner.jobs.preparation import Prepared
@@ -434,7 +434,7 @@ class TuningSession:
                 ).one()
             raise WorkError(
                 f"no candidate of any task could be measured; the last one failed with "
-                f"{record.error_kind}: {_last_line(record.error_text)}"
+                f"{record.error_kind}: {last_line(record.error_text) or 'no reason given'}"
             )
 
     def _tell(
@@ -467,7 +467,3 @@ class TuningSession:
 def _asked_of(job: Job | jobs.JobStanding) -> _Asked:
     least = (job.request or {}).get("least_gain_secs")
     return _Asked(job.budget_trials, job.budget_secs, least)
-
-
-def _last_line(text: str | None) -> str:
-    return ((text or "").strip().splitlines() or ["no reason given"])[-1]

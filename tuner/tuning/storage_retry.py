@@ -15,7 +15,7 @@ from records import database
 from records.errors import LeaseLost
 from tuner import interrupts
 from tuner.context import Context
-from tuner.errors import first_line
+from tuner.errors import summary
 
 # What ends a run and not just a job: there is no database, or it is not ours to write any more.
 # A server that ended a transaction because nothing happened in it says InternalError.
@@ -77,7 +77,7 @@ def run_with_reconnect(engine: Engine, work: Callable[[], Result]) -> Result:
             n_refusals = 1 if time.monotonic() - began > _SOON_SECS else n_refusals + 1
             if "locked" in str(error.orig) or n_refusals > _MOST_REFUSALS:
                 raise
-            _LOG.warning("the database failed, going on when it is back: %s", first_line(error))
+            _LOG.warning("the database failed, going on when it is back: %s", summary(error))
             _wait_for(engine)
 
 

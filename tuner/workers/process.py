@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from tuner.engines.environments import Interpreter
-from tuner.errors import OutOfMemory, TunerError, WorkError
+from tuner.errors import OutOfMemory, TunerError, WorkError, last_line
 
 _WORKER_NAME = "tuner-worker"
 _PR_SET_PDEATHSIG = 1
@@ -208,8 +208,9 @@ def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
         if isinstance(error, OSError):
             raise
         traceback.print_exc()
-        lines = str(error).strip().splitlines() or [""]
-        raise WorkError(f"{function} failed: {type(error).__name__}: {lines[-1]}") from None
+        raise WorkError(
+            f"{function} failed: {type(error).__name__}: {last_line(str(error))}"
+        ) from None
 
 
 def _lacks_memory(error: Exception) -> bool:

@@ -155,10 +155,10 @@ def _teller() -> "Callable[[int, int, Remeasured], None]":
 
 def _outcome(row: "Remeasured") -> str:
     from tuner.cli.rendering.tables import milliseconds
+    from tuner.errors import last_line
 
     if row.latency is None:
-        said = row.error_text.strip().splitlines()
-        return ": ".join([row.error_kind or "failed", *said[-1:]])
+        return ": ".join(filter(None, (row.error_kind or "failed", last_line(row.error_text))))
     before, after = milliseconds(row.old_latency), milliseconds(row.latency)
     return f"{before} -> {after} ms ({row.change or 0.0:+.1%})"
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tuner.cli.rendering.progress import stdout_console
 from tuner.cli.rendering.tables import milliseconds
+from tuner.errors import last_line
 from tuner.schemas import BestView, RecordView
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[Recor
 def _outcome(row: RecordView) -> str:
     """Say what a trial came to: samples, or the error with its last line."""
     if row.error_kind is not None:
-        said = (row.error_text or "").strip().splitlines()
-        return _printable(": ".join([row.error_kind, *said[-1:]]))
+        return _printable(": ".join(filter(None, (row.error_kind, last_line(row.error_text)))))
     samples = row.run_secs or []
     shown = " ".join(milliseconds(sample) for sample in samples[:_MAX_SAMPLES])
     more = f" and {len(samples) - _MAX_SAMPLES} more" if len(samples) > _MAX_SAMPLES else ""

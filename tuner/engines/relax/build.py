@@ -14,7 +14,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import cuda, traces, workloads
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
-from tuner.errors import WorkError
+from tuner.errors import WorkError, error_text
 
 KERNEL = "kernel"
 PACK = "pack"
@@ -31,7 +31,7 @@ def build(request: BuildRequest) -> BuildResult:
     except OSError:
         raise  # a full disk is nobody's candidate's fault
     except Exception as error:  # whatever a compiler raises on one candidate is data
-        return BuildResult("", f"{type(error).__name__}: {str(error).strip()[-2000:]}")
+        return BuildResult("", error_text(error))
 
 
 def _build(request: BuildRequest) -> BuildResult:

@@ -19,7 +19,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import tensor_cores
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
-from tuner.errors import RequestError, WorkError
+from tuner.errors import RequestError, WorkError, summary
 
 # TVM passes what these hold to NVRTC, or to nvcc.
 _OPTIONS = (
@@ -65,7 +65,7 @@ def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
         try:
             lower(scheduled, target)
         except Exception as error:  # DLight's rules do not know all that TVM's passes refuse
-            reason = str(error).splitlines()[0]
+            reason = summary(error)
         else:
             return scheduled
     raise WorkError(f"it has no default schedule for a GPU: {reason}")

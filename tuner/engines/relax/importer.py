@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 
 from tuner.engines.base import ModelFile
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 
 
 def import_model(model: ModelFile) -> tvm.IRModule:
@@ -31,7 +31,7 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
     try:
         module = from_onnx(proto, keep_params_in_input=False)
     except Exception as error:  # the importer raises whatever its operators raise
-        raise ModelError(f"cannot import the model: {_reason(error)}") from error
+        raise ModelError(f"cannot import the model: {_summary(error)}") from error
     return module
 
 
@@ -42,15 +42,13 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
     try:
         module = from_exported_program(torch.export.load(model.path), keep_params_as_input=True)
     except Exception as error:  # likewise
-        raise ModelError(f"cannot import the model: {_reason(error)}") from error
+        raise ModelError(f"cannot import the model: {_summary(error)}") from error
     module, params = relax.frontend.detach_params(module)
     names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
     bound = dict(zip(names, params["main"], strict=True))
     return relax.transform.BindParams("main", bound)(module)
 
 
-def _reason(error: Exception) -> str:
-    """The line of a TVM error that says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    unsupported = [line for line in lines if "not supported" in line or "not implemented" in line]
-    return (unsupported or lines or [type(error).__name__])[-1]
+def _summary(error: Exception) -> str:
+    # What an importer does not support stands above the trace that ends with another error.
+    return summary(error, last=True, prefer=("not supported", "not implemented"))

@@ -18,7 +18,7 @@ from tvm.tirx import PrimFunc
 from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.targets import canonical, make_target
-from tuner.errors import WorkError
+from tuner.errors import WorkError, summary
 
 _ENTRY = "main"
 _LAYOUT_FREE = "layout_free_buffers"
@@ -93,7 +93,7 @@ def _read_trace(module: tvm.IRModule, text: str) -> TraceText:
     except WorkError as error:
         return TraceText(problem=str(error))
     except Exception as error:  # whatever TVM raises on a stranger's trace is data
-        return TraceText(problem=f"the trace cannot be replayed: {_last_line(error)}")
+        return TraceText(problem=f"the trace cannot be replayed: {summary(error, last=True)}")
 
 
 def _write_trace(module: tvm.IRModule, trace: str, target: tvm.target.Target) -> TraceText:
@@ -128,7 +128,7 @@ def _module(text: str) -> tvm.IRModule:
     except (binascii.Error, UnicodeDecodeError) as error:
         raise WorkError(f"its IR is not base64 of text: {error}") from error
     except Exception as error:  # whatever TVM raises on a stranger's IR is data
-        raise WorkError(f"its IR cannot be rebuilt: {_last_line(error)}") from error
+        raise WorkError(f"its IR cannot be rebuilt: {summary(error, last=True)}") from error
     if not isinstance(module, tvm.IRModule):
         raise WorkError(f"its IR is no module but a {type(module).__name__}")
     return module
@@ -141,7 +141,3 @@ def _name(kernel: PrimFunc) -> str:
     names = "_".join(str(schedule.get(block).name_hint) for block in blocks)
     shape = "x".join(str(int(dim)) for dim in kernel.params[-1].shape) if kernel.params else ""
     return f"{workloads.title(names)}[{shape}]"
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -14,6 +14,7 @@ from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.padding import pad_channels
+from tuner.errors import summary
 
 _NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 _NDHWC = {"relax.nn.conv3d": ["NDHWC", "ODHWI"]}
@@ -87,7 +88,7 @@ def _channels_last(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]
                 module, relax.transform.ConvertLayout(layouts), relax.transform.Normalize()
             )
         except Exception as error:  # TVM raises what its layout inference raises
-            reason = str(error).strip().splitlines()[-1]
+            reason = summary(error, last=True)
             notes.append(f"{op.removeprefix('relax.nn.')} kept in its layout: {reason}")
     return module, tuple(notes)
 

@@ -19,7 +19,7 @@ from tvm import rpc
 from tuner.engines.base import EvaluatorSettings, RemoteAnswer, RemoteServer, RunResult
 from tuner.engines.relax import remote_targets, run
 from tuner.engines.relax.places import gpu_flush_bytes
-from tuner.errors import RequestError, TunerError
+from tuner.errors import RequestError, TunerError, error_text
 
 _CONNECT_SECS = 10.0
 # The server's clock started a little before ours.
@@ -90,7 +90,7 @@ def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnsw
     try:
         session = _connect(server)
     except Exception as error:  # whatever TVM makes of a socket
-        return RemoteAnswer(problem="refused", text=_reason(error))
+        return RemoteAnswer(problem="refused", text=error_text(error, 500))
     answer = _call(RemotePlace(session), function, args)
     # The server in C++ hangs up without a word.
     is_late = time.monotonic() - started >= _NEARLY * server.session_secs
@@ -103,13 +103,13 @@ def _call(place: RemotePlace, function: str, args: tuple[Any, ...]) -> RemoteAns
     try:
         value = _FUNCTIONS[function](*args, place)
     except tvm.error.RPCSessionTimeoutError as error:  # which is an OSError, too
-        return RemoteAnswer(problem="expired", text=_reason(error))
+        return RemoteAnswer(problem="expired", text=error_text(error, 500))
     except (OSError, TunerError):
         raise  # an unreadable artifact or a wrong target is not the session's fault
     except Exception as error:
         if _lives(place.session):
             raise
-        return RemoteAnswer(problem="broken", text=_reason(error))
+        return RemoteAnswer(problem="broken", text=error_text(error, 500))
     failed = isinstance(value, RunResult) and value.error_kind == "run_error"
     if failed and not _lives(place.session):
         return RemoteAnswer(problem="broken", text=value.error_text)
@@ -149,7 +149,3 @@ def _lives(session: Any) -> bool:
     except Exception:  # whatever TVM makes of a socket that was closed
         return False
     return True
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()[-500:]}"

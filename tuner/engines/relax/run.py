@@ -19,7 +19,7 @@ from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
 from tuner.engines.relax.places import HERE, Place, is_gpu
-from tuner.errors import RequestError, WorkError
+from tuner.errors import RequestError, WorkError, error_text
 
 Array = np.ndarray[Any, Any]
 
@@ -81,7 +81,7 @@ def run(request: RunRequest, place: Place = HERE) -> RunResult:
     except (OSError, RequestError):
         raise  # an unreadable artifact or a wrong device is nobody's candidate's fault
     except Exception as error:  # a candidate that raises is data
-        return RunResult(error_kind="run_error", error_text=_reason(error))
+        return RunResult(error_kind="run_error", error_text=error_text(error))
 
 
 def _run(request: RunRequest, place: Place) -> RunResult:
@@ -250,7 +250,3 @@ def _spoiled(output: Any) -> np.ndarray[Any, Any]:
     dtype = np.dtype(str(output.dtype))
     fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
     return np.full(tuple(output.shape), fill, dtype=dtype)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()[-2000:]}"

@@ -12,7 +12,7 @@ import sys
 
 from tuner.engines.base import Verdict
 from tuner.engines.relax.places import is_gpu
-from tuner.errors import RequestError
+from tuner.errors import RequestError, last_line
 
 TOOLS = ("memcheck", "racecheck")
 # What it exits with when it found something; the program itself has statuses below.
@@ -56,8 +56,8 @@ def parse(tool: str, output: str, status: int) -> Verdict:
     summary = _SUMMARY.search(output)
     first = _FIRST.search(output)
     if summary is None:
-        lines = output.strip().splitlines() or [f"it exited with status {status}"]
-        return Verdict(tool, None, lines[-1][-500:])
+        text = last_line(output) or f"it exited with status {status}"
+        return Verdict(tool, None, text[-500:])
     n_errors = int(summary[1] or summary[2] or 0)
     if not n_errors and status:
         return Verdict(tool, None, f"the kernel did not run: status {status}")

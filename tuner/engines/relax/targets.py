@@ -16,7 +16,7 @@ from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relax import boot, cuda, gpu_targets
 from tuner.engines.relax.settings import COMPILER
-from tuner.errors import TargetError
+from tuner.errors import TargetError, summary
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
 # and libraries are cached by it. Records are not: a workload stays what its hash says.
@@ -115,9 +115,8 @@ def _parse(spec: str) -> Target:
     except json.JSONDecodeError as error:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
         raise TargetError(
-            f"unknown target {spec!r}: {reason}; use llvm, cuda:sm_90, a TVM tag or JSON"
+            f"unknown target {spec!r}: {summary(error)}; use llvm, cuda:sm_90, a TVM tag or JSON"
         ) from error
 
 

@@ -18,7 +18,7 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from tuner.engines.relax import intrinsics
-from tuner.errors import WorkError
+from tuner.errors import WorkError, summary
 
 
 def dump(trace: Trace) -> str:
@@ -37,8 +37,7 @@ def replay(module: tvm.IRModule, trace: str) -> Schedule:
     try:
         Trace.apply_json_to_schedule(_boxed(json.loads(trace)), schedule)
     except (ValueError, TypeError, RuntimeError, IndexError, AttributeError) as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise WorkError(f"the trace cannot be replayed: {reason}") from error
+        raise WorkError(f"the trace cannot be replayed: {summary(error, last=True)}") from error
     return schedule
 
 

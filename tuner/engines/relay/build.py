@@ -12,7 +12,7 @@ from tvm.auto_scheduler import LayoutRewriteOption, SearchTask
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.linker import link_shared
 from tuner.engines.relay import traces, workloads
-from tuner.errors import WorkError
+from tuner.errors import WorkError, error_text
 
 KERNEL = "kernel"
 LIBRARY = "kernel.so"
@@ -38,7 +38,7 @@ def build(request: BuildRequest) -> BuildResult:
     except OSError:
         raise  # a full disk is nobody's candidate's fault
     except Exception as error:  # whatever a compiler raises on one candidate is data
-        return BuildResult("", f"{type(error).__name__}: {str(error).strip()[-2000:]}")
+        return BuildResult("", error_text(error))
 
 
 def pack_name(index: int) -> str:

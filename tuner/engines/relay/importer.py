@@ -8,7 +8,7 @@ from tvm import relay
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relay import boot  # noqa: F401  before ONNX is read
-from tuner.errors import ModelError
+from tuner.errors import ModelError, summary
 
 # As in TVM's tutorial on tuning a network with Ansor: kernels follow their data.
 _LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "nn.conv3d": ["NDHWC", "default"]}
@@ -41,7 +41,7 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
         module, _ = relay.frontend.from_onnx(proto, shapes, freeze_params=True)
         return relay.transform.InferType()(module)
     except Exception as error:  # the importer raises whatever its operators raise
-        raise ModelError(f"cannot import the model: {_reason(error)}") from error
+        raise ModelError(f"cannot import the model: {_summary(error)}") from error
 
 
 def _check_shapes(module: tvm.IRModule) -> None:
@@ -62,8 +62,6 @@ def _with_layouts(module: tvm.IRModule) -> tvm.IRModule:
         return tvm.transform.Sequential(passes)(module)
 
 
-def _reason(error: Exception) -> str:
-    """The line of a TVM error that says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    unsupported = [line for line in lines if "not supported" in line or "not implemented" in line]
-    return (unsupported or lines or [type(error).__name__])[-1]
+def _summary(error: Exception) -> str:
+    # What an importer does not support stands above the trace that ends with another error.
+    return summary(error, last=True, prefer=("not supported", "not implemented"))

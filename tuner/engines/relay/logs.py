@@ -11,7 +11,7 @@ from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, Worklo
 from tuner.engines.relay import traces, workloads
 from tuner.engines.relay.propose import hash_of
 from tuner.engines.relay.targets import canonical, hardware_of, make_target
-from tuner.errors import TargetError, WorkError
+from tuner.errors import TargetError, WorkError, summary
 
 # As they are written in lines.
 _HARDWARE = (
@@ -78,8 +78,7 @@ def _read_trace(task: Any, text: str) -> TraceText:
     except WorkError as error:
         return TraceText(problem=str(error))
     except Exception as error:  # whatever TVM raises on a stranger's steps is data
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        return TraceText(problem=f"the trace cannot be replayed: {reason}")
+        return TraceText(problem=f"the trace cannot be replayed: {summary(error, last=True)}")
 
 
 def _steps(state: Any) -> Any:

@@ -15,7 +15,7 @@ from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relay import build as artifacts
 from tuner.engines.relay import flush
-from tuner.errors import RequestError, WorkError
+from tuner.errors import RequestError, WorkError, error_text
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +63,7 @@ def run(request: RunRequest) -> RunResult:
     except (OSError, RequestError):
         raise  # an unreadable artifact is nobody's candidate's fault
     except Exception as error:  # a candidate that raises is data
-        return RunResult(error_kind="run_error", error_text=_reason(error))
+        return RunResult(error_kind="run_error", error_text=error_text(error))
 
 
 def _run(request: RunRequest) -> RunResult:
@@ -167,7 +167,3 @@ def _spoiled(output: Any) -> Array:
     dtype = np.dtype(str(output.dtype))
     fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
     return np.full(tuple(output.shape), fill, dtype=dtype)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip()[-2000:]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.engines.relay import places
-from tuner.errors import TunerError
+from tuner.errors import TunerError, error_text
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -71,5 +71,5 @@ def _run(program: Any, signature: places.Signature, memory: mmap.mmap) -> str:
         for output, value in zip(outputs, program.fetch(), strict=True):
             output[...] = value
     except Exception as error:  # whatever TVM raises is the caller's to know
-        return f"{type(error).__name__}: {str(error).strip()[-500:]}"
+        return error_text(error, 500)
     return ""

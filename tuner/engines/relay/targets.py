@@ -14,7 +14,7 @@ from tuner.build_cache.key_inputs import cpu_fields
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
-from tuner.errors import TargetError
+from tuner.errors import TargetError, summary
 
 # What a target may say; the rest of what TVM takes reaches compilers as their own options.
 _ALLOWED = {
@@ -72,7 +72,7 @@ def canonical(text: str, n_cores: int) -> str:
     try:
         said = _plain(Target(text).export())
     except (ValueError, TypeError, tvm.TVMError) as error:
-        raise TargetError(f"unknown target {text!r}: {_reason(error)}") from error
+        raise TargetError(f"unknown target {text!r}: {summary(error, last=True)}") from error
     if said["kind"] != "llvm":
         raise TargetError(f"target kind {said['kind']!r} is not supported by the engine relay")
     written = {name: value for name, value in said.items() if value != ""}
@@ -107,7 +107,7 @@ def _parse(spec: str) -> Target:
         raise TargetError(f"target is not valid JSON: {error}") from error
     except (ValueError, TypeError, tvm.TVMError) as error:
         raise TargetError(
-            f"unknown target {spec!r}: {_reason(error)}; use llvm, a TVM tag or JSON"
+            f"unknown target {spec!r}: {summary(error, last=True)}; use llvm, a TVM tag or JSON"
         ) from error
     kind = str(target.kind.name)
     if kind != "llvm":
@@ -135,10 +135,6 @@ def _read(spec: str) -> Any:
                 f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
             )
     return written
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _n_cores() -> int:

@@ -14,7 +14,7 @@ from tvm.auto_scheduler import MeasureInput, MeasureResult, SearchTask
 from tvm.auto_scheduler.loop_state import State
 from tvm.auto_scheduler.measure_record import dump_record_to_string, load_record_from_string
 
-from tuner.errors import WorkError
+from tuner.errors import WorkError, summary
 
 
 def dump(task: SearchTask, state: Any) -> str:
@@ -32,8 +32,7 @@ def replay(task: SearchTask, trace: str) -> State:
         inputs, _ = load_record_from_string(line_of(task, trace, [0.0]))
         return task.compute_dag.infer_bound_from_state(inputs.state)
     except (ValueError, TypeError, KeyError, IndexError, tvm.TVMError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise WorkError(f"the trace cannot be replayed: {reason}") from error
+        raise WorkError(f"the trace cannot be replayed: {summary(error, last=True)}") from error
 
 
 def record_line(task: SearchTask, state: Any, run_secs: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.engines.base import BuildRequest
-from tuner.errors import RequestError, WorkerLost, WorkError, first_line
+from tuner.errors import RequestError, WorkerLost, WorkError, summary
 from tuner.executors.ray.agent import Parcels, PartsLost
 from tuner.executors.ray.artifacts import Artifact, ArtifactStore
 from tuner.executors.ray.cluster import AgentSlot, Node, builder_places, device_places, live_nodes
@@ -203,7 +203,7 @@ class Fleet:
             try:
                 nodes = await asyncio.to_thread(live_nodes)
             except Exception as error:
-                _LOG.warning("the Ray cluster does not say who is there: %s", first_line(error))
+                _LOG.warning("the Ray cluster does not say who is there: %s", summary(error))
             else:
                 self._arrange(nodes)
 

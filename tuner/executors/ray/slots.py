@@ -12,7 +12,7 @@ import ray
 from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tuner.errors import DeviceLost, WorkerLost, WorkError, first_line
+from tuner.errors import DeviceLost, WorkerLost, WorkError, summary
 from tuner.executors.ray.agent import BEGIN_SECS, Agent, Answer, release
 from tuner.executors.ray.cluster import AgentSlot
 
@@ -138,9 +138,7 @@ class Slot:
             self._replace(agent, away=False)
             raise self._lost("was killed") from error
         except exceptions.RayError as error:
-            raise WorkError(
-                f"the agent on {self.place.node} failed: {_last_line(error)}"
-            ) from error
+            raise WorkError(f"the agent on {self.place.node} failed: {_summary(error)}") from error
         return answer
 
     async def _ready_agent(self) -> Any:
@@ -164,7 +162,7 @@ class Slot:
                 self._note(f"node {self.place.node} is left out: {error}")
                 return
             except Exception as error:  # whatever it is, the next attempt may do better
-                self._note(f"no agent starts on node {self.place.node}: {_last_line(error)}")
+                self._note(f"no agent starts on node {self.place.node}: {_summary(error)}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECS)
             else:
@@ -259,9 +257,6 @@ def _kill(agent: Any) -> None:
         ray.kill(agent, no_restart=True)
 
 
-def _last_line(error: Exception) -> str:
-    """Return what an error says in the end: Ray puts tracebacks before it."""
-    if not isinstance(error, exceptions.RayError):
-        return first_line(error)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1].strip()
+def _summary(error: Exception) -> str:
+    # Ray puts tracebacks before the text of an error.
+    return summary(error, last=isinstance(error, exceptions.RayError))
