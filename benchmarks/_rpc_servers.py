@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
-from tuner.closing import Closing
 from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Tracker
 from tuner.errors import DeviceLost
@@ -17,7 +17,7 @@ from tuner.errors import DeviceLost
 _START_SECS = 180.0
 
 
-class RpcServers(Closing):
+class RpcServers:
     """A tracker and servers under one key; what they say is kept in a folder.
 
     Args:
@@ -80,6 +80,12 @@ class RpcServers(Closing):
         process = self._running.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Kill them all."""

@@ -9,17 +9,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
 from tests.cli import ROOT
-from tuner.closing import Closing
 
 STORE_BYTES = 80 << 20
 
 
-class Rack(Closing):
+class Rack:
     """A cluster; its head has builders only.
 
     Args:
@@ -92,6 +91,12 @@ class Rack(Closing):
             for child in agent.children()
             if "spawn_main" in " ".join(child.cmdline())
         ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Kill the cluster."""

@@ -4,12 +4,11 @@ import heapq
 import random
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks.simulation import kernels
 from benchmarks.simulation.calls import SimulatedCall, World, fate
 from benchmarks.simulation.runner import SimulatedRunner
-from tuner.closing import Closing
 from tuner.cost_models import blobs
 from tuner.engines.base import BuildRequest, BuildResult, SearchRequest
 from tuner.workers.base import Call
@@ -26,7 +25,7 @@ _TRAIN_SECS_PER_RECORD = 7.9e-5
 _MODEL_BYTES = 214_000
 
 
-class SimulatedExecutor(Closing):
+class SimulatedExecutor:
     """Builders and devices; see :class:`tuner.executors.base.Executor`.
 
     Args:
@@ -85,6 +84,12 @@ class SimulatedExecutor(Closing):
 
     def discard(self, artifact: str) -> None:
         """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Nothing is held."""

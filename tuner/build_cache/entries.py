@@ -8,13 +8,12 @@ import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tuner.build_cache import packing
 from tuner.build_cache.headers import Damaged, FileInfo, Header
 from tuner.build_cache.keys import Key
 from tuner.build_cache.packing import Packed
-from tuner.closing import Closing
 from tuner.errors import WorkError
 
 _CHUNK_BYTES = 1 << 20
@@ -29,7 +28,7 @@ class Blob:
     path: Path | None
 
 
-class Entry(Closing):
+class Entry:
     """An entry that was verified when it was opened; any thread may read it.
 
     Until it is closed, or forgotten, or its process ends, no upkeep removes it, and what it
@@ -106,6 +105,12 @@ class Entry(Closing):
                 self._place_blob(name, path)
             else:
                 path.write_bytes(self.read(name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let upkeep have it; what was placed stays. A second time is allowed."""

@@ -1,7 +1,6 @@
 """The contract of executors: where worker functions run, whoever starts the processes."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tuner.devices.runners.base import Runner
@@ -49,9 +48,4 @@ class Executor(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_error: object) -> None: ...

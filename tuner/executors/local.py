@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from tuner.closing import Closing
 from tuner.devices.runners.base import Fleet, Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
@@ -49,7 +48,7 @@ class _Build(PoolCall):
         shutil.rmtree(self.out, ignore_errors=True)
 
 
-class LocalExecutor(Closing):
+class LocalExecutor:
     """Builders and runners of this machine for one engine.
 
     Args:
@@ -117,6 +116,12 @@ class LocalExecutor(Closing):
     def _submit(self, module: str, function: str, *args: Any, timeout_secs: float) -> PoolCall:
         call = self.builders.submit(module, function, *args, timeout_secs=timeout_secs)
         return self._meter.watch(call)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Kill all workers, and remove the artifacts that are left."""

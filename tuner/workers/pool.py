@@ -17,17 +17,17 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
 from tuner import interrupts
-from tuner.closing import Closing
 from tuner.engines.environments import Interpreter
 from tuner.errors import WorkerLost, WorkError
 from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import end_of
-from tuner.workers.process import WorkerContext, invoke, set_up
+from tuner.workers.process import invoke, set_up
+from tuner.workers.spawn_context import WorkerContext
 
 __all__ = ["CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
 
@@ -60,7 +60,7 @@ class WorkerSettings:
     interpreter: Interpreter | None = None
 
 
-class Pool(Closing):
+class Pool:
     """A pool of worker processes."""
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -108,6 +108,12 @@ class Pool(Closing):
             return left
         self._restart()
         return self._settings.patience_secs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Kill the workers; calls in flight are lost."""

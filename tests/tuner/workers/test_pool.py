@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from multiprocessing import spawn
 from pathlib import Path
 
 import psutil
@@ -246,6 +247,34 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path) -> None:
 
     assert len(workers) >= 2
     _wait(lambda: not any(worker.is_running() for worker in workers))
+
+
+def test_pool_that_is_not_closed_lets_its_process_end(tmp_path: Path) -> None:
+    """A program that forgets its pool ends, and its workers with it."""
+    program = (
+        "import pathlib, sys\n"
+        "from tuner.workers.pool import Pool, WorkerSettings\n"
+        "pool = Pool(WorkerSettings(1, pathlib.Path(sys.argv[1])))\n"
+        f"print(pool.call('{HELPERS}', 'whoami'))\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "worker.log")],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    assert not psutil.pid_exists(int(ended.stdout))
+
+
+def test_importing_workers_leaves_multiprocessing_as_it_is() -> None:
+    """Processes that others spawn start as Python starts them."""
+    functions = (spawn.get_executable, spawn.get_command_line, spawn.get_preparation_data)
+
+    assert {function.__module__ for function in functions} == {spawn.__name__}
 
 
 def _wait(condition: Callable[[], bool], limit_secs: float = 30.0) -> None:

@@ -20,7 +20,7 @@ from tuner.engines.relay import places, serving
 from tuner.errors import TunerError, WorkError
 from tuner.library import manifest
 from tuner.settings import read_settings
-from tuner.workers.process import WorkerContext
+from tuner.workers.spawn_context import WorkerContext
 
 Array = np.ndarray[Any, Any]
 

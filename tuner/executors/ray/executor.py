@@ -1,9 +1,8 @@
 """The workers of a Ray cluster: builders on its CPUs, and a runner for each device of its nodes."""
 
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from tuner.closing import Closing
 from tuner.devices.runners.base import Runner
 from tuner.engines.base import BuildRequest
 from tuner.errors import RequestError
@@ -47,7 +46,7 @@ class RayRunner:
         """Leave the device to its executor, which lets go of all."""
 
 
-class RayExecutor(Closing):
+class RayExecutor:
     """Builders and runners of a Ray cluster, as :class:`tuner.executors.base.Executor`.
 
     Agents start in the background, come with the nodes that join and go with those that leave.
@@ -118,6 +117,12 @@ class RayExecutor(Closing):
     def discard(self, artifact: str) -> None:
         """Forget an artifact; the cluster removes its files."""
         self._loop.run(lambda: self._fleet.discard(artifact))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Give the agents up and leave the cluster."""

@@ -1,0 +1,143 @@
+"""The multiprocessing context that starts worker processes, in any Python environment."""
+
+import io
+import os
+from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
+from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
+from typing import Any
+
+from tuner.engines.environments import Interpreter
+
+# Lets another environment import the tuner's packages, and nothing else that lies beside them.
+_BOOT = """\
+import sys
+from importlib.machinery import PathFinder
+
+class TunerFinder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        folder = None if path else {folders!r}.get(name)
+        return folder and PathFinder.find_spec(name, [folder])
+
+sys.meta_path.append(TunerFinder)
+from multiprocessing.spawn import spawn_main
+spawn_main({arguments})
+"""
+
+
+class WorkerContext(SpawnContext):
+    """Starts workers for a pool, and can kill them all.
+
+    Args:
+        interpreter: Python that runs them; None for that of this process.
+    """
+
+    def __init__(self, interpreter: Interpreter | None = None) -> None:
+        super().__init__()
+        self._interpreter = interpreter
+        self._workers: list[SpawnProcess] = []
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
+        """Make a worker; the name and the case are Python's."""
+        worker = _WorkerProcess(self._interpreter, *args, **kwargs)
+        self._workers = [other for other in self._workers if not _has_ended(other)] + [worker]
+        return worker
+
+    def kill_all(self) -> None:
+        """Kill every worker, those that still start among them.
+
+        A worker left to start would find its pool's semaphores removed, and print a traceback.
+        """
+        for worker in self._workers:
+            if worker.pid is not None and not _has_ended(worker):
+                worker.kill()
+
+
+class _WorkerProcess(SpawnProcess):
+    """A spawned process that leaves the caller's main module alone."""
+
+    def __init__(self, interpreter: Interpreter | None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.interpreter = interpreter
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802  the name is Python's
+        return _WorkerStart(process_obj)
+
+
+class _WorkerStart(popen_spawn_posix.Popen):
+    """Start of a worker like that of any spawned process, but for its interpreter and main module.
+
+    ``multiprocessing`` starts all processes by one interpreter, which is a global of its module
+    ``spawn``. This class chooses one for each process and leaves that module as it is.
+    """
+
+    _fds: list[int]
+
+    def _launch(self, process_obj: _WorkerProcess) -> None:
+        tracker: Any = resource_tracker.getfd()
+        data = self._pickled(process_obj)
+        # Each side reads from a pipe that ends with the process on the other side.
+        parent_reads, child_writes = os.pipe()
+        child_reads, parent_writes = os.pipe()
+        self.finalizer = util.Finalize(self, _close, (parent_reads, parent_writes))
+        self.sentinel = parent_reads
+        program, *arguments = _command(process_obj.interpreter, tracker, child_reads)
+        try:
+            passed = [*self._fds, tracker, child_reads, child_writes]
+            self.pid = util.spawnv_passfds(os.fsencode(program), [program, *arguments], passed)
+        finally:
+            _close(child_reads, child_writes)
+        with open(parent_writes, "wb", closefd=False) as stream:
+            stream.write(data)
+
+    def _pickled(self, process_obj: _WorkerProcess) -> memoryview:
+        """Serialise what the child reads first; its file descriptors are noted to be passed on."""
+        data = io.BytesIO()
+        set_spawning_popen(self)
+        try:
+            reduction.dump(_preparation(process_obj), data)
+            reduction.dump(process_obj, data)
+        finally:
+            set_spawning_popen(None)
+        return data.getbuffer()
+
+
+def _preparation(worker: _WorkerProcess) -> dict[str, Any]:
+    """Return how the child sets itself up; it does not run the caller's script again.
+
+    Python has a spawned process import the main module of its parent, for functions defined
+    there. Worker functions never are, and the import would fail in a notebook or a script from
+    stdin and would cost every worker the imports of a command line it does not use.
+    """
+    data = spawn.get_preparation_data(worker.name)
+    data.pop("init_main_from_name", None)
+    data.pop("init_main_from_path", None)
+    if worker.interpreter is not None:
+        data.pop("sys_path", None)
+    return data
+
+
+def _command(interpreter: Interpreter | None, tracker: int, pipe: int) -> list[str]:
+    """Return the command line of a child.
+
+    A Python of another environment runs isolated: PYTHONPATH may name packages of this one.
+    """
+    if interpreter is None:
+        command = spawn.get_command_line(tracker_fd=tracker, pipe_handle=pipe)
+        return [os.fsdecode(part) for part in command]
+    arguments = f"tracker_fd={tracker}, pipe_handle={pipe}"
+    program = _BOOT.format(folders=dict(interpreter.folders), arguments=arguments)
+    return [interpreter.path, "-I", "-c", program, "--multiprocessing-fork"]
+
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _has_ended(worker: SpawnProcess) -> bool:
+    try:
+        return worker.exitcode is not None
+    except (ValueError, AssertionError):  # closed, or not started yet
+        return False
