@@ -85,7 +85,7 @@ def tune_ours(context: Context, plan: Plan) -> tuple[Tuned, Prepared]:
     secs = time.monotonic() - started
     with fresh_worker(context.settings) as worker:
         prepared = prepare(plan.request, context, worker, must_run=True)
-    n_untuned = sum(1 for best in result.overview.latencies if not np.isfinite(best))
+    n_untuned = sum(1 for best in result.snapshot.latencies if not np.isfinite(best))
     return Tuned(result.n_measured, secs, n_untuned), prepared
 
 

@@ -51,7 +51,7 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
     return {
         "benchmark": "networks",
         "model": name,
-        "trials": tuned.overview.n_trials,
+        "trials": tuned.snapshot.n_trials,
         "tuning_secs": round(tuned.secs, 1),
         "tasks": len(prepared.tasks),
         "fallbacks": len(built.fallbacks),

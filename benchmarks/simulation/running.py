@@ -17,11 +17,12 @@ from records import database, jobs
 from records.models import MeasureRecord
 from scheduler.budget import Budget
 from scheduler.replay import Recording
-from tuner.jobs.options import Status, TuneOptions
+from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession
+from tuner.tuning.status import TuningStatus
 
 # More than any simulation spends, and as many as a database can count.
 _NO_LIMIT = 2**31 - 1
@@ -91,7 +92,7 @@ def _pause(sessions: sessionmaker[Session], job_ids: Sequence[int]) -> None:
             jobs.set_state(session, job_id, "paused", only_from=("running",))
 
 
-def _ignore(_status: Status) -> None:
+def _ignore(_status: TuningStatus) -> None:
     pass
 
 

@@ -16,7 +16,7 @@ from scheduler.budget import Budget
 from tests.engines import toy
 from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.options import Status, TuneOptions
+from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
 from tuner.networks.base import LoadedModel
 from tuner.tuning import event_loop
@@ -25,6 +25,7 @@ from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.job_queue import JobSource
 from tuner.tuning.session import TuningSession
 from tuner.tuning.snapshot import JobSnapshot
+from tuner.tuning.status import TuningStatus
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Workshop:
         """
         for error in self.run(session).failures.values():
             raise error
-        return session.overview()
+        return session.snapshot()
 
     def prepare(
         self, name: str = "net", batch: int = 1, found: Sequence[ExtractedTask] | None = None
@@ -96,7 +97,7 @@ class Workshop:
         self,
         prepared: Prepared,
         trials: int | None = None,
-        watcher: Callable[[Status], None] = lambda _status: None,
+        watcher: Callable[[TuningStatus], None] = lambda _status: None,
         **options: Any,
     ) -> TuningSession:
         """Open a session with a budget of trials."""

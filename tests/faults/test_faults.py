@@ -23,7 +23,7 @@ from tuner.devices.device import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_of
-from tuner.jobs.options import Status, TuneOptions
+from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
 from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
 from tuner.settings import Settings
@@ -32,6 +32,7 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.search import SearchInputs, SearchSettings, search
 from tuner.tuning.session import TuningSession
+from tuner.tuning.status import TuningStatus
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"
@@ -329,5 +330,5 @@ def _tune(
         raise error
 
 
-def _ignore(_status: Status) -> None:
+def _ignore(_status: TuningStatus) -> None:
     """Watch nothing."""

@@ -14,9 +14,9 @@ from tests.engines.toy_network import Workshop
 from tests.faults.conftest import DEVICE, NODES, START_SECS, check_bests, check_counts, wait_until
 from tests.ray_rack import Rack
 from tuner.executors.ray.executor import RayExecutor
-from tuner.jobs.options import Status
 from tuner.settings import Settings
 from tuner.tuning.calibration.calibrator import CalibrationSettings
+from tuner.tuning.status import TuningStatus
 
 if TYPE_CHECKING:
     from tuner.executors.local import LocalExecutor
@@ -59,7 +59,7 @@ def test_device_that_slows_down_is_found_marked_and_taken_back(
         wait_until(lambda: len(executor.runners) == len(NODES) + 1, START_SECS)
         shop = Workshop(database.sessions(engine), tmp_path, cast("LocalExecutor", executor))
 
-        def watch(_: Status) -> None:
+        def watch(_: TuningStatus) -> None:
             if not seen and any(each.worker == _SLOW for each in records(shop)):
                 brake.set(3.0)
                 seen.append("slow")

@@ -1,19 +1,16 @@
-"""What a tuning run is asked to do, and what it tells those who watch it."""
+"""Options of a tuning run."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from scheduler import allocators
 from scheduler import budget as budgets
 from scheduler.allocator import GreedySettings
 from scheduler.budget import Budget
-from scheduler.outlook import Outlook
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
 from tuner.jobs.goals import Goal
 from tuner.jobs.preparation import Prepared
 from tuner.tuning.search import SearchSettings
-from tuner.tuning.snapshot import JobSnapshot
 
 # Trials of a round when only time limits the job.
 _TIMED_ROUND = 8
@@ -54,36 +51,6 @@ class TuneOptions:
     build_timeout_secs: float = 60.0
     least_gain_secs: float | None = None
     submission: str = ""
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a watcher of a session is told.
-
-    Attributes:
-        phase: What goes on, for people.
-        overview: The table as of the last committed record.
-        budget: Of this run.
-        spent_trials: Trials that count against the budget.
-        spent_secs: Seconds this job has spent, all its runs together.
-        current: Task id of the running round, if any.
-        quiet: Whether a candidate is being timed right now: do nothing that takes a core.
-        outlook: What the next trials are forecast to save, once that can be said.
-        trials_to_stop: Trials until the forecast is that the job will stop; None: not in sight.
-    """
-
-    phase: str
-    overview: JobSnapshot
-    budget: Budget
-    spent_trials: int
-    spent_secs: float
-    current: int | None = None
-    quiet: bool = False
-    outlook: Outlook | None = None
-    trials_to_stop: int | None = None
-
-
-Watcher = Callable[[Status], None]
 
 
 def round_size(budget: Budget, prepared: Prepared) -> int:

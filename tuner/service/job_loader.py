@@ -14,7 +14,7 @@ from scheduler.budget import Budget
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError
-from tuner.jobs.options import Status, default_trials
+from tuner.jobs.options import default_trials
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import options_of
 from tuner.jobs.submission import request_of
@@ -23,6 +23,7 @@ from tuner.service.loading import Limits, load_all
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job_queue import SessionFactory
 from tuner.tuning.session import TuningSession
+from tuner.tuning.status import TuningStatus
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 _LOG = logging.getLogger(__name__)
@@ -152,7 +153,7 @@ class JobLoader:
         checked = options_of(replace(request, trials=1, seconds=None))
         options = replace(checked, budget=budget, submission=job.submission)
 
-        def watch(status: Status) -> None:
+        def watch(status: TuningStatus) -> None:
             self._tell(job.id, status.phase)
 
         return TuningSession(tuning_context, prepared, options, watch)

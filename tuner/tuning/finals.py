@@ -33,7 +33,7 @@ async def confirm(
     sessions: sessionmaker[Session],
     measurer: CandidateMeasurer,
     device: Device,
-    overview: JobSnapshot,
+    snapshot: JobSnapshot,
     watcher: Callable[[TaskRow], None],
     model_bytes: int = 0,
 ) -> None:
@@ -43,7 +43,7 @@ async def confirm(
         sessions: Opens database sessions.
         measurer: Times them.
         device: Where.
-        overview: The table.
+        snapshot: The table.
         watcher: Told of every task.
         model_bytes: Size of the model: one that the caches do not hold finds nothing of its
             weights there when it runs again, so its kernels are timed that way.
@@ -51,7 +51,7 @@ async def confirm(
     flush_bytes = min(_SWEEPS * model_bytes, _MOST_FLUSH_BYTES)
     if flush_bytes < _LEAST_FLUSH_BYTES:
         flush_bytes = 0
-    for row in overview.rows:
+    for row in snapshot.rows:
         if row.share < _MIN_SHARE:
             continue
         with sessions() as session:

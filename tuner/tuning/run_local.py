@@ -1,11 +1,10 @@
-"""Tune one network from request to result: what ``tuner tune`` does."""
+"""Tuning of networks on this machine, from a request to its result."""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from scheduler.budget import Budget
-from tuner.cli.rendering.progress import make_progress, stderr_console
 from tuner.context import Context
 from tuner.devices.locks import device_lock
 from tuner.devices.target_cache import DescribeTarget
@@ -13,7 +12,7 @@ from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.factory import describe_by, is_elsewhere, open_executor
 from tuner.jobs.combining import combine
-from tuner.jobs.options import TuneOptions, Watcher, default_trials
+from tuner.jobs.options import TuneOptions, default_trials
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
 from tuner.jobs.requests import TuneRequest, options_of
 from tuner.tuning.calibration.calibrator import CalibrationSettings
@@ -21,22 +20,34 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession
 from tuner.tuning.snapshot import JobSnapshot
+from tuner.tuning.status import StatusCallback, TuningCallbacks
 from tuner.tuning.storage_retry import run_with_reconnect, sessions_with_retry
 from tuner.workers.pools import fresh_worker
+
+_SILENT = TuningCallbacks()
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tuning run came to; ``first_trial_secs`` is None if it measured nothing.
+    """Result of one job of a tuning run.
 
-    ``error`` says why the job failed, if it did. ``busy`` is the share of the tuning in which each
-    device worked, by its name; the CPU of this machine works for builders too.
+    Attributes:
+        job_id: Id of the job.
+        network: Name of the network.
+        target: Target as it was requested.
+        snapshot: The task table at the end.
+        n_measured: Trials that this run measured.
+        secs: Seconds from the start of the run to its end.
+        first_trial_secs: Seconds from the start of the run to the first trial; None without one.
+        error: Error that ended the job; None if it did not fail.
+        busy: Share of the time in which each device worked, by its name. The CPU of this
+            machine works for builders too.
     """
 
     job_id: int
     network: str
     target: str
-    overview: JobSnapshot
+    snapshot: JobSnapshot
     n_measured: int
     secs: float
     first_trial_secs: float | None
@@ -44,117 +55,114 @@ class TuneResult:
     busy: Mapping[str, float] = field(default_factory=dict)
 
 
-def run_tuning(context: Context, request: TuneRequest) -> TuneResult:
+def run_tuning(
+    context: Context, request: TuneRequest, callbacks: TuningCallbacks = _SILENT
+) -> TuneResult:
     """Tune a network, or several in one job.
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
         WorkError: If nothing could be measured.
     """
-    (result,) = _run(context, request, [request.models])
+    (result,) = _run(context, request, [request.models], callbacks)
     if result.error is not None:
         raise result.error
     return result
 
 
-def run_separately(context: Context, request: TuneRequest) -> list[TuneResult]:
-    """Tune networks in a job each; the jobs share the device by their priorities.
+def run_separately(
+    context: Context, request: TuneRequest, callbacks: TuningCallbacks = _SILENT
+) -> list[TuneResult]:
+    """Tune networks in a job each; the jobs share the devices by their priorities.
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
     """
-    return _run(context, request, [(model,) for model in request.models])
+    return _run(context, request, [(model,) for model in request.models], callbacks)
 
 
 def _run(
-    context: Context, request: TuneRequest, groups: Sequence[tuple[ModelRequest, ...]]
+    context: Context,
+    request: TuneRequest,
+    groups: Sequence[tuple[ModelRequest, ...]],
+    callbacks: TuningCallbacks,
 ) -> list[TuneResult]:
     """Tune each group of networks in a job."""
     started = time.monotonic()
     options = options_of(request)
-    console = stderr_console()
     settings = context.settings
     context = replace(context, sessions=sessions_with_retry(context))
     with device_lock(settings.data_dir), open_executor(settings) as executor:
         executor.warm_up()
         describe = describe_by(executor) if is_elsewhere(settings) else None
         prepared = [_prepare(context, models, describe) for models in groups]
-        if len({each.network_id for each in prepared}) < len(prepared):
-            raise RequestError("the same network is given twice")
-        for note in dict.fromkeys(note for each in prepared for note in each.notes):
-            console.print(f"note: {note}", style="dim", highlight=False)
-        with make_progress(console) as progress:
-            wanted = [(each, _with_budget(options, request, each)) for each in prepared]
-            run = _Run(context, executor, wanted, progress)
-            busy_before, begun = _busy_secs(executor), time.monotonic()
-            try:
-                run_with_reconnect(context.engine, run.go_on)
-            finally:  # who is interrupted wants to know too
-                busy = _busy_shares(executor, busy_before, time.monotonic() - begun)
-                console.print(f"busy: {_shown(busy)}", style="dim", highlight=False)
+        if len({network.network_id for network in prepared}) < len(prepared):
+            raise RequestError("the same network is given twice; name each network once")
+        for note in dict.fromkeys(note for network in prepared for note in network.notes):
+            callbacks.on_note(note)
+        jobs = [(network, _with_budget(options, request, network)) for network in prepared]
+        run = _ResumableRun(context, executor, jobs, callbacks.on_status)
+        busy_before, began = _busy_secs(executor), time.monotonic()
+        try:
+            run_with_reconnect(context.engine, run.resume)
+        finally:
+            busy = _busy_shares(executor, busy_before, time.monotonic() - began)
+            callbacks.on_busy(busy)
     return [
-        replace(
-            _result(*row, started=started),
-            error=run.failures.get(row[0].job_id),
-            busy=busy,
-        )
-        for row in zip(run.sessions, prepared, run.before, run.first_records, strict=True)
+        replace(_result(*job, started=started), error=run.failures.get(job[0].job_id), busy=busy)
+        for job in zip(run.sessions, prepared, run.n_before, run.first_records, strict=True)
     ]
 
 
 @dataclass
-class _Run:
-    """Jobs side by side, which go on where they were if the run has to begin anew.
+class _ResumableRun:
+    """Jobs that are tuned together, and continue where they were after an outage of the database.
 
     Attributes:
         context: Settings and the database.
-        executor: Of all runs.
-        wanted: What is tuned, and how.
-        watcher: Told how it goes.
-        sessions: The jobs in the latest run.
-        failures: Of jobs, in whatever run.
-        unfinished: Jobs that were under way when the latest run ended; None before the first.
-        before: Trials that the jobs had when the first run began.
-        first_records: When each job had its first record, by the clock of the process.
+        executor: Executor of all attempts.
+        jobs: Networks and the options of their jobs.
+        on_status: Receives the status of each job.
+        sessions: Sessions of the latest attempt, one per job.
+        failures: Errors of jobs in any attempt, by job id.
+        unfinished: Jobs that were active when the latest attempt ended; None before the first.
+        n_before: Trials that each job had when the first attempt began.
+        first_records: Time of each job's first record, by the clock of the process.
     """
 
     context: Context
     executor: Executor
-    wanted: Sequence[tuple[Prepared, TuneOptions]]
-    watcher: Watcher
+    jobs: Sequence[tuple[Prepared, TuneOptions]]
+    on_status: StatusCallback
     sessions: list[TuningSession] = field(default_factory=list)
     failures: dict[int, TunerError] = field(default_factory=dict)
     unfinished: set[int] | None = None
-    before: list[int] = field(default_factory=list)
+    n_before: list[int] = field(default_factory=list)
     first_records: list[float | None] = field(default_factory=list)
 
-    def go_on(self) -> None:
-        """Run the jobs to their ends."""
+    def resume(self) -> None:
+        """Run the unfinished jobs to their ends."""
         settings = self.context.settings
         tuning_context = TuningContext(self.context.sessions, self.executor, settings.data_dir)
-        self.sessions = [TuningSession(tuning_context, *each, self.watcher) for each in self.wanted]
-        # Those that ended, or that others stopped, before an outage are not begun again.
-        goes_on = [
-            each
-            for each in self.sessions
-            if self.unfinished is None or each.job_id in self.unfinished
+        self.sessions = [TuningSession(tuning_context, *job, self.on_status) for job in self.jobs]
+        # Jobs that ended or were stopped before an outage are not started again.
+        unfinished = [
+            session
+            for session in self.sessions
+            if self.unfinished is None or session.job_id in self.unfinished
         ]
-        if not self.before:
-            self.before = [sum(session.overview().own) for session in self.sessions]
+        if not self.n_before:
+            self.n_before = [sum(session.snapshot().own) for session in self.sessions]
             self.first_records = [None] * len(self.sessions)
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(tuning_context, calibration=calibration)
         try:
-            coordinator.run(goes_on)
+            coordinator.run(unfinished)
         finally:
             self.failures |= coordinator.failures
             self.unfinished = coordinator.unfinished
             pairs = zip(self.first_records, self.sessions, strict=True)
-            self.first_records = [first or each.first_record_at for first, each in pairs]
-
-
-def _shown(busy: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {share:.1%}" for name, share in busy.items())
+            self.first_records = [first or session.first_record_at for first, session in pairs]
 
 
 def _busy_secs(executor: Executor) -> dict[str, float]:
@@ -162,7 +170,7 @@ def _busy_secs(executor: Executor) -> dict[str, float]:
 
 
 def _busy_shares(executor: Executor, before: Mapping[str, float], secs: float) -> dict[str, float]:
-    """Return what share of the seconds just past each device worked, by its name."""
+    """Return the share of the last ``secs`` seconds in which each device worked, by its name."""
     return {
         name: min((busy_secs - before.get(name, 0.0)) / secs, 1.0)
         for name, busy_secs in _busy_secs(executor).items()
@@ -177,13 +185,13 @@ def _result(
     *,
     started: float,
 ) -> TuneResult:
-    overview = session.overview()
+    snapshot = session.snapshot()
     return TuneResult(
         job_id=session.job_id,
         network=prepared.model.name,
         target=prepared.target.spec,
-        overview=overview,
-        n_measured=sum(overview.own) - n_before,
+        snapshot=snapshot,
+        n_measured=sum(snapshot.own) - n_before,
         secs=time.monotonic() - started,
         first_trial_secs=first_record_at and first_record_at - started,
     )
@@ -192,24 +200,16 @@ def _result(
 def _prepare(
     context: Context, models: Sequence[ModelRequest], describe: DescribeTarget | None
 ) -> Prepared:
-    members = []
+    networks = []
     for model in models:
-        # One process a network, so that no worker holds the weights of two.
+        # Each network has a process of its own, so that no worker holds the weights of two.
         with fresh_worker(context.settings) as worker:
-            members.append(
-                prepare(
-                    model,
-                    context,
-                    worker,
-                    must_run=True,
-                    describe=describe,
-                )
-            )
-    return combine(context.sessions, members)
+            networks.append(prepare(model, context, worker, must_run=True, describe=describe))
+    return combine(context.sessions, networks)
 
 
 def _with_budget(options: TuneOptions, request: TuneRequest, prepared: Prepared) -> TuneOptions:
-    """Default to so many trials a task where the user set no limit."""
+    """Set a default number of trials per task where the request has no limit."""
     if request.trials is not None or request.seconds is not None:
         return options
     return replace(options, budget=Budget(default_trials(prepared)))

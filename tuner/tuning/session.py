@@ -25,13 +25,14 @@ from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, RequestError, WorkError, last_line
 from tuner.jobs.goals import objective_of
-from tuner.jobs.options import Status, TuneOptions, Watcher, round_size
+from tuner.jobs.options import TuneOptions, round_size
 from tuner.jobs.preparation import Prepared
 from tuner.tuning import finals
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job_timer import JobClock
 from tuner.tuning.round_runner import NothingLeft, RoundCallbacks, RoundRunner, SearchFailed
 from tuner.tuning.snapshot import JobSnapshot, TaskRow, read_snapshot
+from tuner.tuning.status import StatusCallback, TuningStatus
 from tuner.tuning.status_publisher import StatusPublisher, StatusUpdate
 
 WAITING = "waiting for a device"
@@ -59,7 +60,11 @@ class TuningSession:
     """
 
     def __init__(
-        self, context: TuningContext, prepared: Prepared, options: TuneOptions, watcher: Watcher
+        self,
+        context: TuningContext,
+        prepared: Prepared,
+        options: TuneOptions,
+        on_status: StatusCallback,
     ) -> None:
         self._context = context
         self._prepared = prepared
@@ -81,7 +86,7 @@ class TuningSession:
         job = self._open_job()
         self.job_id = job.id
         self._clock = JobClock(context, job.id, job.spent_secs)
-        self._teller = StatusPublisher(context, job.id, watcher)
+        self._teller = StatusPublisher(context, job.id, on_status)
         context.task_states.enter(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
         self._n_picks = 0
@@ -182,7 +187,7 @@ class TuningSession:
         if not self._may_go_on(_ORDERS_SECS):
             return False
         if self._teller.phase != WAITING:
-            self._tell(WAITING, self.overview())
+            self._tell(WAITING, self.snapshot())
         return True
 
     async def finish(self, device: Device) -> bool:
@@ -206,7 +211,7 @@ class TuningSession:
             # What is read anew has to be written.
             self._context.record_writer.flush(self.job_id)
             self._context.task_states.reload([self.job_id])
-        spent = self.overview().spent_trials(self._budget.trials)
+        spent = self.snapshot().spent_trials(self._budget.trials)
         with self._context.sessions.begin() as session:
             job = jobs.locked(session, self.job_id)
             if job.state == "running" and _asked_of(job) != decided:
@@ -215,10 +220,10 @@ class TuningSession:
                 jobs.record_reached_trials(session, self.job_id, spent)
         return True
 
-    def overview(self) -> JobSnapshot:
+    def snapshot(self) -> JobSnapshot:
         """Return the table as the records have it."""
         if self._context.task_states.knows(self.job_id):
-            return self._context.task_states.overview(self.job_id)
+            return self._context.task_states.snapshot(self.job_id)
         with self._context.sessions() as session:
             return read_snapshot(session, self._prepared.tasks, session.get(Job, self.job_id))
 
@@ -289,8 +294,8 @@ class TuningSession:
 
     def _choose(self) -> Pick | NewPick | None:
         board = self._context.task_states
-        overview = self.overview()
-        spent = overview.spent_trials(self._budget.trials)
+        snapshot = self.snapshot()
+        spent = snapshot.spent_trials(self._budget.trials)
         pick = self._open_pick()
         if self._budget.exhausted(spent, self._clock.secs):
             if pick is not None and board.trials_of(pick) >= pick.n_trials:
@@ -304,11 +309,11 @@ class TuningSession:
         n_trials = self._budget.round_size(self._n_trials, expected)
         if not n_trials:
             return None
-        self._outlook = self._look_ahead(overview)
+        self._outlook = self._look_ahead(snapshot)
         if self._saves_too_little():
             return None
-        self._tell("choosing", overview)
-        return self._pick(overview, n_trials)
+        self._tell("choosing", snapshot)
+        return self._pick(snapshot, n_trials)
 
     def _open_pick(self) -> Pick | None:
         """Return the first pick whose round was not completed, if there is one.
@@ -324,14 +329,14 @@ class TuningSession:
             self._end_round(pick, failed="its task is not of this network any more")
         return None
 
-    def _look_ahead(self, overview: JobSnapshot) -> Outlook | None:
+    def _look_ahead(self, snapshot: JobSnapshot) -> Outlook | None:
         """Forecast the next minute; None before every task had its first round."""
-        table = overview.table
+        table = snapshot.table
         if table.unseen.any() or not table.measured.any():
             return None
         if self._least_gain_secs is None and not self._teller.is_due:
             return self._outlook
-        secs, n_trials = self._clock.secs, sum(overview.own)
+        secs, n_trials = self._clock.secs, sum(snapshot.own)
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
         step = max(a_minute, self._n_trials)
@@ -344,32 +349,32 @@ class TuningSession:
         least = self._least_gain_secs
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
-    def _pick(self, overview: JobSnapshot, n_trials: int) -> NewPick | None:
+    def _pick(self, snapshot: JobSnapshot, n_trials: int) -> NewPick | None:
         # Whoever comes later may know these trials: they are to be older than the pick.
         self._context.record_writer.flush_if_immediate(self.job_id)
-        decision = self._allocator.choose(overview.table, sequence=self._n_picks, n_trials=n_trials)
+        decision = self._allocator.choose(snapshot.table, sequence=self._n_picks, n_trials=n_trials)
         if decision is None:
             return None
         terms = {"reason": decision.reason, **decision.terms}
-        task_id = overview.tasks[decision.task].task_id
+        task_id = snapshot.tasks[decision.task].task_id
         return NewPick(self.job_id, task_id, decision.n_trials, terms)
 
     async def _run(self, pick: Pick, device: Device) -> None:
         if self._teller.is_due:
-            self._tell("searching", self.overview(), pick.task_id)
+            self._tell("searching", self.snapshot(), pick.task_id)
 
         def n_left() -> int:
             """Leave to other rounds what they have yet to measure."""
-            board, found = self._context.task_states, self.overview()
+            board, found = self._context.task_states, self.snapshot()
             others = board.trials_in_flight(self.job_id) - board.trials_left(pick)
             spent = found.spent_trials(self._budget.trials) + max(others, 0)
             return self._budget.round_size(max(pick.n_trials, 1), spent)
 
         def on_turn(n_candidates: int) -> None:
             if self._teller.is_due:
-                is_quiet = device.runner.shares_cores
+                is_measuring_cpu = device.runner.shares_cores
                 phase = f"measuring {n_candidates} candidates"
-                self._tell(phase, self.overview(), pick.task_id, quiet=is_quiet)
+                self._tell(phase, self.snapshot(), pick.task_id, is_measuring_cpu=is_measuring_cpu)
 
         await self._rounds.run(pick, device, RoundCallbacks(n_left, on_turn))
         self._n_failed_searches = 0
@@ -378,14 +383,14 @@ class TuningSession:
         self, pick: Pick, secs: float | None = None, *, failed: str | None = None
     ) -> None:
         """Complete a round with what it came to: both are stored, or neither."""
-        overview = self.overview()
+        snapshot = self.snapshot()
         ending = picks.Ending(
             pick.id,
             self.job_id,
             secs,
-            total_secs=overview.total_secs,
-            spent_trials=overview.spent_trials(self._budget.trials),
-            job_trials=sum(overview.own),
+            total_secs=snapshot.total_secs,
+            spent_trials=snapshot.spent_trials(self._budget.trials),
+            job_trials=sum(snapshot.own),
             spent_secs=self._clock.take(),
             failed=failed,
         )
@@ -404,27 +409,29 @@ class TuningSession:
             raise WorkError(f"{self._n_failed_searches} searches in a row failed: {error}")
 
     async def _confirm_winners(self, device: Device) -> None:
-        overview = self.overview()
-        if not math.isfinite(overview.total_secs):
-            self._explain_failure(overview)
+        snapshot = self.snapshot()
+        if not math.isfinite(snapshot.total_secs):
+            self._explain_failure(snapshot)
 
         def watch(row: TaskRow) -> None:
-            is_quiet = device.runner.shares_cores
-            self._tell("confirming the winners", overview, row.task_id, quiet=is_quiet)
+            is_measuring_cpu = device.runner.shares_cores
+            self._tell(
+                "confirming the winners", snapshot, row.task_id, is_measuring_cpu=is_measuring_cpu
+            )
 
         await finals.confirm(
             self._context.sessions,
             self._rounds.measurer,
             device,
-            overview,
+            snapshot,
             watch,
             self._prepared.n_bytes,
         )
 
-    def _explain_failure(self, overview: JobSnapshot) -> None:
+    def _explain_failure(self, snapshot: JobSnapshot) -> None:
         """A task that was tried and never ran is a failure; one the budget did not reach is not."""
-        tried = [row for row in overview.rows if row.n_trials and not math.isfinite(row.latency)]
-        if tried and len(tried) == sum(1 for row in overview.rows if row.n_trials):
+        tried = [row for row in snapshot.rows if row.n_trials and not math.isfinite(row.latency)]
+        if tried and len(tried) == sum(1 for row in snapshot.rows if row.n_trials):
             with self._context.sessions() as session:
                 record = session.scalars(
                     select(MeasureRecord)
@@ -438,29 +445,34 @@ class TuningSession:
             )
 
     def _tell(
-        self, phase: str, overview: JobSnapshot, current: int | None = None, *, quiet: bool = False
+        self,
+        phase: str,
+        snapshot: JobSnapshot,
+        current: int | None = None,
+        *,
+        is_measuring_cpu: bool = False,
     ) -> None:
         if not self._teller.is_due:
             return
-        status = Status(
+        status = TuningStatus(
             phase,
-            overview,
+            snapshot,
             self._budget,
-            overview.spent_trials(self._budget.trials),
+            snapshot.spent_trials(self._budget.trials),
             self._clock.secs,
             current,
-            quiet,
+            is_measuring_cpu,
             self._outlook,
             self._trials_to_stop,
         )
-        self._teller.tell(StatusUpdate(status, self._gains(overview) if current is None else None))
+        self._teller.tell(StatusUpdate(status, self._gains(snapshot) if current is None else None))
 
-    def _gains(self, overview: JobSnapshot) -> dict[str, float] | None:
+    def _gains(self, snapshot: JobSnapshot) -> dict[str, float] | None:
         """Return what a round on each task is worth, if the allocator can say."""
         if not isinstance(self._allocator, GreedyAllocator):
             return None
-        values = self._allocator.gains(overview.table, self._n_trials)
-        pairs = zip(overview.rows, values.tolist(), strict=True)
+        values = self._allocator.gains(snapshot.table, self._n_trials)
+        pairs = zip(snapshot.rows, values.tolist(), strict=True)
         return {str(row.task_id): gain for row, gain in pairs}
 
 

@@ -137,21 +137,21 @@ class EquivalentJob(NamedTuple):
     n_trials: int
 
 
-def look_ahead_on(overview: JobSnapshot, n_trials: int | None = None) -> Outlook | None:
+def look_ahead_on(snapshot: JobSnapshot, n_trials: int | None = None) -> Outlook | None:
     """Forecast what more trials would save of the latency of a network.
 
     Args:
-        overview: The network's table.
+        snapshot: The network's table.
         n_trials: Trials; None: as many as it has had.
 
     Returns:
         The forecast in seconds; None before every task had its first round.
     """
-    table = overview.table
+    table = snapshot.table
     if table.unseen.any() or not table.measured.any():
         return None
     weights = table.weights.astype(np.float64)
-    return look_ahead(table, weights, overview.n_trials if n_trials is None else n_trials)
+    return look_ahead(table, weights, snapshot.n_trials if n_trials is None else n_trials)
 
 
 def read_snapshot(session: Session, tasks: Sequence[WeightedTask], job: Job | None) -> JobSnapshot:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from records import events
 from scheduler.outlook import Outlook
-from tuner.jobs.options import Status, Watcher
 from tuner.tuning.context import TuningContext
+from tuner.tuning.status import StatusCallback, TuningStatus
 
 # Where many measure, what a job does is told so often.
 _TELL_SECS = 0.5
@@ -20,17 +20,17 @@ class StatusUpdate(NamedTuple):
         gains: What a round on each task is worth, by task id; None: as it was.
     """
 
-    status: Status
+    status: TuningStatus
     gains: dict[str, float] | None
 
 
 class StatusPublisher:
     """Tells of one job, every step where one device measures, or now and then where many do."""
 
-    def __init__(self, context: TuningContext, job_id: int, watcher: Watcher) -> None:
+    def __init__(self, context: TuningContext, job_id: int, on_status: StatusCallback) -> None:
         self._context = context
         self._job_id = job_id
-        self._watcher = watcher
+        self._on_status = on_status
         self._told = 0.0
         self.phase = ""
 
@@ -46,7 +46,7 @@ class StatusPublisher:
         started = self._told = self._context.now()
         self.phase = news.status.phase
         self._store(news)
-        self._watcher(news.status)
+        self._on_status(news.status)
         self._context.have_told(started)
 
     def _store(self, news: StatusUpdate) -> None:
@@ -58,7 +58,7 @@ class StatusPublisher:
                 phase=status.phase,
                 task_id=status.current,
                 gains=news.gains,
-                total_secs=status.overview.total_secs,
+                total_secs=status.snapshot.total_secs,
                 spent_trials=status.spent_trials,
                 outlook=_as_json(outlook),
             )

@@ -136,7 +136,7 @@ class TaskStateCache:
         account.own = Counter(measure_records.own_trials(session, job_id))
         account.twins = read_twins(session, session.get_one(Job, job_id), task_ids)
 
-    def overview(self, job_id: int) -> JobSnapshot:
+    def snapshot(self, job_id: int) -> JobSnapshot:
         """Return the table of a job."""
         self._look()
         account = self._accounts[job_id]

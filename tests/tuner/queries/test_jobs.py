@@ -20,7 +20,7 @@ def session(workshop: Workshop) -> TuningSession:
 
 def test_the_table_is_that_of_the_scheduler(workshop: Workshop, session: TuningSession) -> None:
     """Row by row, read from sums and not from records."""
-    overview = session.overview()
+    overview = session.snapshot()
     with workshop.sessions() as database:
         view = job_queries.read_job(database, session.job_id)
 

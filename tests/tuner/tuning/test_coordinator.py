@@ -20,11 +20,11 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import TargetInfo
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.options import Status
 from tuner.settings import Settings
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.job_queue import SessionFactory
 from tuner.tuning.session import TuningSession
+from tuner.tuning.status import TuningStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -92,12 +92,12 @@ def test_job_that_others_stop_ends_with_its_round(
     monkeypatch.setattr(workshop.context, "now", lambda: float(next(clock)))
     stopped, other = private(workshop, "a", 80), private(workshop, "b", 40)
 
-    def stop(_: Status) -> None:
+    def stop(_: TuningStatus) -> None:
         if own_trials(workshop, stopped.job_id) >= 8:
             with workshop.sessions.begin() as session:
                 jobs.set_state(session, stopped.job_id, state)  # type: ignore[arg-type]
 
-    other._teller._watcher = stop
+    other._teller._on_status = stop
     workshop.run(stopped, other)
 
     assert workshop.job(stopped.job_id).state == state
@@ -109,11 +109,11 @@ def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> Non
     """More trials are asked for in the middle of the job, and made."""
     job = private(workshop, "a", 16)
 
-    def extend(_: Status) -> None:
+    def extend(_: TuningStatus) -> None:
         with workshop.sessions.begin() as session:
             jobs.raise_budget(session, job.job_id, trials=40)
 
-    job._teller._watcher = extend
+    job._teller._on_status = extend
     workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
@@ -194,12 +194,12 @@ def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) ->
     """It was cancelled before: it ends with its round."""
     gone, other = private(workshop, "a", 80), private(workshop, "b", 40)
 
-    def delete(_: Status) -> None:
+    def delete(_: TuningStatus) -> None:
         with workshop.sessions.begin() as session:
             jobs.set_state(session, gone.job_id, "cancelled")
             submissions.hide(session, gone.job_id)
 
-    gone._teller._watcher = delete
+    gone._teller._on_status = delete
     workshop.run(gone, other)
 
     assert workshop.job(gone.job_id).state == "cancelled"
@@ -210,11 +210,11 @@ def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
     """Whatever ends the run, every job can go on later."""
     pair = [private(workshop, name, 80) for name in ("a", "b")]
 
-    def interrupt(_: Status) -> None:
+    def interrupt(_: TuningStatus) -> None:
         if len(workshop.trials()) >= 8:
             raise KeyboardInterrupt
 
-    pair[0]._teller._watcher = interrupt
+    pair[0]._teller._on_status = interrupt
     with pytest.raises(KeyboardInterrupt):
         workshop.run(*pair)
 
@@ -236,11 +236,11 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
     """Who asks for a running job again with a smaller one gets what that takes."""
     job = private(workshop, "a", 40, least_gain_secs=1e3)
 
-    def ask_again(_: Status) -> None:
+    def ask_again(_: TuningStatus) -> None:
         with workshop.sessions.begin() as session:
             session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
 
-    job._teller._watcher = ask_again
+    job._teller._on_status = ask_again
     workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
@@ -319,9 +319,9 @@ def test_rounds_that_ended_are_not_in_flight(workshop: Workshop) -> None:
     """On one device nothing is under way when the next task is chosen."""
     flying: list[int] = []
 
-    def watch(status: Status) -> None:
+    def watch(status: TuningStatus) -> None:
         if status.phase == "choosing":
-            flying.append(sum(status.overview.in_flight))
+            flying.append(sum(status.snapshot.in_flight))
 
     job = workshop.session(workshop.prepare(), 24, watch, trials_per_round=4)
     workshop.run(job)
@@ -358,7 +358,7 @@ def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
         shop = Workshop(workshop.sessions, tmp_path, nothing)
         phases: list[str] = []
 
-        def cancel(status: Status) -> None:
+        def cancel(status: TuningStatus) -> None:
             phases.append(status.phase)
             with shop.sessions.begin() as session:
                 jobs.set_state(session, 1, "cancelled")

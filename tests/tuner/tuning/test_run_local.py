@@ -1,6 +1,7 @@
 """Tuning from request to result."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,10 @@ from tuner.jobs.preparation import ModelRequest
 from tuner.jobs.requests import TuneRequest
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.session import TuningSession
+from tuner.tuning.status import TuningCallbacks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def test_separate_job_that_fails_is_reported_beside_the_others(
@@ -37,13 +42,22 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     assert str(bad.error) == "the device is gone"
 
 
-def test_busy_share_of_each_device_is_told(
+def test_a_run_reports_status_and_busy_shares_to_its_callbacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A device that measured was busy for a part of the time, and never for more than all."""
+    """A device that measured was busy for a part of the time; the run itself prints nothing."""
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
+    phases: list[str] = []
+    shares: list[Mapping[str, float]] = []
+    callbacks = TuningCallbacks(
+        on_status=lambda status: phases.append(status.phase), on_busy=shares.append
+    )
     with open_context(None, tmp_path) as context:
-        result = run_tuning(context, TuneRequest(ModelRequest("zoo:mlp"), trials=8))
+        request = TuneRequest(ModelRequest("zoo:mlp"), trials=8)
+        result = run_tuning(context, request, callbacks)
 
     assert 0.0 < result.busy["local"] <= 1.0
-    assert f"busy: local {result.busy['local']:.1%}" in capsys.readouterr().err
+    assert shares == [result.busy]
+    assert phases[0] == "choosing"
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")

@@ -29,11 +29,13 @@ from tests.engines.toy_network import (
 from tuner.engines.base import Candidate
 from tuner.errors import RequestError, WorkError
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.options import Status, make_budget
+from tuner.jobs.options import make_budget
 from tuner.tuning.session import TuningSession
 
 if TYPE_CHECKING:
     import subprocess
+
+    from tuner.tuning.status import TuningStatus
 
 TRIALS = "64"
 
@@ -285,12 +287,15 @@ def test_nothing_measurable_is_a_failure_that_says_why(workshop: Workshop) -> No
 
 def test_watcher_is_told_when_to_be_quiet(workshop: Workshop) -> None:
     """Every phase that measures asks for quiet, no other does."""
-    told: list[Status] = []
+    told: list[TuningStatus] = []
 
     workshop.tune(workshop.prepare(), 24, watcher=told.append)
 
-    assert {status.phase for status in told if not status.quiet} == {"choosing", "searching"}
-    assert any(status.quiet for status in told)
+    assert {status.phase for status in told if not status.is_measuring_cpu} == {
+        "choosing",
+        "searching",
+    }
+    assert any(status.is_measuring_cpu for status in told)
     assert told[-1].spent_trials == 24
 
 

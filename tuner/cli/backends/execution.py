@@ -7,6 +7,7 @@ from pathlib import Path
 
 from records import tasks
 from tuner.build_cache.opening import open_local
+from tuner.cli.rendering.progress import console_callbacks, stderr_console
 from tuner.cli.rendering.reports import (
     BuildReport,
     ExtractReport,
@@ -42,8 +43,16 @@ def tune(
         RequestError: If the request is wrong; nothing was measured.
         WorkError: If nothing could be measured; of separate jobs the result says so.
     """
-    with interruptible(only_waiting=True), open_context(**place) as context:
-        results = run_separately(context, request) if separate else [run_tuning(context, request)]
+    with (
+        interruptible(only_waiting=True),
+        open_context(**place) as context,
+        console_callbacks(stderr_console()) as callbacks,
+    ):
+        results = (
+            run_separately(context, request, callbacks)
+            if separate
+            else [run_tuning(context, request, callbacks)]
+        )
     return [tune_report(result) for result in results]
 
 

@@ -3,7 +3,8 @@
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Protocol, Self
 
@@ -15,8 +16,8 @@ from scheduler import estimate
 from scheduler.budget import Budget
 from tuner.cli.rendering.json_output import task_views
 from tuner.cli.rendering.tables import clock, milliseconds, saving, task_table
-from tuner.jobs.options import Status
 from tuner.schemas import JobView, OutlookView, TaskView
+from tuner.tuning.status import TuningCallbacks, TuningStatus
 
 _LINE_EVERY_SECS = 5.0
 # Lines a terminal needs beside the rows of the table.
@@ -51,7 +52,7 @@ class ProgressSnapshot:
 class Progress(Protocol):
     """Watches a job; used as a context."""
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TuningStatus) -> None:
         """Show the status of a session here; may be called many times a second."""
 
     def show(self, glimpse: ProgressSnapshot) -> None:
@@ -67,6 +68,20 @@ def make_progress(console: Console) -> Progress:
     return LiveProgress(console) if console.is_terminal else PlainProgress(console)
 
 
+@contextmanager
+def console_callbacks(console: Console) -> Iterator[TuningCallbacks]:
+    """Render a local tuning run on a console."""
+
+    def print_dim(line: str) -> None:
+        console.print(line, style="dim", highlight=False)
+
+    def print_busy(shares: Mapping[str, float]) -> None:
+        print_dim("busy: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+
+    with make_progress(console) as progress:
+        yield TuningCallbacks(progress, lambda note: print_dim(f"note: {note}"), print_busy)
+
+
 class LiveProgress:
     """A table that redraws in place.
 
@@ -78,7 +93,7 @@ class LiveProgress:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TuningStatus) -> None:
         """Redraw the table."""
         self.show(glimpse_of_status(status))
 
@@ -104,7 +119,7 @@ class PlainProgress:
         self._console = console
         self._next = 0.0
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TuningStatus) -> None:
         """Print a line, unless the last one is only seconds old."""
         if time.monotonic() >= self._next:
             self.show(glimpse_of_status(status))
@@ -124,17 +139,17 @@ class PlainProgress:
         return None
 
 
-def glimpse_of_status(status: Status) -> ProgressSnapshot:
+def glimpse_of_status(status: TuningStatus) -> ProgressSnapshot:
     """Return what there is to see of a session here."""
     budget, outlook = status.budget, status.outlook
-    total = status.overview.total_secs
+    total = status.snapshot.total_secs
     eta = estimate.eta_secs(budget, spent_trials=status.spent_trials, spent_secs=status.spent_secs)
     if status.trials_to_stop is not None and status.spent_trials:
         pace = status.spent_secs / status.spent_trials
         eta = min(eta, status.trials_to_stop * pace)
     return ProgressSnapshot(
         phase=status.phase,
-        tasks=task_views(status.overview, status.current),
+        tasks=task_views(status.snapshot, status.current),
         total_secs=total if math.isfinite(total) else None,
         spent_trials=status.spent_trials,
         budget_trials=budget.trials,

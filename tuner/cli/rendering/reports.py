@@ -80,12 +80,12 @@ class TuneReport:
 
 def tune_report(result: "TuneResult") -> TuneReport:
     """Describe what a run on this machine came to."""
-    total = result.overview.total_secs
+    total = result.snapshot.total_secs
     return TuneReport(
         job=result.job_id,
         network=result.network,
         target=result.target,
-        tasks=task_views(result.overview),
+        tasks=task_views(result.snapshot),
         total_secs=total if math.isfinite(total) else None,
         measured_now=result.n_measured,
         secs=result.secs,

@@ -15,11 +15,11 @@ from tuner.devices.device import Device
 from tuner.devices.inventory import LocalDevice
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.options import Status
 from tuner.settings import Settings
 from tuner.tuning.calibration import calibrator as calibrating
 from tuner.tuning.calibration.calibrator import CalibrationSettings
 from tuner.tuning.device_heartbeat import full_name
+from tuner.tuning.status import TuningStatus
 
 OFTEN = CalibrationSettings(period_secs=0.05)
 PLENTY = 1500
@@ -43,7 +43,7 @@ class Fleet:
     def tune(
         self,
         trials: int = 40,
-        watcher: Callable[[Status], None] = lambda _: None,
+        watcher: Callable[[TuningStatus], None] = lambda _: None,
         calibration: CalibrationSettings = OFTEN,
     ) -> None:
         """Run a job on the devices."""
@@ -178,7 +178,7 @@ def test_a_device_that_slows_down_is_found_marked_and_taken_back(
     fleet = open_fleet("steady", "drifting")
     seen: list[str] = []
 
-    def watch(_: Status) -> None:
+    def watch(_: TuningStatus) -> None:
         if not seen and "drifting" in fleet.workers():
             fleet.slow_down("drifting", 3.0)
             seen.append("slow")
