@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import options
+from tuner.cli.console import print_json
 from tuner.cli.main import run_app
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def simulate(
         finally:
             engine.dispose()
     if json_output:
-        options.print_json(as_json(report))
+        print_json(as_json(report))
     else:
         _show(scenario, report)
     if not report.check.is_clean:
@@ -169,7 +170,7 @@ def _profiled(wanted: bool) -> "Iterator[None]":
 def _show(scenario: "Scenario", report: "Report") -> None:
     from rich.table import Table
 
-    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.console import stdout_console
 
     table = Table(show_header=False)
     table.add_column()

@@ -1,11 +1,9 @@
 """Arguments and options that several commands share."""
 
-import json
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -169,29 +167,3 @@ def parse_numbers(option: str, texts: Sequence[str], unit: float = 1.0) -> dict[
             raise RequestError(f"{option} is given twice for {name or 'the network'}")
         numbers[name] = value * unit
     return numbers
-
-
-def complain(text: str) -> None:
-    """Print one line on stderr, as an error that ends a command does."""
-    print(f"tuner: {text}", file=sys.stderr)
-
-
-def note(text: str) -> None:
-    """Print one line on stderr that is no error."""
-    print(f"note: {text}", file=sys.stderr)
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on stdout; infinities become null."""
-    json.dump(_finite(value), sys.stdout, indent=1)
-    sys.stdout.write("\n")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return None
-    return value

@@ -10,18 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tuner.cli.console import print_line
 from tuner.errors import RequestError, WorkError
 
 STANDARD = "-"
 _REPORT_SECS = 1.0
-
-
-def say(text: str, *, to_stderr: bool = False) -> None:
-    """Print one line for people, on stdout unless told otherwise."""
-    from tuner.cli.rendering.progress import stderr_console, stdout_console
-
-    console = stderr_console() if to_stderr else stdout_console()
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class RecordCounter:
@@ -38,7 +31,7 @@ class RecordCounter:
         self._n_records += '"kind":"record"' in text
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _REPORT_SECS
-            say(f"{self._n_records} records so far", to_stderr=True)
+            print_line(f"{self._n_records} records so far", to_stderr=True)
         return self._stream.write(text)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from records import tasks
 from tuner.build_cache.opening import open_local
-from tuner.cli.rendering.progress import console_callbacks, stderr_console
+from tuner.cli.console import stderr_console
+from tuner.cli.rendering.progress import console_callbacks
 from tuner.cli.rendering.reports import (
     BuildReport,
     ExtractReport,

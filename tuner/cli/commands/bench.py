@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tuner.cli import connection, options
+from tuner.cli.console import print_json, print_note
 
 if TYPE_CHECKING:
     from tuner.compile.benchmark import Comparison
@@ -48,7 +49,7 @@ def bench(
     if turns < 1:
         raise RequestError(f"--turns must be at least 1, got {turns}")
     if (service := connection.chosen()) is not None:
-        options.note(f"bench times the library on this machine, not at {service.url}")
+        print_note(f"bench times the library on this machine, not at {service.url}")
     wanted = None
     if model is not None:
         runtime = "torch" if model.endswith(".pt2") else "onnxruntime"
@@ -57,7 +58,7 @@ def bench(
         wanted = ModelQuery(model, options.parse_inputs(inputs), random_weights)
     found = execution.bench(library, wanted, {"data_dir": data_dir}, n_turns=turns, seed=seed)
     if json_output:
-        options.print_json(found.as_json())
+        print_json(found.as_json())
     else:
         _report(found)
     if not found.agrees:
@@ -65,7 +66,7 @@ def bench(
 
 
 def _report(found: "Comparison") -> None:
-    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.console import stdout_console
     from tuner.cli.rendering.tables import milliseconds
 
     console = stdout_console()

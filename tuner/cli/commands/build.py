@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import connection, options
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ def build(
         with connection.connect(place) as client:
             library = remote_build.run(client, requests[0], out, strict=strict)
     if json_output:
-        options.print_json(library.as_json())
+        print_json(library.as_json())
         return
     library.show()
 
@@ -141,7 +142,7 @@ def _reproduce(
         hear = _nothing if json_output else tell
         told = Reproduction(reproduce(context, described, worker, out, hear))
     if json_output:
-        options.print_json(told.as_json())
+        print_json(told.as_json())
     else:
         told.show()
     if not told.identical:
@@ -154,8 +155,8 @@ def _nothing(_: object) -> None:
 
 def _teller(*, explain: bool) -> "Callable[[Step], None]":
     """Return what prints a line a subgraph, and lines that explain a miss."""
+    from tuner.cli.console import stderr_console
     from tuner.cli.rendering.cache_misses import explain_miss
-    from tuner.cli.rendering.progress import stderr_console
 
     console = stderr_console()
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli import options, streams
+from tuner.cli import options
 from tuner.cli.commands import cache_store, cache_upkeep
 from tuner.cli.commands.cache_store import CacheDirOption, Counter, KindOption
+from tuner.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
     from tuner.build_cache.headers import Header
@@ -45,7 +46,7 @@ def ls(
     rows = [(spot, index.header_of(spot)) for spot in spots[:limit]]
     if json_output:
         entries = [_as_json(spot, header) for spot, header in rows]
-        options.print_json({"cache_dir": str(local.root), "n_all": len(spots), "entries": entries})
+        print_json({"cache_dir": str(local.root), "n_all": len(spots), "entries": entries})
         return
     cache_tables.show_entries(rows, len(spots))
 
@@ -77,7 +78,7 @@ def stats(
             }
             for row in rows
         ]
-        options.print_json({"cache_dir": str(local.root), "kinds": kinds})
+        print_json({"cache_dir": str(local.root), "kinds": kinds})
         return
     cache_tables.show_stats(str(local.root), rows)
 
@@ -107,7 +108,7 @@ def explain(
     spot, header = _one(local, entry)
     if other is None:
         if json_output:
-            options.print_json(_as_json(spot, header))
+            print_json(_as_json(spot, header))
         else:
             cache_tables.show_entry(spot, header)
         return
@@ -115,7 +116,7 @@ def explain(
     parts = differing(header.parts, header_2.parts)
     if json_output:
         differ = [{"part": part.part, "values": [part.ours, part.theirs]} for part in parts]
-        options.print_json({"entries": [spot.digest, spot_2.digest], "differing": differ})
+        print_json({"entries": [spot.digest, spot_2.digest], "differing": differ})
         return
     cache_tables.show_difference(header, header_2, parts)
 
@@ -166,9 +167,9 @@ def verify(
             }
             for v in bad
         ]
-        options.print_json({"verified": n_read, "damaged": found})
+        print_json({"verified": n_read, "damaged": found})
     else:
-        streams.say(f"verified {n_read} entries, {len(bad)} are damaged")
+        print_line(f"verified {n_read} entries, {len(bad)} are damaged")
     if not all(verdict.dropped for verdict in bad):
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import options, streams
+from tuner.cli.console import print_line, print_note
 
 if TYPE_CHECKING:
     from tuner.build_cache.local import LocalTier
@@ -40,7 +40,7 @@ class Counter:
         """Say how many entries are through."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _REPORT_SECS
-            streams.say(f"{self._done} {n_entries} entries so far", to_stderr=True)
+            print_line(f"{self._done} {n_entries} entries so far", to_stderr=True)
 
 
 def read_settings(cache_dir: Path | None, data_dir: Path | None) -> "Settings":
@@ -64,7 +64,7 @@ def tier_of(settings: "Settings") -> "LocalTier":
     from tuner.build_cache.local import LocalTier
     from tuner.errors import RequestError
 
-    local = LocalTier(settings.cache_dir, options.note)
+    local = LocalTier(settings.cache_dir, print_note)
     for folder in (local.root, local.entries):
         try:
             next(folder.iterdir(), None)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import options, streams
+from tuner.cli import options
 from tuner.cli.commands import cache_store
 from tuner.cli.commands.cache_store import CacheDirOption, Counter, KindOption
+from tuner.cli.console import print_json, print_line, print_note
 
 
 def gc(
@@ -59,12 +60,12 @@ def gc(
         )
         n_old_bytes = cache_gc.remove_old_libraries(settings.data_dir, dry_run=dry_run)
     if json_output:
-        options.print_json({**vars(collected), "n_old_bytes": n_old_bytes, "dry_run": dry_run})
+        print_json({**vars(collected), "n_old_bytes": n_old_bytes, "dry_run": dry_run})
         return
     cache_tables.show_collected(collected, dry_run=dry_run)
     if n_old_bytes:
         verb = "would remove" if dry_run else "removed"
-        streams.say(f"{verb} {cache_tables.size(n_old_bytes)} of libraries in a form of before")
+        print_line(f"{verb} {cache_tables.size(n_old_bytes)} of libraries in a form of before")
 
 
 def export(
@@ -90,9 +91,9 @@ def export(
         spots = index.spots(local, cache_store.checked_kind(kind))
         n_entries = bundles.export(local, file, spots, Counter("exported"))
     if json_output:
-        options.print_json({"file": str(file), "n_entries": n_entries})
+        print_json({"file": str(file), "n_entries": n_entries})
         return
-    streams.say(f"exported {n_entries} entries to {file}")
+    print_line(f"exported {n_entries} entries to {file}")
 
 
 def import_(
@@ -116,12 +117,12 @@ def import_(
     with interruptible():
         found = bundles.import_(local, file, Counter("imported"))
     if json_output:
-        options.print_json({"file": str(file), **vars(found)})
+        print_json({"file": str(file), **vars(found)})
     else:
         for line in found.refused:
-            options.note(line)
-        streams.say(f"imported {file}: {found.added} entries added, {found.known} known")
+            print_note(line)
+        print_line(f"imported {file}: {found.added} entries added, {found.known} known")
         if found.truncated:
-            options.note(f"{file} is cut off; what is whole in it was taken")
+            print_note(f"{file} is cut off; what is whole in it was taken")
     if found.refused or found.truncated:
         raise typer.Exit(1)

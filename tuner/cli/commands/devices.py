@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import options
+from tuner.cli.console import print_json, print_note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def devices(
     if ray:
         print(json.dumps(Counter(device.resource for device in known)))
     elif json_output:
-        options.print_json({"devices": [_described(device) for device in known]})
+        print_json({"devices": [_described(device) for device in known]})
     else:
         for device in known:
             print(f"{device.name}  {device.kind}  {device.resource}")
@@ -89,7 +90,7 @@ def _known(chosen: "Sequence[LocalDevice]", settings: "Settings") -> "list[Devic
             known += list_devices(settings, [seat])
         except TargetError as error:
             problem = error
-            options.note(str(error))
+            print_note(str(error))
     if problem is not None and not known:
         raise problem
     return known

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tuner.cli import connection, options
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,6 @@ def doctor(
 
     from tuner.errors import WorkError
 
-    # Not from tuner.cli.rendering.progress, which needs numpy: that may be what is missing.
     console = Console(soft_wrap=True)
     checks = []
     for check in _checks(database, data_dir):
@@ -43,7 +43,7 @@ def doctor(
             _report(console, check)
     fatal = [check.name for check in checks if check.fatal]
     if json_output:
-        options.print_json({"ok": not fatal, "checks": [vars(check) for check in checks]})
+        print_json({"ok": not fatal, "checks": [vars(check) for check in checks]})
     if fatal:
         raise WorkError(f"tuning cannot work here; missing: {', '.join(fatal)}")
     if not json_output:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options
+from tuner.cli.console import print_json
 
 app = typer.Typer(
     help="List the engines, and install the environment that one needs.", no_args_is_help=True
@@ -23,7 +24,7 @@ def ls(data_dir: options.DataDirOption = None, json_output: options.JsonOption =
 
     rows = _rows(read_settings({"data_dir": data_dir}).relay_python)
     if json_output:
-        options.print_json({"engines": rows})
+        print_json({"engines": rows})
         return
     for row in rows:
         print(f"{row['name']:<8}{row['state']:<10}{row['python']}")
@@ -73,7 +74,7 @@ def install(
     environment = environments.Environment(name, made)
     installing.install(environment, python)
     if json_output:
-        options.print_json({"name": name, "state": environment.state, "python": str(made)})
+        print_json({"name": name, "state": environment.state, "python": str(made)})
     else:
         print(f"The engine {name} is installed: {made}")
 

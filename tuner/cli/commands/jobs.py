@@ -6,6 +6,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.backends import open_backend
+from tuner.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ def ls(
     with open_backend(database, data_dir) as source:
         found = source.jobs()
     if json_output:
-        options.print_json({"jobs": [job_as_json(job) for job in found]})
+        print_json({"jobs": [job_as_json(job) for job in found]})
         return
     _show(found)
 
@@ -102,14 +103,12 @@ def rm(
     Example:
         tuner jobs rm 3
     """
-    from tuner.cli import streams
-
     with open_backend(database, data_dir) as source:
         source.delete(job)
     if json_output:
-        options.print_json({"job": job, "deleted": True})
+        print_json({"job": job, "deleted": True})
         return
-    streams.say(f"job {job} is off the list; its records stay")
+    print_line(f"job {job} is off the list; its records stay")
 
 
 @app.command("budget")
@@ -168,13 +167,13 @@ def _report(job: "JobSummary", *, json_output: bool) -> None:
     from tuner.cli.rendering.json_output import job_as_json
 
     if json_output:
-        options.print_json(job_as_json(job))
+        print_json(job_as_json(job))
         return
     _show([job])
 
 
 def _show(found: "Sequence[JobSummary]") -> None:
-    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.console import stdout_console
     from tuner.cli.rendering.tables import job_table
 
     console = stdout_console()

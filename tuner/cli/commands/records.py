@@ -7,6 +7,7 @@ import typer
 from tuner.cli import options
 from tuner.cli.backends import open_backend
 from tuner.cli.commands import records_distill, records_logs, records_verify
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from tuner.schemas import BestView, RecordView
@@ -48,7 +49,7 @@ def best(
     with open_backend(database, data_dir) as source:
         rows = source.bests(workload, job)
     if json_output:
-        options.print_json({"records": [_as_json(row) for row in rows]})
+        print_json({"records": [_as_json(row) for row in rows]})
         return
     show_bests(rows)
 
@@ -84,7 +85,7 @@ def list_records(
     with open_backend(database, data_dir) as source:
         rows = source.records(workload, task, failed=failed, limit=limit)
     if json_output:
-        options.print_json({"records": [_as_json(row) for row in rows]})
+        print_json({"records": [_as_json(row) for row in rows]})
         return
     show_records(rows, limit)
 

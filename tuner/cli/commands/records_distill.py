@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import options, streams
 from tuner.cli.commands.records_logs import ReadFormatOption
+from tuner.cli.console import print_json
 
 _MAX_ID = 2**31 - 1
 
@@ -58,6 +59,6 @@ def distill(
             written = stack.enter_context(streams.output(out))
         done = distilling.distill(stream, distilling.ranker(form), top, written.write)
     if json_output:
-        options.print_json({"file": out, "format": form, **log_reports.distilled_as_json(done)})
+        print_json({"file": out, "format": form, **log_reports.distilled_as_json(done)})
     else:
         log_reports.show_distilled(file, out, done, to_stderr=out == streams.STANDARD)

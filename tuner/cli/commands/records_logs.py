@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli import connection, options, streams
 from tuner.cli.backends import open_backend
+from tuner.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
     from tuner.tuning_logs.base import Report
@@ -90,7 +91,7 @@ def export(
 
         done = _export_elsewhere(file, ExportRequest(form, target_id, top), database, data_dir)
         if json_output:
-            options.print_json({"file": file, "format": form, **log_reports.export_as_json(done)})
+            print_json({"file": file, "format": form, **log_reports.export_as_json(done)})
         else:
             log_reports.show_export(file, form, done, to_stderr=file == streams.STANDARD)
         if done.skipped and not done.n_records:
@@ -105,9 +106,9 @@ def export(
     ):
         n_records = source.export(cast("IO[str]", streams.RecordCounter(stream)), target_id)
     if json_output:
-        options.print_json({"file": file, "records": n_records})
+        print_json({"file": file, "records": n_records})
     else:
-        streams.say(f"exported {n_records} records to {file}", to_stderr=file == streams.STANDARD)
+        print_line(f"exported {n_records} records to {file}", to_stderr=file == streams.STANDARD)
 
 
 def import_(
@@ -166,10 +167,10 @@ def import_(
         except DAMAGED as error:
             raise RequestError(f"cannot import {file}: {error}; nothing was kept") from error
     if json_output:
-        options.print_json({"file": file, **vars(imported)})
+        print_json({"file": file, **vars(imported)})
         return
     torn = ", the last line was torn and left out" if imported.torn else ""
-    streams.say(f"imported {file}: {imported.added} records added, {imported.known} known{torn}")
+    print_line(f"imported {file}: {imported.added} records added, {imported.known} known{torn}")
 
 
 def _export_elsewhere(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import connection, options
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ def verify(
     where = {"engine": engine, "rpc": rpc, "ray_address": ray_address}
     found = _run(request, database, data_dir, where)
     if json_output:
-        options.print_json(_as_json(found))
+        print_json(_as_json(found))
     else:
         _show(found, current=current)
     if found.rows and not found.n_verified:
@@ -138,7 +139,7 @@ def _run(
 
 
 def _teller() -> "Callable[[int, int, Remeasured], None]":
-    from tuner.cli.rendering.progress import stderr_console
+    from tuner.cli.console import stderr_console
 
     console = stderr_console()
 
@@ -185,7 +186,7 @@ def _as_json(found: "Verified") -> dict[str, Any]:
 
 
 def _show(found: "Verified", *, current: bool) -> None:
-    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.console import stdout_console
     from tuner.cli.rendering.stale_records import explain
 
     console = stdout_console()

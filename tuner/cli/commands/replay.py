@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.backends import open_backend
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ def replay(
     if plot is not None:
         draw(results, plot)
     if json_output:
-        options.print_json({"replays": [_as_json(result) for result in results]})
+        print_json({"replays": [_as_json(result) for result in results]})
         return
     _show(curves, results)
 
@@ -110,7 +111,7 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.console import stdout_console
     from tuner.cli.rendering.tables import clock, milliseconds
     from tuner.replay.compare import GOALS
 

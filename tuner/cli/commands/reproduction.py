@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from tuner.cli.rendering.progress import stderr_console, stdout_console
+from tuner.cli.console import stderr_console, stdout_console
 
 if TYPE_CHECKING:
     from tuner.compile.reproduce import Remade, Reproduced

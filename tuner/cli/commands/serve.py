@@ -51,7 +51,7 @@ def serve(
 
         tuner serve --host 0.0.0.0 --port 80 --api-only --database postgresql://db/tuner
     """
-    from tuner.cli.streams import say
+    from tuner.cli.console import print_line
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
@@ -80,7 +80,7 @@ def serve(
         ],
     )
     with interruptible(only_waiting=True):
-        supervise(serving, say)
+        supervise(serving, print_line)
 
 
 def _given(*pairs: tuple[str, str | float | Path | None]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.backends import open_backend
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +62,8 @@ def table(
 
         tuner table --watch
     """
+    from tuner.cli.console import stdout_console
     from tuner.cli.rendering.json_output import table_as_json
-    from tuner.cli.rendering.progress import stdout_console
     from tuner.cli.rendering.tables import why_line
     from tuner.errors import RequestError
 
@@ -73,7 +74,7 @@ def table(
         job_id = source.find_job(job).id
         if json_output:
             view = _read(source, job_id)
-            options.print_json(table_as_json(view, _picks(source, view, n_picks)))
+            print_json(table_as_json(view, _picks(source, view, n_picks)))
             return
         console = stdout_console()
         if watch:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import connection, options
+from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
     from tuner.context import SettingOverrides
@@ -60,6 +61,6 @@ def tasks(
         with connection.connect(place) as client:
             split = remote_extract.run(client, request)
     if json_output:
-        options.print_json(split.as_json())
+        print_json(split.as_json())
         return
     split.show()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import options
+from tuner.cli.console import print_error, print_json
 
 if TYPE_CHECKING:
     from records.service_models import ApiToken
@@ -53,11 +54,11 @@ def create(
             raise RequestError(str(error)) from error
         row = _described(token)
     if json_output:
-        options.print_json({**row, "token": secret})
+        print_json({**row, "token": secret})
         return
     # On stdout alone, so that a shell can take it.
     print(secret)
-    options.complain(f"keep it: nobody can read it again. It allows {', '.join(scopes)}.")
+    print_error(f"keep it: nobody can read it again. It allows {', '.join(scopes)}.")
 
 
 @app.command("ls")
@@ -77,7 +78,7 @@ def ls(
     with open_context(database, data_dir) as context, context.readers() as session:
         rows = [_described(token) for token in tokens.list_tokens(session)]
     if json_output:
-        options.print_json({"tokens": rows})
+        print_json({"tokens": rows})
         return
     _show(rows)
 
@@ -105,7 +106,7 @@ def revoke(
         except NoSuchRow as error:
             raise RequestError(f"{error}; tuner token ls lists them") from error
     if json_output:
-        options.print_json(row)
+        print_json(row)
         return
     _show([row])
 
@@ -134,7 +135,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.cli.rendering.progress import stdout_console
+    from tuner.cli.console import stdout_console
 
     table = Table()
     for name in ("Name", "Scopes", "Created", "Expires", "Revoked", "Last used"):

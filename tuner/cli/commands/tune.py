@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import connection, options
+from tuner.cli.console import print_error, print_json
 
 if TYPE_CHECKING:
     from tuner.cli.rendering.reports import TuneReport
@@ -205,9 +206,9 @@ def tune(
 def _report(results: "list[TuneReport]", *, separate: bool, json_output: bool) -> None:
     if json_output:
         rows = [result.as_json() for result in results]
-        options.print_json({"jobs": rows} if separate else rows[0])
+        print_json({"jobs": rows} if separate else rows[0])
         return
     for result in results:
         result.show()
         if result.error is not None:
-            options.complain(f"job {result.job} failed: {result.error}")
+            print_error(f"job {result.job} failed: {result.error}")

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from tuner.cli.console import stderr_console
 from tuner.cli.remote import submit
-from tuner.cli.rendering.progress import stderr_console
 from tuner.cli.rendering.reports import BuildReport
 from tuner.client import TunerClient
 from tuner.interrupts import interruptible

@@ -7,7 +7,7 @@ from functools import partial
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from tuner.cli.rendering.progress import stderr_console
+from tuner.cli.console import stderr_console
 from tuner.client import Submitted, TuneFields, TunerClient
 from tuner.client.client import ENDED
 from tuner.client.transport import patiently

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Sequence
 
+from tuner.cli.console import stderr_console
 from tuner.cli.remote.submit import submit
 from tuner.cli.remote.watch import Watch
-from tuner.cli.rendering.progress import make_progress, snapshot_of_job, stderr_console
+from tuner.cli.rendering.progress import make_progress, snapshot_of_job
 from tuner.cli.rendering.reports import TuneReport
 from tuner.client import Submitted, TunerClient
 from tuner.errors import TunerError, WorkError

@@ -15,7 +15,7 @@ from tuner.build_cache.headers import Header
 from tuner.build_cache.index import Spot
 from tuner.build_cache.keys import Differing
 from tuner.build_cache.stats import KindStats, Verdict
-from tuner.cli.rendering.progress import stdout_console
+from tuner.cli.console import stdout_console
 from tuner.errors import RequestError
 
 SHORT = 12

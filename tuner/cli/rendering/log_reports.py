@@ -6,8 +6,7 @@ from typing import Any
 
 import typer
 
-from tuner.cli import options
-from tuner.cli.streams import say
+from tuner.cli.console import print_json, print_line
 from tuner.engines.environments import DEFAULT
 from tuner.tuning_logs.base import Report
 from tuner.tuning_logs.distilling import Distilled
@@ -25,7 +24,7 @@ def teller(things: str) -> Callable[..., None]:
         nonlocal last
         if time.monotonic() - last >= _REPORT_SECS:
             last = time.monotonic()
-            say(f"{count} {things} so far", to_stderr=True)
+            print_line(f"{count} {things} so far", to_stderr=True)
 
     return tell
 
@@ -33,9 +32,7 @@ def teller(things: str) -> Callable[..., None]:
 def tell_import(file: str, report: Report, *, json_output: bool) -> None:
     """Say what an import did; one that could use no line has failed."""
     if json_output:
-        options.print_json(
-            {"file": file, **vars(report), "skipped": _skipped_as_json(report.skipped)}
-        )
+        print_json({"file": file, **vars(report), "skipped": _skipped_as_json(report.skipped)})
     else:
         _show_import(file, report)
     if report.skipped and not (report.added or report.known):
@@ -45,11 +42,11 @@ def tell_import(file: str, report: Report, *, json_output: bool) -> None:
 def show_export(file: str, form: str, done: Exported, *, to_stderr: bool) -> None:
     """Say what an export wrote, what it left out and why."""
     left = f"; {done.n_unverified} that are not verified were left out" if done.n_unverified else ""
-    say(f"exported {done.n_records} records to {file} ({form}){left}", to_stderr=to_stderr)
+    print_line(f"exported {done.n_records} records to {file} ({form}){left}", to_stderr=to_stderr)
     for reason, count in done.skipped.items():
-        say(f"  {count} records were left out: {reason}", to_stderr=to_stderr)
+        print_line(f"  {count} records were left out: {reason}", to_stderr=to_stderr)
     for note, count in done.notes.items():
-        say(f"  of {count} workloads: {note}", to_stderr=to_stderr)
+        print_line(f"  of {count} workloads: {note}", to_stderr=to_stderr)
 
 
 def export_as_json(done: Exported) -> dict[str, Any]:
@@ -75,24 +72,24 @@ def distilled_as_json(done: Distilled) -> dict[str, Any]:
 def show_distilled(file: str, out: str, done: Distilled, *, to_stderr: bool) -> None:
     """Say what of a log was kept."""
     kept = f"kept {done.n_kept} records of {done.n_tasks} tasks"
-    say(f"{kept}, {file} -> {out}{_torn(done.torn)}", to_stderr=to_stderr)
+    print_line(f"{kept}, {file} -> {out}{_torn(done.torn)}", to_stderr=to_stderr)
     _show_skipped(done.skips.reasons, to_stderr=to_stderr)
 
 
 def _show_import(file: str, report: Report) -> None:
     counts = f"{report.added} records added, {report.known} known"
     foreign = f", {report.foreign} of them of another target" if report.foreign else ""
-    say(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")
+    print_line(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")
     _show_skipped(report.skipped)
     if report.added:
         asked = f"{_engine(report.format)}{' --foreign' if report.foreign else ''}"
-        say(f"none is used before it was measured here: tuner records verify{asked}")
+        print_line(f"none is used before it was measured here: tuner records verify{asked}")
 
 
 def _show_skipped(skipped: Mapping[str, tuple[int, int]], *, to_stderr: bool = False) -> None:
     for reason, (count, first) in sorted(skipped.items(), key=lambda each: each[1][1]):
         lines = f"{count} lines were left out, the first is {first}"
-        say(f"  {lines}: {reason}", to_stderr=to_stderr)
+        print_line(f"  {lines}: {reason}", to_stderr=to_stderr)
 
 
 def _skipped_as_json(skipped: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Show a tuning job as it runs: a live table in a terminal, plain lines elsewhere."""
 
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -176,17 +175,6 @@ def snapshot_of_job(view: JobView) -> ProgressSnapshot:
         eta_secs=eta,
         outlook=view.outlook,
     )
-
-
-def stderr_console() -> Console:
-    """A console for people: stdout is kept for results."""
-    return Console(file=sys.stderr)
-
-
-def stdout_console() -> Console:
-    """A console for results; wide enough for a table where nobody reads along."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
 
 
 def summary(glimpse: ProgressSnapshot) -> str:

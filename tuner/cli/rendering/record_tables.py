@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tuner.cli.rendering.progress import stdout_console
+from tuner.cli.console import stdout_console
 from tuner.cli.rendering.tables import milliseconds
 from tuner.errors import last_line
 from tuner.schemas import BestView, RecordView

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.json_output import task_views, tasks_as_json
-from tuner.cli.rendering.progress import stdout_console
 from tuner.cli.rendering.tables import milliseconds, task_table
 from tuner.library.manifest import Manifest
 from tuner.schemas import JobView, TaskView
