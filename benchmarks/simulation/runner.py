@@ -9,7 +9,7 @@ from benchmarks.simulation.calls import SimulatedCall, World, fate
 from tuner.engines.base import RunRequest, RunResult, TargetInfo
 from tuner.errors import DeviceLost
 from tuner.workers.base import CallTimeout
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class SimulatedRunner:
         self, world: World, name: str, fingerprint: dict[str, Any], *, is_slow: bool = False
     ) -> None:
         self.name = name
-        self.meter = Meter(clock=world.clock.now)
+        self.meter = UtilisationMeter(clock=world.clock.now)
         self.told: Counter[str] = Counter()
         self.away_since: float | None = None
         self._away_secs = 0.0

@@ -36,7 +36,7 @@ def impatient(hall: Hall) -> Iterator[None]:
     """A worker that dies at the moment it takes a call takes the call along: notice it soon."""
     before = [(pool, pool._settings) for pool in pools(hall)]
     for pool, settings in before:
-        pool._settings = replace(settings, patience_secs=2.0)
+        pool._settings = replace(settings, stall_timeout_secs=2.0)
     try:
         yield
     finally:

@@ -99,7 +99,7 @@ class Device:
         """Ask what the device makes of a target; one that cannot say does not serve it."""
         try:
             answer = await self.runner.describe(target.spec)
-            if not result_validation.is_description(answer):
+            if not result_validation.is_valid_description(answer):
                 raise WorkError(f"{self.name} says {answer!r:.200} of itself")
             self._answers[target.spec] = answer
         except RequestError:

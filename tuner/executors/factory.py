@@ -12,10 +12,10 @@ from tuner.errors import RequestError, TargetError
 from tuner.executors.base import Executor
 from tuner.executors.local import LocalExecutor
 from tuner.settings import Settings
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 
-def open_executor(settings: Settings, meter: Meter | None = None) -> Executor:
+def open_executor(settings: Settings, meter: UtilisationMeter | None = None) -> Executor:
     """Start the workers that the settings ask for: a cluster's, RPC devices', or this machine's.
 
     Raises:
@@ -30,7 +30,7 @@ def open_executor(settings: Settings, meter: Meter | None = None) -> Executor:
         from tuner.devices.runners.rpc_fleet import RpcFleet
 
         return LocalExecutor(settings, meter, fleet=RpcFleet(settings))
-    meter = meter or Meter()
+    meter = meter or UtilisationMeter()
     return LocalExecutor(settings, meter, _local_runners(settings, meter))
 
 
@@ -73,7 +73,7 @@ def describe_by(executor: Executor) -> DescribeTarget:
     return describe
 
 
-def _local_runners(settings: Settings, meter: Meter) -> list[Runner]:
+def _local_runners(settings: Settings, meter: UtilisationMeter) -> list[Runner]:
     """Make the runners of this machine; their processes start with their first call."""
     return [
         LocalRunner(

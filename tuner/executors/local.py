@@ -16,7 +16,7 @@ from tuner.settings import Settings
 from tuner.workers.base import Call
 from tuner.workers.pool import Pool, PoolCall
 from tuner.workers.pools import builder_pool
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 
@@ -27,9 +27,9 @@ class _Build(PoolCall):
 
     out: str
 
-    async def _ended(self) -> Any:
+    async def _wait(self) -> Any:
         try:
-            return await super()._ended()
+            return await super()._wait()
         except asyncio.CancelledError:
             self.future.add_done_callback(self._remove)
             raise
@@ -61,12 +61,12 @@ class LocalExecutor:
     def __init__(
         self,
         settings: Settings,
-        meter: Meter | None = None,
+        meter: UtilisationMeter | None = None,
         runners: Sequence[Runner] | None = None,
         fleet: Fleet | None = None,
     ) -> None:
         self._settings = settings
-        self._meter = meter or Meter()
+        self._meter = meter or UtilisationMeter()
         self.builders: Pool = builder_pool(settings, settings.n_builders)
         self.n_builders = settings.n_builders
         if runners is None and fleet is None:

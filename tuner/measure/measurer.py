@@ -152,8 +152,8 @@ class CandidateMeasurer:
             _raise_if_full(error)
             return [result_validation.failed("run_error", error)] * len(artifacts)
         if not isinstance(timed, list) or len(timed) != len(artifacts):
-            return [result_validation.garbage("run_error", timed)] * len(artifacts)
-        return [result_validation.checked(result) for result in timed]
+            return [result_validation.malformed("run_error", timed)] * len(artifacts)
+        return [result_validation.validate_run(result) for result in timed]
 
     async def _interleave(
         self, device: Device, requests: Sequence[RunRequest], n_turns: int, timeout_secs: float
@@ -269,7 +269,7 @@ class CandidateMeasurer:
                 _raise_if_full(error)
                 return result_validation.failed("build_error", error)
             else:
-                return result_validation.artifact_of(result)
+                return result_validation.validate_build(result)
         raise AssertionError("unreachable")
 
     async def run(self, request: RunRequest, device: Device) -> RunResult:
@@ -333,7 +333,7 @@ class CandidateMeasurer:
                 _raise_if_full(error)
                 return result_validation.failed("run_error", error)
             else:
-                return result_validation.checked(result)
+                return result_validation.validate_run(result)
         raise AssertionError("unreachable")
 
     @contextmanager

@@ -19,7 +19,7 @@ from records import database, leases, workers
 from records.errors import LeaseLost, RecordsError
 from records.leases import Held
 from tuner.errors import summary
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 ROLE = "coordinator"
 LEASE_SECS = 10.0
@@ -52,7 +52,7 @@ class CoordinatorLease:
         self.host = socket.gethostname()
         # Two containers may have the same host name, and each of them a process 1.
         self.name = f"{self.host}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.meter = Meter()
+        self.meter = UtilisationMeter()
 
     def acquire(self) -> Held | None:
         """Take the lease if nobody has it; it is kept from then on."""
@@ -91,7 +91,7 @@ class CoordinatorLease:
         """Change the role, which others see at once where the database can be told."""
         if role != self._doing.role:
             # Workers that are gone do not say that their calls have ended.
-            self.meter = Meter()
+            self.meter = UtilisationMeter()
         self._doing = _Doing(role, activity, None, device or {})
         self._report()
 

@@ -10,13 +10,13 @@ __all__ = ["Call", "CallTimeout"]
 class Call(Protocol):
     """A call that was handed to a worker, to be waited for once.
 
-    Both ways of waiting raise alike: CallTimeout if it took longer than its time-out, WorkerLost
-    if its worker died, DeviceLost if nobody can take it any more, and TunerError or OSError as
-    the function raised them; anything else that it raised arrives as WorkError.
+    Both ways of waiting raise alike: CallTimeout if the call exceeded its time-out, WorkerLost
+    if its worker died, DeviceLost if its device cannot take calls any more, and TunerError or
+    OSError as the function raised them; any other exception of the function arrives as WorkError.
     """
 
     def result(self) -> Any:
-        """Wait for the call, and do nothing else meanwhile."""
+        """Block until the call has ended, and return its result."""
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the call in an event loop. Who stops waiting does not stop the call."""
+        """Wait for the call in an event loop. Cancelling the wait does not stop the call."""

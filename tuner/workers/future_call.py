@@ -12,31 +12,31 @@ from tuner import interrupts
 
 @dataclass(frozen=True)
 class FutureCall:
-    """See :class:`tuner.workers.base.Call`."""
+    """A :class:`tuner.workers.base.Call` whose result is that of a future."""
 
     future: Future[Any]
 
     def result(self) -> Any:
-        """Wait for the call, and do nothing else meanwhile."""
+        """Block until the future is done."""
         with interrupts.waiting():
             return self.future.result()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the call in an event loop."""
-        return self._ended().__await__()
+        """Wait for the future in an event loop."""
+        return self._wait().__await__()
 
-    async def _ended(self) -> Any:
-        await end_of(self.future).wait()
+    async def _wait(self) -> Any:
+        await done_event(self.future).wait()
         return self.future.result()
 
 
-def end_of(future: Future[Any]) -> asyncio.Event:
-    """Return what the running loop is told by when a future has ended."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+def done_event(future: Future[Any]) -> asyncio.Event:
+    """Return an event of the running loop that is set when a future is done."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(_: Future[Any]) -> None:
-        with suppress(RuntimeError):  # a loop that was closed has nobody who waits
-            loop.call_soon_threadsafe(ended.set)
+    def notify(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # a closed loop has no waiting tasks
+            loop.call_soon_threadsafe(done.set)
 
-    future.add_done_callback(tell)
-    return ended
+    future.add_done_callback(notify)
+    return done

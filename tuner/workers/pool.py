@@ -1,8 +1,8 @@
 """Worker processes on this machine that start once, stay warm and are replaced when lost.
 
-A call names a function; the worker imports its module, so the coordinator never
-does. Workers write what they print to a log file, ignore Ctrl-C (the coordinator
-decides what to do about it) and die with the process that started them.
+A call names a function, whose module only the worker imports, never the coordinator. Workers
+print to a log file, ignore Ctrl-C (the coordinator decides what it means) and die with the
+process that started them.
 """
 
 import asyncio
@@ -25,38 +25,38 @@ from tuner import interrupts
 from tuner.engines.environments import Interpreter
 from tuner.errors import WorkerLost, WorkError
 from tuner.workers.base import CallTimeout
-from tuner.workers.future_call import end_of
+from tuner.workers.future_call import done_event
 from tuner.workers.process import invoke, set_up
 from tuner.workers.spawn_context import WorkerContext
 
 __all__ = ["CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
 
-# Threads cannot wait for ever: inf is what a call without time-out gets.
-_MOST_PATIENCE_SECS = 3600.0
-# Signals that a process earns by what it executes.
+# Waits of threads must be finite; calls without a time-out count with inf.
+_MAX_WAIT_SECS = 3600.0
+# Signals that a process brings about by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """How the processes of one pool are set up.
+    """Settings of the processes of one pool.
 
     Attributes:
-        n_workers: Processes.
-        log: File that takes what they print.
-        environ: Environment variables to set, before anything is imported.
-        max_bytes: Memory that each process may take for data; a call that wants more ends as
-            WorkError, or with its process; None: no limit.
-        patience_secs: A pool in which nothing happens for so long after every time-out has
-            passed has lost its calls, and is replaced.
-        interpreter: The Python that runs them; None: that of this process.
+        n_workers: Number of processes.
+        log: File that their output is appended to.
+        environ: Environment variables, set before anything is imported.
+        max_bytes: Memory that each process may use for data; a call that needs more ends as
+            WorkError, or with its process; None for no limit.
+        stall_timeout_secs: Time without an event, after the longest time-out has passed, in
+            which a pool counts as stalled: it has lost its calls and is replaced.
+        interpreter: Python that runs the processes; None for that of this process.
     """
 
     n_workers: int
     log: Path
     environ: Mapping[str, str] = field(default_factory=dict)
     max_bytes: int | None = None
-    patience_secs: float = 60.0
+    stall_timeout_secs: float = 60.0
     interpreter: Interpreter | None = None
 
 
@@ -77,7 +77,7 @@ class Pool:
         """Call ``module.function(*args)`` in a worker.
 
         The time-out counts from when a worker takes the call; a worker that exceeds it
-        is killed and replaced. See :class:`tuner.workers.base.Call` for what comes of it.
+        is killed and replaced. :class:`tuner.workers.base.Call` lists what the call raises.
         """
         future = self._schedule((module, function, args), timeout_secs)
         self._timeouts[future] = float("inf") if timeout_secs is None else timeout_secs
@@ -88,26 +88,27 @@ class Pool:
     def call(
         self, module: str, function: str, *args: Any, timeout_secs: float | None = None
     ) -> Any:
-        """Submit and wait; raises as :class:`tuner.workers.base.Call`."""
+        """Submit a call and wait for it; raises as :class:`tuner.workers.base.Call`."""
         return self.submit(module, function, *args, timeout_secs=timeout_secs).result()
 
     def replace_if_stalled(self) -> float:
-        """Replace a pool whose calls can no longer end; what they raise is WorkerLost.
+        """Replace the workers if the calls can no longer end; those calls raise WorkerLost.
 
-        A worker that is killed at the moment it takes a call takes the call with it. Every
-        other call ends within its time-out, so that some call must end within the longest.
+        A call is lost without an event if its worker is killed at the moment it takes the call.
+        Every other call ends within its time-out, so that some call ends within the longest.
 
         Returns:
-            Seconds after which to ask again.
+            Seconds after which to check again.
         """
+        stall_timeout = self._settings.stall_timeout_secs
         if not self._timeouts:
-            return self._settings.patience_secs
+            return stall_timeout
         longest = max(list(self._timeouts.values()), default=0.0)
-        left = self._last_event + longest + self._settings.patience_secs - time.monotonic()
+        left = self._last_event + longest + stall_timeout - time.monotonic()
         if left > 0.0:
             return left
         self._restart()
-        return self._settings.patience_secs
+        return stall_timeout
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +150,7 @@ class Pool:
         self._pool = self._start()
 
     def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float | None) -> Any:
-        """Hand a call to the pool; one that broke, because an idle worker died, is replaced."""
+        """Hand a call to pebble's pool; replace a pool that broke because an idle worker died."""
         try:
             return self._pool.schedule(invoke, args=call, timeout=timeout_secs)
         except RuntimeError:
@@ -163,64 +164,64 @@ class Pool:
 
 @dataclass(frozen=True)
 class PoolCall:
-    """A call that a pool was asked to make; see :class:`tuner.workers.base.Call`."""
+    """A call of a pool, as :class:`tuner.workers.base.Call` promises."""
 
     pool: Pool
     future: Future[Any]
 
     def result(self) -> Any:
-        """Wait for the call, and do nothing else meanwhile."""
+        """Block until the call has ended, and return its result."""
         while not self.future.done():
-            patience = self.pool.replace_if_stalled()
+            secs = self.pool.replace_if_stalled()
             with interrupts.waiting():
-                futures.wait([self.future], min(patience, _MOST_PATIENCE_SECS))
+                futures.wait([self.future], min(secs, _MAX_WAIT_SECS))
         return self._outcome()
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the call in an event loop."""
-        return self._ended().__await__()
+        return self._wait().__await__()
 
-    async def _ended(self) -> Any:
-        ended = end_of(self.future)
+    async def _wait(self) -> Any:
+        done = done_event(self.future)
         while not self.future.done():
-            patience = self.pool.replace_if_stalled()
+            secs = self.pool.replace_if_stalled()
             with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), min(patience, _MOST_PATIENCE_SECS))
+                await asyncio.wait_for(done.wait(), min(secs, _MAX_WAIT_SECS))
         return self._outcome()
 
     def _outcome(self) -> Any:
         try:
-            return _unpickled(self.future.result())
+            return _unpickle(self.future.result())
         except BrokenProcessPool as error:
             raise WorkerLost("an idle worker was killed", crashed=False) from error
         except CancelledError as error:
             raise WorkerLost("its pool was replaced", crashed=False) from error
         except ProcessExpired as error:
             crashed = error.exitcode is not None and -error.exitcode in _CRASHES
-            raise WorkerLost(_obituary(error.exitcode), crashed=crashed) from error
+            raise WorkerLost(_describe_exit(error.exitcode), crashed=crashed) from error
 
 
 def first_of(calls: Iterable[PoolCall]) -> PoolCall:
-    """Wait until one of several calls has ended, and return it; of several the first."""
-    waited = list(calls)
+    """Wait until one of several calls has ended, and return it; ties go to the first."""
+    pending = list(calls)
     while True:
-        for call in waited:
+        for call in pending:
             if call.future.done():
                 return call
-        patience = min(call.pool.replace_if_stalled() for call in waited)
+        secs = min(call.pool.replace_if_stalled() for call in pending)
         with interrupts.waiting():
             futures.wait(
-                [call.future for call in waited],
-                min(patience, _MOST_PATIENCE_SECS),
+                [call.future for call in pending],
+                min(secs, _MAX_WAIT_SECS),
                 return_when=futures.FIRST_COMPLETED,
             )
 
 
-def _unpickled(answer: bytes) -> Any:
-    """Read what a worker answered; it may be anything.
+def _unpickle(answer: bytes) -> Any:
+    """Read the answer of a worker, which may be anything.
 
     Raises:
-        WorkError: If it cannot be read here.
+        WorkError: If it cannot be read in this process.
     """
     try:
         return pickle.loads(answer)
@@ -228,7 +229,7 @@ def _unpickled(answer: bytes) -> Any:
         raise WorkError(f"the answer cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _obituary(exit_code: int | None) -> str:
+def _describe_exit(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         try:
             return f"the worker was killed by {signal.Signals(-exit_code).name}"

@@ -1,7 +1,7 @@
-"""Worker processes of this machine, by the part they play.
+"""The pools of this machine: builders, compilers, and single processes for whole networks.
 
-Whatever loads a whole network runs in a process of its own that ends with it, so that no
-lasting worker holds a network's weights.
+A whole network is loaded only in a process that ends with its work, so that no long-lived worker
+keeps a network's weights in memory.
 """
 
 import os
@@ -30,10 +30,16 @@ def fresh_worker(
     max_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Pool:
-    """Start one process that may use every core: to time, or to load or compile a network.
+    """Start one process that may use every core: to time kernels, or to load or compile a network.
 
-    Where the engine has an environment of its own, there are two: one for it, and one for what
-    is no engine's, each started when it is needed.
+    For an engine with an environment of its own, a second process serves the calls that are not
+    the engine's; each of the two starts with its first call.
+
+    Args:
+        settings: Engine and data directory.
+        name: Name of the log file, without its suffix.
+        max_bytes: Limit of the memory for data of each process; None for no limit.
+        environ: More environment variables.
     """
     n_threads = len(os.sched_getaffinity(0))
     return _pool(settings, 1, name, n_threads=n_threads, max_bytes=max_bytes, environ=environ)
@@ -49,13 +55,13 @@ def _pool(
     environ: Mapping[str, str] | None = None,
 ) -> Pool:
     threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
-    engines = WorkerSettings(
+    engine = WorkerSettings(
         n_workers=n_workers,
         log=settings.data_dir / "logs" / f"{name}.log",
         environ={**threads, **(environ or {})},
         max_bytes=max_bytes,
         interpreter=settings.interpreter,
     )
-    if engines.interpreter is None:
-        return Pool(engines)
-    return SplitEnvPool(engines, replace(engines, interpreter=None))
+    if engine.interpreter is None:
+        return Pool(engine)
+    return SplitEnvPool(engine, replace(engine, interpreter=None))

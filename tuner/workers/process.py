@@ -1,4 +1,4 @@
-"""What a worker process is: how it starts, where it prints, when it dies, what it calls."""
+"""The inside of a worker process: its set-up, the calls that it serves, and its end."""
 
 import ctypes
 import errno
@@ -12,14 +12,25 @@ from typing import Any
 
 from tuner.errors import OutOfMemory, TunerError, WorkError, last_line
 
+# Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
+RETIRED = 75
 _PR_SET_PDEATHSIG = 1
 _MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 
+_retired = False
+
 
 def set_up(log: str, environ: dict[str, str], parent: int, max_bytes: int | None = None) -> None:
-    """Prepare a process that was just started, before it imports anything of an engine."""
+    """Prepare a new process before it imports anything of an engine.
+
+    Args:
+        log: File that its output is appended to.
+        environ: Environment variables to set.
+        parent: Id of the process whose death ends this one.
+        max_bytes: Limit of its memory for data; None for no limit.
+    """
     if max_bytes is not None:
-        # What is private and writable: files that are only mapped cost nothing.
+        # Limits private writable memory; files that are only mapped do not count.
         resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
     os.environ.update(environ)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -31,7 +42,7 @@ def set_up(log: str, environ: dict[str, str], parent: int, max_bytes: int | None
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask Linux to kill this process when its parent dies; without it, kill -9 leaves orphans."""
+    """Have Linux kill this process when its parent dies; kill -9 would leave orphans otherwise."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
@@ -40,26 +51,20 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-# Status with which a process leaves that may serve no further call; that of sysexits.h by which
-# a failure is temporary.
-RETIRED = 75
-_retired = False
-
-
 def retire() -> None:
-    """Let this process answer the call that it has, and leave when it is given the next one.
+    """Let this process answer its current call, and exit when it receives the next one.
 
-    That call is lost before it began, by no fault of its own: who made it makes it again.
+    That next call is lost before it began, through no fault of its own: its caller repeats it.
     """
     global _retired  # noqa: PLW0603  it is a state of the process
     _retired = True
 
 
 def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
-    """Call a function; what it raises must mean something where its module is not imported.
+    """Call ``module.function(*args)``, and translate exceptions that only its module defines.
 
     Returns:
-        The pickled answer: one that cannot be read would take the whole pool with it.
+        The pickled result: an unreadable one would break the whole pool.
     """
     if _retired:
         os._exit(RETIRED)
@@ -80,7 +85,7 @@ def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
 
 
 def _lacks_memory(error: Exception) -> bool:
-    """Return whether an error says so; libraries in C++ have words of their own for it."""
+    """Return whether memory ran out; libraries in C++ report it in words of their own."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)

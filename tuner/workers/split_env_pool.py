@@ -1,34 +1,34 @@
-"""Workers in the environment of an engine, and workers of ours for what is no engine's."""
+"""A pool of workers in two environments: the engine's own, and the tuner's for all other calls."""
 
 from typing import Any
 
 from tuner.workers.pool import Pool, PoolCall, WorkerSettings
 
-# Reads models, and runs them by the runtimes that they came for.
-_OURS = ("tuner.networks.", "tuner.peers.", "tuner.jit.")
+# Packages that read models, or run them by the runtimes that they come from.
+_TUNER_PACKAGES = ("tuner.networks.", "tuner.peers.", "tuner.jit.")
 
 
 class SplitEnvPool(Pool):
-    """A pool whose calls go to one of two environments, by their module.
+    """A pool that sends each call to one of two environments, by the module of its function.
 
     Args:
-        engines: Of the workers for an engine and for cost models, which it asks.
-        ours: Of the workers for everything else; they start with the first such call.
+        engine: Settings of the workers for the engine and for cost models, which call it.
+        tuner: Settings of the workers for everything else; they start with the first such call.
     """
 
-    def __init__(self, engines: WorkerSettings, ours: WorkerSettings) -> None:
-        super().__init__(engines)
-        self._ours = Pool(ours)
+    def __init__(self, engine: WorkerSettings, tuner: WorkerSettings) -> None:
+        super().__init__(engine)
+        self._tuner_pool = Pool(tuner)
 
     def submit(
         self, module: str, function: str, *args: Any, timeout_secs: float | None = None
     ) -> PoolCall:
-        """See :meth:`Pool.submit`."""
-        if module.startswith(_OURS):
-            return self._ours.submit(module, function, *args, timeout_secs=timeout_secs)
+        """Call a function in the environment that its module belongs to."""
+        if module.startswith(_TUNER_PACKAGES):
+            return self._tuner_pool.submit(module, function, *args, timeout_secs=timeout_secs)
         return super().submit(module, function, *args, timeout_secs=timeout_secs)
 
     def close(self) -> None:
-        """Kill the workers of both; calls in flight are lost."""
-        self._ours.close()
+        """Kill the workers of both environments; calls in flight are lost."""
+        self._tuner_pool.close()
         super().close()

@@ -1,4 +1,4 @@
-"""How busy a device is: the share of the time in which any of its workers worked."""
+"""The utilisation of a device: the share of time in which at least one of its workers is busy."""
 
 import threading
 import time
@@ -8,22 +8,22 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 
-class _Lasting(Protocol):
-    """A call that tells when it ends."""
+class _HasFuture(Protocol):
+    """A call that ends with a future."""
 
     @property
     def future(self) -> Future[Any]: ...
 
 
-_LastingCall = TypeVar("_LastingCall", bound=_Lasting)
+_Call = TypeVar("_Call", bound=_HasFuture)
 
 
-class Meter:
-    """Adds up the time in which at least one call is under way; safe for threads.
+class UtilisationMeter:
+    """Adds up the time in which at least one call runs; thread-safe.
 
     Args:
-        window_secs: What is lately.
-        clock: Seconds, never going back.
+        window_secs: Length of the sliding window that :meth:`share` looks at.
+        clock: Monotonic clock, seconds.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class Meter:
         self._spans: deque[tuple[float, float]] = deque()
 
     def begin(self) -> None:
-        """Note that a call is under way."""
+        """Count the start of a call."""
         with self._lock:
             if self._n_calls == 0:
                 self._since = self._clock()
             self._n_calls += 1
 
     def end(self) -> None:
-        """Note that a call ended."""
+        """Count the end of a call."""
         with self._lock:
             self._n_calls -= 1
             if self._n_calls == 0:
@@ -54,7 +54,7 @@ class Meter:
                 self._spans.append((self._since, at))
                 self._forget(at)
 
-    def watch(self, call: _LastingCall) -> _LastingCall:
+    def watch(self, call: _Call) -> _Call:
         """Count a call from now until it ends, and return it."""
         self.begin()
         call.future.add_done_callback(lambda _: self.end())
@@ -62,12 +62,12 @@ class Meter:
 
     @property
     def busy_secs(self) -> float:
-        """Seconds of work, in all."""
+        """Seconds of work since the meter was made."""
         with self._lock:
             return self._ended_secs + (self._clock() - self._since if self._n_calls else 0.0)
 
     def share(self) -> float:
-        """Return the share of work in the time just past, from 0 to 1."""
+        """Return the share of work in the window before now, from 0 to 1."""
         with self._lock:
             at = self._clock()
             self._forget(at)

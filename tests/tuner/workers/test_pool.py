@@ -1,4 +1,4 @@
-"""Worker processes: time-outs, deaths, output, and what happens to the pool after them."""
+"""Worker processes: time-outs, deaths, output, and the pool after each of them."""
 
 import contextlib
 import os
@@ -24,19 +24,19 @@ HELPERS = helpers.NAME
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
-    """One worker."""
+    """A pool of one worker."""
     with Pool(WorkerSettings(1, tmp_path / "logs" / "worker.log", {"FROM_POOL": "yes"})) as opened:
         yield opened
 
 
 def test_call_returns_what_the_function_returns(pool: Pool) -> None:
-    """Arguments go over, the answer comes back."""
+    """Arguments reach the worker, and the result comes back."""
     assert pool.call(HELPERS, "add", 2, 3) == 5
     assert len(pool.call(HELPERS, "large", 5_000_000)) == 5_000_000
 
 
 def test_worker_is_another_process_and_stays_warm(pool: Pool) -> None:
-    """One process serves call after call."""
+    """One other process serves call after call."""
     pids = {pool.call(HELPERS, "whoami") for _ in range(3)}
 
     assert len(pids) == 1
@@ -45,7 +45,7 @@ def test_worker_is_another_process_and_stays_warm(pool: Pool) -> None:
 
 
 def test_environment_is_set_in_workers_only(pool: Pool) -> None:
-    """What a pool sets does not leak into the coordinator."""
+    """The variables of a pool do not leak into the coordinator."""
     assert pool.call(HELPERS, "environ", "FROM_POOL") == "yes"
     assert "FROM_POOL" not in os.environ
 
@@ -59,14 +59,14 @@ def test_exception_of_the_function_is_raised(pool: Pool) -> None:
     assert pool.call(HELPERS, "whoami") == before
 
 
-def test_error_of_ours_keeps_its_type(pool: Pool) -> None:
-    """What a worker raises on purpose comes back as it is, exit status and all."""
+def test_tuner_error_keeps_its_type(pool: Pool) -> None:
+    """An error that the tuner raises on purpose comes back unchanged, exit status included."""
     with pytest.raises(RequestError, match=r"^not like this$"):
         pool.call(HELPERS, "refuse", "not like this")
 
 
 def test_timeout_kills_and_replaces(pool: Pool) -> None:
-    """A call that takes too long is over, even if it ignores SIGTERM; the next one is served."""
+    """A call that takes too long ends, even if it ignores SIGTERM; the next one is served."""
     before = pool.call(HELPERS, "whoami")
 
     with pytest.raises(CallTimeout):
@@ -77,11 +77,11 @@ def test_timeout_kills_and_replaces(pool: Pool) -> None:
 
 
 def test_timeout_counts_from_when_a_worker_takes_the_call(pool: Pool) -> None:
-    """Waiting behind other calls uses up nobody's time."""
+    """The time a call waits behind others does not count."""
     slow = [pool.submit(HELPERS, "hang", 0.4, timeout_secs=5.0) for _ in range(3)]
     last = pool.submit(HELPERS, "add", 1, 1, timeout_secs=1.0)
 
-    assert [each.result() for each in slow] == [None] * 3
+    assert [call.result() for call in slow] == [None] * 3
     assert last.result() == 2
 
 
@@ -98,7 +98,7 @@ def test_timeout_counts_from_when_a_worker_takes_the_call(pool: Pool) -> None:
 def test_death_is_reported_with_its_signal(
     pool: Pool, number: signal.Signals, crashed: bool
 ) -> None:
-    """A lost worker says how it died and whose fault it was, and is replaced."""
+    """The error names the signal and says whether the worker crashed; the worker is replaced."""
     with pytest.raises(WorkerLost, match=number.name) as caught:
         pool.call(HELPERS, "die", int(number))
 
@@ -115,7 +115,7 @@ def test_exit_of_a_worker_is_reported_with_its_status(pool: Pool) -> None:
 
 
 def test_exit_with_status_zero_is_reported_too(pool: Pool) -> None:
-    """A worker that leaves politely in the middle of a call has lost it, at the latest in time."""
+    """A worker that exits in the middle of a call loses it, at the latest when its time is over."""
     with pytest.raises((WorkerLost, CallTimeout)):
         pool.call(HELPERS, "leave", 0, timeout_secs=2.0)
 
@@ -123,7 +123,7 @@ def test_exit_with_status_zero_is_reported_too(pool: Pool) -> None:
 
 
 def test_retired_worker_answers_and_is_replaced(pool: Pool) -> None:
-    """Its answer arrives; the next call is lost before it begins, the one after that served."""
+    """Its answer arrives, the next call is lost before it begins, and the one after is served."""
     before = pool.call(HELPERS, "retire")
 
     with pytest.raises(WorkerLost, match="status 75") as caught:
@@ -135,7 +135,7 @@ def test_retired_worker_answers_and_is_replaced(pool: Pool) -> None:
 
 
 def test_idle_worker_that_is_killed_is_replaced(pool: Pool) -> None:
-    """Killing a worker that has nothing to do costs nothing."""
+    """Killing an idle worker costs no call."""
     for _ in range(3):
         worker = psutil.Process(pool.call(HELPERS, "whoami"))
         worker.kill()
@@ -144,8 +144,8 @@ def test_idle_worker_that_is_killed_is_replaced(pool: Pool) -> None:
         assert pool.call(HELPERS, "add", 1, 2) == 3
 
 
-def test_idle_worker_killed_while_calls_are_made(pool: Pool) -> None:
-    """A call made at the moment the worker dies is served by the next worker or reported lost."""
+def test_call_made_while_its_idle_worker_dies_is_served_or_lost(pool: Pool) -> None:
+    """Either way it ends soon, and the call that repeats it is served."""
     for _ in range(5):
         worker = psutil.Process(pool.call(HELPERS, "whoami"))
         worker.kill()
@@ -153,10 +153,11 @@ def test_idle_worker_killed_while_calls_are_made(pool: Pool) -> None:
         assert futures.wait([call.future], 40).done, "the call is neither served nor lost"
         with contextlib.suppress(WorkerLost):
             assert call.result() == 3
+        assert pool.call(HELPERS, "add", 1, 2, timeout_secs=20.0) == 3
 
 
 def test_one_of_several_workers_is_killed_in_a_batch(tmp_path: Path) -> None:
-    """Of a batch only the call in the killed worker is lost."""
+    """Only the call in the killed worker is lost."""
     with Pool(WorkerSettings(2, tmp_path / "worker.log")) as pool:
         marker = tmp_path / "died"
         calls = [pool.submit(HELPERS, "add", i, i) for i in range(20)]
@@ -173,8 +174,8 @@ def test_one_of_several_workers_is_killed_in_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", ["unpicklable", "unreadable"])
-def test_answer_that_cannot_travel_is_an_error(pool: Pool, function: str) -> None:
-    """One that cannot be sent, or not be read, is reported, and the next call is served."""
+def test_result_that_cannot_be_pickled_or_read_is_an_error(pool: Pool, function: str) -> None:
+    """The call raises WorkError, and the next call is served."""
     with pytest.raises(WorkError):
         pool.call(HELPERS, function, timeout_secs=10.0)
 
@@ -184,9 +185,9 @@ def test_answer_that_cannot_travel_is_an_error(pool: Pool, function: str) -> Non
 def test_pool_that_lost_its_calls_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that no worker will ever answer is lost in time, and the next one is served."""
-    with Pool(WorkerSettings(1, tmp_path / "worker.log", patience_secs=0.5)) as pool:
-        # What remains of a call whose worker was killed as it took it.
+    """A call that no worker will ever answer is reported lost, and the next one is served."""
+    with Pool(WorkerSettings(1, tmp_path / "worker.log", stall_timeout_secs=0.5)) as pool:
+        # The state of a call whose worker was killed at the moment it took the call.
         monkeypatch.setattr(pool._pool, "schedule", lambda *_, **__: futures.Future())
 
         with pytest.raises(WorkerLost, match="took"):
@@ -198,7 +199,7 @@ def test_pool_that_lost_its_calls_is_replaced(
 def test_output_of_workers_goes_to_the_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever writes in a worker, nothing reaches our stdout or stderr."""
+    """No output of a worker reaches stdout or stderr of the coordinator."""
     log = tmp_path / "logs" / "worker.log"
     with Pool(WorkerSettings(1, log)) as pool:
         pool.call(HELPERS, "chatter", "here")
@@ -210,7 +211,7 @@ def test_output_of_workers_goes_to_the_log(
 
 
 def test_close_ends_workers_in_the_middle_of_a_call(tmp_path: Path) -> None:
-    """A pool that is closed leaves no process, whatever it was doing."""
+    """A pool that is closed leaves no process, busy or idle."""
     with Pool(WorkerSettings(2, tmp_path / "worker.log")) as pool:
         pids = {pool.call(HELPERS, "whoami") for _ in range(8)}
         pool.submit(HELPERS, "hang", 60.0)
@@ -271,7 +272,7 @@ def test_pool_that_is_not_closed_lets_its_process_end(tmp_path: Path) -> None:
 
 
 def test_importing_workers_leaves_multiprocessing_as_it_is() -> None:
-    """Processes that others spawn start as Python starts them."""
+    """Processes that other packages spawn start as Python starts them."""
     functions = (spawn.get_executable, spawn.get_command_line, spawn.get_preparation_data)
 
     assert {function.__module__ for function in functions} == {spawn.__name__}
@@ -280,12 +281,12 @@ def test_importing_workers_leaves_multiprocessing_as_it_is() -> None:
 def _wait(condition: Callable[[], bool], limit_secs: float = 30.0) -> None:
     deadline = time.monotonic() + limit_secs
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.01)
 
 
-def test_call_that_wants_too_much_memory_is_told_so(tmp_path: Path) -> None:
-    """Its process stays within the limit, and serves the next call."""
+def test_call_that_needs_too_much_memory_fails_alone(tmp_path: Path) -> None:
+    """The call raises OutOfMemory; its process stays within the limit and serves the next call."""
     settings = WorkerSettings(1, tmp_path / "worker.log", max_bytes=512 << 20)
     with Pool(settings) as pool:
         with pytest.raises(OutOfMemory, match="allocate needs more memory than it may have"):

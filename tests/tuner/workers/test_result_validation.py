@@ -1,4 +1,4 @@
-"""What workers answer, which may be anything."""
+"""Validation of worker results, which may be anything."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,9 +16,9 @@ DESCRIPTION = toy.describe_target("llvm")
     "result",
     [RunResult((10**400,), max_error=0.0), RunResult((1e-3,), max_error=10**400)],
 )
-def test_numbers_that_no_database_has_room_for_are_an_error(result: RunResult) -> None:
-    """Of the candidate, which harms no trial that is stored beside it."""
-    assert result_validation.checked(result).error_kind == "run_error"
+def test_numbers_too_large_for_a_database_fail_the_candidate(result: RunResult) -> None:
+    """The result becomes a run error, so that trials stored with it are unharmed."""
+    assert result_validation.validate_run(result).error_kind == "run_error"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_numbers_that_no_database_has_room_for_are_an_error(result: RunResult) -
         replace(DESCRIPTION, problem=None),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_compared_or_stored_is_no_description(answer: Any) -> None:
-    """A device that says so is asked again later."""
-    assert not result_validation.is_description(answer)
-    assert result_validation.is_description(DESCRIPTION)
+def test_description_that_cannot_be_compared_or_stored_is_invalid(answer: Any) -> None:
+    """Only JSON without NaN, with a text for the problem, describes a target."""
+    assert not result_validation.is_valid_description(answer)
+    assert result_validation.is_valid_description(DESCRIPTION)

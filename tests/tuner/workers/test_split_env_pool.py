@@ -1,4 +1,4 @@
-"""Workers of two environments in one pool."""
+"""Pools with workers in two environments."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from tuner.workers.pool import WorkerSettings
 from tuner.workers.split_env_pool import SplitEnvPool
 
 
-def test_an_engines_worker_that_dies_takes_no_call_of_ours_along(tmp_path: Path) -> None:
-    """Its pool is replaced alone."""
+def test_death_of_an_engine_worker_leaves_the_other_environment_alone(tmp_path: Path) -> None:
+    """Calls in the tuner's own environment go on."""
     settings = WorkerSettings(1, tmp_path / "worker.log")
     with SplitEnvPool(settings, settings) as pool:
         worker = pool.call(HELPERS, "whoami")

@@ -1,8 +1,8 @@
-"""How busy a device is."""
+"""Utilisation of a device."""
 
 import pytest
 
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 
 class Clock:
@@ -18,13 +18,13 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock."""
+    """A clock that a test sets."""
     return Clock()
 
 
 def test_calls_side_by_side_count_once(clock: Clock) -> None:
     """Two calls of ten seconds that overlap by five make fifteen."""
-    meter = Meter(60.0, clock)
+    meter = UtilisationMeter(60.0, clock)
     meter.begin()
     clock.now += 5.0
     meter.begin()
@@ -39,8 +39,8 @@ def test_calls_side_by_side_count_once(clock: Clock) -> None:
 
 
 def test_only_the_last_minute_counts(clock: Clock) -> None:
-    """What is long ago is forgotten, what goes on counts so far."""
-    meter = Meter(60.0, clock)
+    """Work before the window is forgotten; a call that still runs counts so far."""
+    meter = UtilisationMeter(60.0, clock)
     meter.begin()
     clock.now += 50.0
     meter.end()
@@ -54,6 +54,6 @@ def test_only_the_last_minute_counts(clock: Clock) -> None:
     assert meter.share() == 1.0
 
 
-def test_nothing_yet(clock: Clock) -> None:
-    """A device that was just found has done nothing."""
-    assert Meter(60.0, clock).share() == 0.0
+def test_new_meter_shows_no_work(clock: Clock) -> None:
+    """The share is 0 before any time has passed."""
+    assert UtilisationMeter(60.0, clock).share() == 0.0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
     from tuner.workers.base import Call
@@ -28,7 +28,7 @@ class Runner(Protocol):
         """
 
     @property
-    def meter(self) -> Meter:
+    def meter(self) -> UtilisationMeter:
         """Told when the device works."""
 
     def describe(self, spec: str) -> "Call":

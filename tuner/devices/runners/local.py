@@ -16,7 +16,7 @@ from tuner.workers.base import Call
 from tuner.workers.future_call import FutureCall
 from tuner.workers.pool import Pool, PoolCall
 from tuner.workers.pools import fresh_worker
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
     from tuner.engines.base import TargetInfo
@@ -43,11 +43,11 @@ class LocalRunner:
         *,
         shares_cores: bool,
         seat: inventory.LocalDevice | None = None,
-        meter: Meter | None = None,
+        meter: UtilisationMeter | None = None,
     ) -> None:
         self.name = name
         self.shares_cores = shares_cores
-        self.meter = meter or Meter()
+        self.meter = meter or UtilisationMeter()
         self.pool: Pool = seat.open(settings) if seat else fresh_worker(settings, "runner")
         self._engine = settings.engine
         self._seat = seat

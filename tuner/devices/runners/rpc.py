@@ -23,7 +23,7 @@ from tuner.settings import Settings
 from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import FutureCall
 from tuner.workers.pools import fresh_worker
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 _DESCRIBE_TIMEOUT_SECS = 60
 # A server that lives says so when a session expires; one that does not by then is lost.
@@ -51,7 +51,7 @@ class RpcRunner:
         self, settings: Settings, lender: RpcLeases, address: RpcAddress, server: Server
     ) -> None:
         self.name = f"rpc:{address.key}/{server[0]}:{server[1]}"
-        self.meter = Meter()
+        self.meter = UtilisationMeter()
         self.is_there = True
         self._lender = lender
         self._address = address

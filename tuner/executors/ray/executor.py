@@ -10,7 +10,7 @@ from tuner.executors.ray import cluster
 from tuner.executors.ray.event_loop import BackgroundLoop
 from tuner.settings import Settings
 from tuner.workers.future_call import FutureCall
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
     from tuner.executors.ray.fleet import Fleet
@@ -27,7 +27,7 @@ class RayRunner:
 
     def __init__(self, executor: "RayExecutor", slot: "Slot", name: str) -> None:
         self.name = name
-        self.meter = Meter()
+        self.meter = UtilisationMeter()
         self.slot = slot
         self._executor = executor
 
@@ -64,7 +64,7 @@ class RayExecutor:
     def __init__(
         self,
         settings: Settings,
-        meter: Meter | None = None,
+        meter: UtilisationMeter | None = None,
         patience: "SlotTimeouts | None" = None,
     ) -> None:
         if settings.ray_address is None:
@@ -73,7 +73,7 @@ class RayExecutor:
         self._settings = settings
         self._runners: dict[Slot, RayRunner] = {}
         self._loop = BackgroundLoop()
-        self._fleet = _fleet(settings, patience, meter or Meter())
+        self._fleet = _fleet(settings, patience, meter or UtilisationMeter())
         try:
             self._start(self._fleet.open()).result()
         except BaseException:
@@ -141,7 +141,7 @@ class RayExecutor:
         return RayRunner(self, slot, name)
 
 
-def _fleet(settings: Settings, patience: "SlotTimeouts | None", meter: Meter) -> "Fleet":
+def _fleet(settings: Settings, patience: "SlotTimeouts | None", meter: UtilisationMeter) -> "Fleet":
     """Make a fleet; only here, with a cluster at hand, Ray is imported."""
     from tuner.executors.ray.fleet import Fleet
     from tuner.executors.ray.slots import SlotTimeouts

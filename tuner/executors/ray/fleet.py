@@ -15,7 +15,7 @@ from tuner.executors.ray.cluster import AgentSlot, Node, builder_places, device_
 from tuner.executors.ray.file_transfer import requests_in, texts_in
 from tuner.executors.ray.slots import Slot, SlotTimeouts
 from tuner.settings import Settings
-from tuner.workers.utilisation import Meter
+from tuner.workers.utilisation import UtilisationMeter
 
 _ATTEMPTS = 2
 
@@ -36,7 +36,7 @@ class Fleet:
         slots: By place; replaced, never changed, so that other threads may look.
     """
 
-    def __init__(self, settings: Settings, patience: SlotTimeouts, meter: Meter) -> None:
+    def __init__(self, settings: Settings, patience: SlotTimeouts, meter: UtilisationMeter) -> None:
         self.slots: dict[AgentSlot, Slot] = {}
         self._settings = settings
         self._patience = patience
