@@ -115,11 +115,11 @@ class Workshop:
 
         async def work() -> None:
             device = await self.context.device_for(session.target)
-            pick = session.choose()
+            pick = session.next_pick()
             assert pick is not None
             if isinstance(pick, NewPick):
                 (pick,) = self.context.store_picks([pick])
-            session.take_off(pick)
+            session.on_round_started(pick)
             await session.run_round(pick, device)
             self.context.record_writer.flush()
 

@@ -164,7 +164,7 @@ def test_job_that_fails_takes_its_rounds_along_and_nobody_elses(
 
 def fail_after(job: TuningSession, n_rounds: int, patch: pytest.MonkeyPatch) -> None:
     """Let every search of a job fail after so many."""
-    propose, left = job._rounds._propose, [n_rounds]
+    propose, left = job._round_runner._propose, [n_rounds]
 
     async def failing(*args: object) -> list[Candidate]:
         left[0] -= 1
@@ -172,4 +172,4 @@ def fail_after(job: TuningSession, n_rounds: int, patch: pytest.MonkeyPatch) -> 
             raise WorkError("out of luck")
         return await propose(*args)  # type: ignore[arg-type]
 
-    patch.setattr(job._rounds, "_propose", failing)
+    patch.setattr(job._round_runner, "_propose", failing)

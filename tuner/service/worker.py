@@ -119,7 +119,11 @@ def _serve(context: Context, presence: CoordinatorLease, held: Held, limits: Lim
         )
         calibration = CalibrationSettings(settings.device_tolerance)
         coordinator = Coordinator(
-            tuning_context, source, interrupted="queued", stays=True, calibration=calibration
+            tuning_context,
+            source,
+            state_on_interrupt="queued",
+            keep_running=True,
+            calibration=calibration,
         )
         try:
             coordinator.run()

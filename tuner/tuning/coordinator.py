@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class _ActiveJob:
+class ActiveJob:
     """A job under way.
 
     Attributes:
@@ -55,7 +55,7 @@ class _ActiveJob:
     ending: bool = False
 
     def __post_init__(self) -> None:
-        # Looked at for every seat whenever a round is given away.
+        # Looked at for every job whenever a round is given away.
         self.job_id, self.target_id = self.session.job_id, self.session.target_id
 
     @property
@@ -64,19 +64,19 @@ class _ActiveJob:
         return JobShare(self.job_id, self.session.priority, self.virtual_secs, self.n_rounds)
 
 
-class _RunningRound(NamedTuple):
+class RunningRound(NamedTuple):
     """What a device does for a job: a round, or the final if there is no pick."""
 
-    seat: _ActiveJob
+    job: ActiveJob
     device: Device
     pick: Pick | None
     started: float
 
 
-class _PendingPick(NamedTuple):
+class PendingPick(NamedTuple):
     """A round that was given away, and is to be stored before it starts."""
 
-    seat: _ActiveJob
+    job: ActiveJob
     device: Device
     new: NewPick
 
@@ -91,8 +91,8 @@ class Coordinator:
     Args:
         context: What the sessions share; of one run.
         source: Brings jobs that came in meanwhile.
-        interrupted: What becomes of jobs under way when the run is interrupted.
-        stays: Whether it waits for jobs when it has none.
+        state_on_interrupt: What becomes of jobs under way when the run is interrupted.
+        keep_running: Whether it waits for jobs when it has none.
         loop_factory: Makes the event loop, whose clock is the clock.
         calibration: When devices are kept apart that disagree.
     """
@@ -102,24 +102,24 @@ class Coordinator:
         context: TuningContext,
         source: JobSource | None = None,
         *,
-        interrupted: JobState = "paused",
-        stays: bool = False,
+        state_on_interrupt: JobState = "paused",
+        keep_running: bool = False,
         loop_factory: event_loop.LoopFactory = event_loop.new_loop,
         calibration: CalibrationSettings = CalibrationSettings(),  # noqa: B008  it is frozen
     ) -> None:
         self._context = context
-        self._intake = JobPoller(source, context.cpu_gate)
-        self._interrupted: JobState = interrupted
-        self._stays = stays
+        self._job_poller = JobPoller(source, context.cpu_gate)
+        self._state_on_interrupt: JobState = state_on_interrupt
+        self._keep_running = keep_running
         self._loop_factory = loop_factory
-        self._seats: dict[int, _ActiveJob] = {}
-        self._errands: dict[asyncio.Task[bool | None], _RunningRound] = {}
-        self._drafts: list[_PendingPick] = []
-        self._asking: dict[asyncio.Task[None], Device] = {}
+        self._active_jobs: dict[int, ActiveJob] = {}
+        self._running_rounds: dict[asyncio.Task[bool | None], RunningRound] = {}
+        self._pending_picks: list[PendingPick] = []
+        self._device_queries: dict[asyncio.Task[None], Device] = {}
         self._calibrator = Calibrator(context, calibration, self._ask)
-        self._roster = DeviceHeartbeat(context)
+        self._heartbeat = DeviceHeartbeat(context)
         self._typical_secs = 0.0
-        self._owing: dict[int, float] = {}
+        self._unsaved_virtual_secs: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}
         self.unfinished: set[int] = set()
 
@@ -133,79 +133,82 @@ class Coordinator:
         event_loop.run(self._run(first), self._loop_factory)
 
     async def _run(self, first: Sequence[TuningSession]) -> None:
-        self._ended = asyncio.Event()
+        self._wake = asyncio.Event()
         try:
             self._admit(first)
             while True:
-                self._collect()
-                self._take_in()
-                if self._hand_out():
+                self._reap_finished()
+                self._admit_new_jobs()
+                if self._dispatch():
                     await asyncio.sleep(0)
                 elif self._is_over():
                     return
                 else:
                     await self._wait()
         finally:
-            await self._put_away()
+            await self._shutdown()
 
     def _is_over(self) -> bool:
         """Nothing is left to do, and nobody brings more."""
-        return not (self._seats or self._errands or self._stays) and self._intake.is_empty
+        return (
+            not (self._active_jobs or self._running_rounds or self._keep_running)
+            and self._job_poller.has_no_jobs
+        )
 
     async def _wait(self) -> None:
         """Wait until anything ends, or for a moment."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), _POLL_SECS)
-        self._ended.clear()
+            await asyncio.wait_for(self._wake.wait(), _POLL_SECS)
+        self._wake.clear()
 
-    def _collect(self) -> None:
+    def _reap_finished(self) -> None:
         """Look at what has ended."""
-        for task in [each for each in self._errands if each.done()]:
-            errand = self._errands.pop(task)
-            self._charge(errand)
-            self._look_at(errand, task)
-        for asking in [each for each in self._asking if each.done()]:
-            self._answered(self._asking.pop(asking), asking)
+        for task in [each for each in self._running_rounds if each.done()]:
+            running = self._running_rounds.pop(task)
+            self._settle(running)
+            self._handle_result(running, task)
+        for asking in [each for each in self._device_queries if each.done()]:
+            self._handle_answer(self._device_queries.pop(asking), asking)
 
-    def _look_at(self, errand: _RunningRound, task: "asyncio.Task[bool | None]") -> None:
-        seat = errand.seat
+    def _handle_result(self, running: RunningRound, task: "asyncio.Task[bool | None]") -> None:
+        job = running.job
         try:
             finished = task.result()
         except DeviceApart:
-            seat.ending = False
+            job.ending = False
         except DeviceLost as error:
-            self._set_aside(errand.device, error)
-            seat.ending = False
+            self._set_aside(running.device, error)
+            job.ending = False
         except asyncio.CancelledError:  # its job failed elsewhere
             return
         except FATAL_DB_ERRORS:
             raise
         except Exception as error:
-            self._fail_by(seat, error)
+            self._fail_with(job, error)
         else:
-            seat.ending = False
-            errand.device.n_losses = 0
-            if finished and errand.pick is None:
-                self._end(seat)
-        seat.idle = False
-        self._intake.is_due = True
+            job.ending = False
+            running.device.n_losses = 0
+            if finished and running.pick is None:
+                self._finish(job)
+        job.idle = False
+        self._job_poller.is_due = True
 
-    def _charge(self, errand: _RunningRound) -> None:
+    def _settle(self, running: RunningRound) -> None:
         """Note that a device is free again, and what the job owes for it."""
-        seat, device, now = errand.seat, errand.device, self._context.now()
-        secs = now - max(errand.started, device.free_since)
+        job, device, now = running.job, running.device, self._context.now()
+        secs = now - max(running.started, device.free_since)
         device.n_rounds -= 1
         device.free_since = now
-        seat.n_rounds -= 1
-        if errand.pick is not None:
+        job.n_rounds -= 1
+        if running.pick is not None:
             self._typical_secs = 0.8 * self._typical_secs + 0.2 * secs
-        seat.virtual_secs = fairness.charge(seat.share, secs)
-        if not self._owing:
+        job.virtual_secs = fairness.charge(job.share, secs)
+        if not self._unsaved_virtual_secs:
             self._context.record_writer.write(self._save_virtual_secs)
-        self._owing[seat.session.job_id] = seat.virtual_secs
+        self._unsaved_virtual_secs[job.session.job_id] = job.virtual_secs
 
     def _save_virtual_secs(self, session: Session) -> None:
-        owing, self._owing = self._owing, {}
+        owing, self._unsaved_virtual_secs = self._unsaved_virtual_secs, {}
         jobs.set_all_virtual_secs(session, owing)
 
     def _set_aside(self, device: Device, error: DeviceLost) -> None:
@@ -213,55 +216,57 @@ class Coordinator:
         _LOG.warning("device %s is lost: %s", device.name, error)
         device.set_aside(str(error))
 
-    def _take_in(self) -> None:
+    def _admit_new_jobs(self) -> None:
         """Admit the jobs that the source brought, and ask it for more."""
-        openings = self._intake.take(self._seats, self._context.has_multiple_devices, self._ended)
+        openings = self._job_poller.poll(
+            self._active_jobs, self._context.has_multiple_devices, self._wake
+        )
         opened = [opening(self._context) for opening in openings]
         self._admit([session for session in opened if session is not None])
 
     def _admit(self, new: Sequence[TuningSession]) -> None:
         """Start sessions; a job joins where the one furthest behind is."""
-        others = [seat.share for seat in self._seats.values()]
+        others = [job.share for job in self._active_jobs.values()]
         for session in new:
-            seat = _ActiveJob(session, fairness.join(0.0, others))
+            job = ActiveJob(session, fairness.join(0.0, others))
             with self._context.sessions.begin() as database:
                 # Virtual times count from when the first of these jobs began, not for ever.
-                jobs.set_virtual_secs(database, session.job_id, seat.virtual_secs)
+                jobs.set_virtual_secs(database, session.job_id, job.virtual_secs)
             session.start()
-            self._seats[session.job_id] = seat
+            self._active_jobs[session.job_id] = job
             self._calibrator.is_due = True
 
-    def _hand_out(self) -> bool:
+    def _dispatch(self) -> bool:
         """Give devices that may have more rounds a round each; whether there may be more."""
         self._context.refresh()
         self._calibrator.tend(self._targets)
-        self._roster.tell(self._jobs_by_device)
-        may_be_more = self._give_away()
-        self._start_drafts()
+        self._heartbeat.beat_if_due(self._jobs_by_device)
+        may_be_more = self._dispatch_rounds()
+        self._start_pending()
         if not may_be_more:
-            self._tell_who_waits()
+            self._report_waiting()
         return may_be_more
 
-    def _give_away(self) -> bool:
+    def _dispatch_rounds(self) -> bool:
         """Give rounds away; whether there may be more to give."""
         # Once a target, of which there are few: of jobs and devices there may be many.
-        seats = [seat for seat in self._seats.values() if not (seat.idle or seat.ending)]
-        targets = {seat.session.target_id: seat.session.target for seat in seats}
+        jobs_with_work = [job for job in self._active_jobs.values() if not (job.idle or job.ending)]
+        targets = {job.session.target_id: job.session.target for job in jobs_with_work}
         nothing_for: set[frozenset[int]] = set()
         n_given = 0
-        for device in self._with_room():
+        for device in self._devices_with_room():
             served = frozenset(i for i, each in targets.items() if self._serves(device, each))
             if served in nothing_for:
                 continue
             if n_given >= _MOST_AT_ONCE:
                 return True
-            if self._give(device, served):
+            if self._assign_round(device, served):
                 n_given += 1
             else:
                 nothing_for.add(served)
         return n_given > 0
 
-    def _with_room(self) -> list[Device]:
+    def _devices_with_room(self) -> list[Device]:
         """Return the devices that may have a round more, those that have none first."""
         devices = [
             device
@@ -270,94 +275,94 @@ class Coordinator:
         ]
         return sorted(devices, key=lambda device: device.n_rounds)
 
-    def _tell_who_waits(self) -> None:
+    def _report_waiting(self) -> None:
         """Tell the jobs that no device measures for, so that somebody sees why nothing happens.
 
         Those that were stopped end without a device.
         """
         devices = list(self._context.devices.values())
-        for seat in list(self._seats.values()):
-            if seat.n_rounds or self._asking:
+        for job in list(self._active_jobs.values()):
+            if job.n_rounds or self._device_queries:
                 continue
-            if any(self._measures(each, seat.session.target) for each in devices):
+            if any(self._measures(each, job.session.target) for each in devices):
                 continue
-            if not seat.session.wait_for_device():
-                self._end(seat)
+            if not job.session.report_waiting():
+                self._finish(job)
 
-    def _give(self, device: Device, served: Collection[int]) -> bool:
+    def _assign_round(self, device: Device, served: Collection[int]) -> bool:
         """Give a device something to do for the targets it serves, if there is anything."""
-        while (seat := self._choose(served)) is not None:
-            if any(draft.seat is seat for draft in self._drafts):
+        while (job := self._next_job(served)) is not None:
+            if any(pick.job is job for pick in self._pending_picks):
                 # What it chooses next depends on what it chose last, if it did not fail by it.
-                self._start_drafts()
+                self._start_pending()
                 continue
             try:
-                chosen = seat.session.choose()
+                chosen = job.session.next_pick()
             except FATAL_DB_ERRORS:
                 raise
             except Exception as error:
-                self._fail_by(seat, error)
+                self._fail_with(job, error)
                 continue
             if isinstance(chosen, NewPick):
-                self._occupy(seat, device)
-                self._context.task_states.announce(chosen.task_id)
-                self._drafts.append(_PendingPick(seat, device, chosen))
+                self._reserve(job, device)
+                self._context.task_states.reserve(chosen.task_id)
+                self._pending_picks.append(PendingPick(job, device, chosen))
                 return True
             if chosen is not None:
-                self._occupy(seat, device)
-                self._start_round(seat, device, chosen)
+                self._reserve(job, device)
+                self._start_round(job, device, chosen)
                 return True
-            if not seat.n_rounds:
-                seat.ending = True
-                self._occupy(seat, device)
-                self._start(seat, device, None, seat.session.finish(device))
+            if not job.n_rounds:
+                job.ending = True
+                self._reserve(job, device)
+                self._start(job, device, None, job.session.finish(device))
                 return True
-            seat.idle = True
+            job.idle = True
         return False
 
-    def _start_drafts(self) -> None:
+    def _start_pending(self) -> None:
         """Store all rounds that were given away, and start them."""
-        drafts, self._drafts = self._drafts, []
-        for draft in drafts:
-            self._context.task_states.withdraw(draft.new.task_id)
-        if drafts:
-            self._store(drafts)
+        pending, self._pending_picks = self._pending_picks, []
+        for pick in pending:
+            self._context.task_states.release(pick.new.task_id)
+        if pending:
+            self._persist(pending)
 
-    def _store(self, drafts: list[_PendingPick]) -> None:
+    def _persist(self, pending: list[PendingPick]) -> None:
         try:
-            stored = self._context.store_picks([draft.new for draft in drafts])
+            stored = self._context.store_picks([pick.new for pick in pending])
         except FATAL_DB_ERRORS:
             raise
         except Exception as error:
-            self._part(drafts, error)
+            self._persist_one_by_one(pending, error)
             return
-        for draft, pick in zip(drafts, stored, strict=True):
-            self._start_round(draft.seat, draft.device, pick)
+        for (job, device, _), pick in zip(pending, stored, strict=True):
+            self._start_round(job, device, pick)
 
-    def _part(self, drafts: list[_PendingPick], error: Exception) -> None:
+    def _persist_one_by_one(self, pending: list[PendingPick], error: Exception) -> None:
         """Store what cannot be stored together one by one: who is refused has failed."""
-        if len(drafts) == 1:
-            ((seat, device, _),) = drafts
+        if len(pending) == 1:
+            ((job, device, _),) = pending
             device.n_rounds -= 1
-            seat.n_rounds -= 1
-            self._fail_by(seat, error)
+            job.n_rounds -= 1
+            self._fail_with(job, error)
             return
-        for draft in drafts:
-            self._store([draft])
+        for pick in pending:
+            self._persist([pick])
 
-    def _choose(self, served: Collection[int]) -> _ActiveJob | None:
+    def _next_job(self, served: Collection[int]) -> ActiveJob | None:
         """Return the job furthest behind that has something to do for some targets."""
         shares = [
-            seat.share
-            for seat in self._seats.values()
-            if not (seat.idle or seat.ending) and seat.target_id in served
+            job.share
+            for job in self._active_jobs.values()
+            if not (job.idle or job.ending) and job.target_id in served
         ]
         job_id = fairness.choose_job(shares, typical_secs=self._typical_secs)
-        return None if job_id is None else self._seats[job_id]
+        return None if job_id is None else self._active_jobs[job_id]
 
     def _serves(self, device: Device, target: TargetInfo) -> bool:
         """Whether a device measures for a target; who was not asked is asked."""
-        if device.serves(target) is None and device not in self._asking.values():
+        if device.serves(target) is None and device not in self._device_queries.values():
             self._ask(device, device.ask(target))
         return self._measures(device, target)
 
@@ -368,18 +373,18 @@ class Coordinator:
 
     def _ask(self, device: Device, question: Coroutine[Any, Any, None]) -> None:
         asking = asyncio.ensure_future(question)
-        self._asking[asking] = device
-        asking.add_done_callback(lambda _: self._ended.set())
+        self._device_queries[asking] = device
+        asking.add_done_callback(lambda _: self._wake.set())
 
     def _targets(self) -> dict[int, TargetInfo]:
-        sessions = [seat.session for seat in self._seats.values()]
+        sessions = [job.session for job in self._active_jobs.values()]
         return {session.target_id: session.target for session in sessions}
 
     def _jobs_by_device(self) -> dict[str, int]:
-        errands = self._errands.values()
-        return {errand.device.name: errand.seat.session.job_id for errand in errands}
+        running_rounds = self._running_rounds.values()
+        return {running.device.name: running.job.session.job_id for running in running_rounds}
 
-    def _answered(self, device: Device, asking: "asyncio.Task[None]") -> None:
+    def _handle_answer(self, device: Device, asking: "asyncio.Task[None]") -> None:
         self._calibrator.is_due = True
         error = asking.exception()
         if error is None:
@@ -390,84 +395,84 @@ class Coordinator:
             _LOG.error("a question to device %s failed", device.name, exc_info=error)
         self._set_aside(device, DeviceLost(str(error)))
 
-    def _occupy(self, seat: _ActiveJob, device: Device) -> None:
+    def _reserve(self, job: ActiveJob, device: Device) -> None:
         device.n_rounds += 1
-        seat.n_rounds += 1
+        job.n_rounds += 1
 
-    def _start_round(self, seat: _ActiveJob, device: Device, pick: Pick) -> None:
-        seat.session.take_off(pick)
-        self._start(seat, device, pick, self._round(seat.session, pick, device))
+    def _start_round(self, job: ActiveJob, device: Device, pick: Pick) -> None:
+        job.session.on_round_started(pick)
+        self._start(job, device, pick, self._round(job.session, pick, device))
 
     def _start(
         self,
-        seat: _ActiveJob,
+        job: ActiveJob,
         device: Device,
         pick: Pick | None,
         work: Coroutine[Any, Any, bool | None],
     ) -> None:
         """Start a round, or the final, on a device."""
         task: asyncio.Task[bool | None] = asyncio.ensure_future(work)
-        task.add_done_callback(lambda _: self._ended.set())
-        self._errands[task] = _RunningRound(seat, device, pick, self._context.now())
+        task.add_done_callback(lambda _: self._wake.set())
+        self._running_rounds[task] = RunningRound(job, device, pick, self._context.now())
 
     async def _round(self, session: TuningSession, pick: Pick, device: Device) -> bool | None:
         await session.run_round(pick, device)
         return None
 
-    def _fail_by(self, seat: _ActiveJob, error: Exception) -> None:
+    def _fail_with(self, job: ActiveJob, error: Exception) -> None:
         """Fail a job by whatever was raised: the others go on."""
         if not isinstance(error, TunerError):
             # A defect of ours, or data that the database refuses.
-            _LOG.error("job %d failed", seat.job_id, exc_info=error)
+            _LOG.error("job %d failed", job.job_id, exc_info=error)
             error = WorkError(f"internal error: {type(error).__name__}: {error}")
-        self._fail(seat, error)
+        self._fail(job, error)
 
-    def _fail(self, seat: _ActiveJob, error: TunerError) -> None:
-        session = seat.session
+    def _fail(self, job: ActiveJob, error: TunerError) -> None:
+        session = job.session
         _LOG.info("failed: %s", error, extra={"job": session.job_id})
-        if session.job_id not in self._seats:
+        if session.job_id not in self._active_jobs:
             return
-        session.rest("failed", str(error))
-        if not self._stays:
+        session.suspend("failed", str(error))
+        if not self._keep_running:
             # Nobody asks for them where jobs come and go; tracebacks would keep all of a job.
             self.failures[session.job_id] = error
-        self._end(seat)
-        for task, errand in self._errands.items():
-            if errand.seat is seat:
+        self._finish(job)
+        for task, running in self._running_rounds.items():
+            if running.job is job:
                 task.cancel()
 
-    def _end(self, seat: _ActiveJob) -> None:
-        if self._seats.pop(seat.session.job_id, None) is not None:
-            seat.session.rest(self._interrupted)
+    def _finish(self, job: ActiveJob) -> None:
+        if self._active_jobs.pop(job.session.job_id, None) is not None:
+            job.session.suspend(self._state_on_interrupt)
 
-    async def _put_away(self) -> None:
+    async def _shutdown(self) -> None:
         """Let the jobs rest that are under way; without a database they stay as they are."""
-        tasks = [*self._errands, *self._asking, *self._intake.tasks]
+        tasks = [*self._running_rounds, *self._device_queries, *self._job_poller.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        is_there = self._write_the_rest()
-        self.unfinished = set(self._seats)
-        for seat in self._seats.values():
+        is_there = self._flush_on_shutdown()
+        self.unfinished = set(self._active_jobs)
+        for job in self._active_jobs.values():
             # Who asks a database that is away for one job after the other waits for hours.
-            is_there = is_there and self._rest(seat)
-        self._seats.clear()
+            is_there = is_there and self._suspend(job)
+        self._active_jobs.clear()
 
-    def _write_the_rest(self) -> bool:
+    def _flush_on_shutdown(self) -> bool:
         """Write what is told; whether there is a database to write to."""
         try:
-            self._roster.tell_now({})
+            self._heartbeat.beat({})
             self._context.record_writer.flush()
         except FATAL_DB_ERRORS as error:
             _LOG.warning("what was measured last is lost: %s", type(error).__name__)
             return False
         return True
 
-    def _rest(self, seat: _ActiveJob) -> bool:
+    def _suspend(self, job: ActiveJob) -> bool:
         try:
-            seat.session.rest(self._interrupted)
+            job.session.suspend(self._state_on_interrupt)
         except FATAL_DB_ERRORS as error:
-            job_id = seat.session.job_id
+            job_id = job.session.job_id
             _LOG.warning("job %d and others stay as they are: %s", job_id, type(error).__name__)
             return False
         return True

@@ -25,7 +25,7 @@ class DeviceHeartbeat:
         self._due = 0.0
         self._told: dict[str, Report] = {}
 
-    def tell(self, jobs: Callable[[], Mapping[str, int]]) -> None:
+    def beat_if_due(self, jobs: Callable[[], Mapping[str, int]]) -> None:
         """Report every device, if it is time to; one that is gone is reported once more.
 
         Args:
@@ -34,9 +34,9 @@ class DeviceHeartbeat:
         now = self._context.now()
         if now >= self._due:
             self._due = now + max(_EVERY_SECS, len(self._context.devices) / _MOST_PER_SEC)
-            self.tell_now(jobs())
+            self.beat(jobs())
 
-    def tell_now(self, jobs: Mapping[str, int]) -> None:
+    def beat(self, jobs: Mapping[str, int]) -> None:
         """Report every device at once."""
         known = self._context.devices.values()
         there = {each.name: self._report(each, jobs.get(each.name)) for each in known}

@@ -38,7 +38,7 @@ class JobPoller:
         self.is_due = True
 
     @property
-    def is_empty(self) -> bool:
+    def has_no_jobs(self) -> bool:
         """Whether the source, asked when no job was under way, brought none."""
         return self._found_none
 
@@ -47,7 +47,7 @@ class JobPoller:
         """What is under way."""
         return [] if self._question is None else [self._question]
 
-    def take(
+    def poll(
         self, running: Collection[int], is_large: bool, ended: asyncio.Event
     ) -> Sequence[SessionFactory]:
         """Return what was brought, and ask for more if it is time to.

@@ -10,7 +10,7 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.write_policy import WritePolicy
 
 
-class JobClock:
+class JobTimer:
     """Runs while at least one thing of a job is under way.
 
     Args:

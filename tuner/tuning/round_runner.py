@@ -101,7 +101,7 @@ class RoundRunner:
                     pick.task_id,
                     self._workloads[pick.task_id],
                     known.ir,
-                    self._context.task_states.latency(pick.task_id),
+                    self._context.task_states.best_latency(pick.task_id),
                 ),
                 candidates,
                 device,
@@ -171,7 +171,7 @@ class RoundRunner:
             journal.flush(pick.job_id)
 
     def _stored(self, pick: Pick, new: NewRecord, stored: Stored | None) -> None:
-        self._context.task_states.stored(pick, new, stored)
+        self._context.task_states.record_stored(pick, new, stored)
         outcome: dict[str, object] = {"error": new.error_kind}
         if stored is not None and stored.latency is not None:
             outcome = {"latency_secs": stored.latency}

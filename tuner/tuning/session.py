@@ -29,7 +29,7 @@ from tuner.jobs.options import TuneOptions, round_size
 from tuner.jobs.preparation import Prepared
 from tuner.tuning import finals
 from tuner.tuning.context import TuningContext
-from tuner.tuning.job_timer import JobClock
+from tuner.tuning.job_timer import JobTimer
 from tuner.tuning.round_runner import NothingLeft, RoundCallbacks, RoundRunner, SearchFailed
 from tuner.tuning.snapshot import JobSnapshot, TaskRow, read_snapshot
 from tuner.tuning.status import StatusCallback, TuningStatus
@@ -53,10 +53,9 @@ class _Asked(NamedTuple):
 class TuningSession:
     """Tunes the tasks of one prepared network.
 
-    A coordinator calls start, then choose, take_off and run_round for as many devices as it
-    likes until there is no pick and no round under way, then finish, and rest at the end whatever
-    happened.
-    Every finished trial is in the database soon, and before its round ends.
+    A coordinator calls ``start``, then ``next_pick``, ``on_round_started`` and ``run_round`` for as
+    many devices as it likes until there is neither a pick nor a running round, then ``finish``;
+    ``suspend`` ends a session whatever happened. Every trial is written before its round ends.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class TuningSession:
         self._allocator = allocators.make_allocator(
             options.allocator, self._objective, options.seed, self._greedy
         )
-        self._rounds = RoundRunner(context, prepared, options)
+        self._round_runner = RoundRunner(context, prepared, options)
         self._budget = options.budget
         self._least_gain_secs = options.least_gain_secs
         self._asked = _Asked(None, None, None)
@@ -85,9 +84,9 @@ class TuningSession:
         self.priority = options.priority
         job = self._open_job()
         self.job_id = job.id
-        self._clock = JobClock(context, job.id, job.spent_secs)
-        self._teller = StatusPublisher(context, job.id, on_status)
-        context.task_states.enter(self.job_id, prepared.tasks)
+        self._timer = JobTimer(context, job.id, job.spent_secs)
+        self._publisher = StatusPublisher(context, job.id, on_status)
+        context.task_states.register_job(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
         self._n_picks = 0
 
@@ -104,7 +103,7 @@ class TuningSession:
     @property
     def first_record_at(self) -> float | None:
         """When the first trial of this run ended, by the clock of the workplace."""
-        return self._rounds.first_record_at
+        return self._round_runner.first_record_at
 
     def start(self) -> None:
         """Mark the job as running; rounds may follow.
@@ -121,32 +120,34 @@ class TuningSession:
             self._open_picks.extend(picks.open_picks(session, self.job_id))
             self._n_picks = picks.count_picks(session, self.job_id)
 
-    def rest(self, state: JobState, message: str | None = None) -> None:
+    def suspend(self, state: JobState, message: str | None = None) -> None:
         """End a run in a state; a job that is done, or that others stopped, stays what it is."""
-        self._context.task_states.leave(self.job_id)
+        self._context.task_states.unregister_job(self.job_id)
         self._context.record_writer.drop_errors(self.job_id)
         with self._context.sessions.begin() as session:
-            self._clock.save(session)
+            self._timer.save(session)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
-    def choose(self) -> Pick | NewPick | None:
+    def next_pick(self) -> Pick | NewPick | None:
         """Return the open pick of a killed run or a lost device, else decide on the next.
 
-        A new one is to be stored, and :meth:`take_off` to be told, before the next is asked for.
+        The caller stores a new one and calls :meth:`on_round_started` before it asks for the next.
 
         Returns:
             None if there is nothing to do now: before a round that is under way ends, or at all,
             or because somebody stopped the job.
         """
-        with self._clock.running():
-            if not self._may_go_on(_ORDERS_SECS if self._context.has_multiple_devices else 0.0):
+        with self._timer.running():
+            if not self._refresh_limits(
+                _ORDERS_SECS if self._context.has_multiple_devices else 0.0
+            ):
                 return None
-            return self._choose()
+            return self._next_pick()
 
-    def take_off(self, pick: Pick) -> None:
+    def on_round_started(self, pick: Pick) -> None:
         """Note that the round of a pick of this job begins."""
         self._n_picks = max(self._n_picks, pick.sequence)
-        self._context.task_states.take_off(pick)
+        self._context.task_states.round_started(pick)
 
     async def run_round(self, pick: Pick, device: Device) -> None:
         """Run the round of a pick on a device.
@@ -157,7 +158,7 @@ class TuningSession:
         """
         failure: SearchFailed | NothingLeft | None = None
         completed = False
-        with self._clock.running():
+        with self._timer.running():
             started = self._context.now()
             try:
                 await self._run(pick, device)
@@ -168,7 +169,7 @@ class TuningSession:
                 self._open_picks.append(pick)
                 raise
             finally:
-                self._context.task_states.land(
+                self._context.task_states.round_finished(
                     pick, completed=completed, failed=failure is not None
                 )
             if failure is None:
@@ -178,16 +179,16 @@ class TuningSession:
             else:
                 self._give_up_round(pick, failure)
 
-    def wait_for_device(self) -> bool:
+    def report_waiting(self) -> bool:
         """Tell those who watch that no device measures for this job now.
 
         Returns:
             False if somebody stopped the job: it waits for nothing any more.
         """
-        if not self._may_go_on(_ORDERS_SECS):
+        if not self._refresh_limits(_ORDERS_SECS):
             return False
-        if self._teller.phase != WAITING:
-            self._tell(WAITING, self.snapshot())
+        if self._publisher.phase != WAITING:
+            self._publish(WAITING, self.snapshot())
         return True
 
     async def finish(self, device: Device) -> bool:
@@ -202,8 +203,8 @@ class TuningSession:
             WorkError: If no candidate of any task could be measured.
         """
         decided = self._asked
-        with self._clock.running():
-            if not self._may_go_on():
+        with self._timer.running():
+            if not self._refresh_limits():
                 return True
             if self._asked != decided:
                 return False
@@ -222,14 +223,14 @@ class TuningSession:
 
     def snapshot(self) -> JobSnapshot:
         """Return the table as the records have it."""
-        if self._context.task_states.knows(self.job_id):
+        if self._context.task_states.has_job(self.job_id):
             return self._context.task_states.snapshot(self.job_id)
         with self._context.sessions() as session:
             return read_snapshot(session, self._prepared.tasks, session.get(Job, self.job_id))
 
-    def _may_go_on(self, max_age_secs: float = 0.0) -> bool:
+    def _refresh_limits(self, max_age_secs: float = 0.0) -> bool:
         """Look up what others want of the job: its state, and limits that were changed."""
-        job = self._context.task_states.standing(self.job_id, max_age_secs)
+        job = self._context.task_states.job_standing(self.job_id, max_age_secs)
         self.priority = job.priority
         asked, before, mine = _asked_of(job), self._asked, self._budget
         if asked != before:
@@ -292,28 +293,28 @@ class TuningSession:
                         f"not {wanted[name]}, and would not compare; use another --database"
                     )
 
-    def _choose(self) -> Pick | NewPick | None:
-        board = self._context.task_states
+    def _next_pick(self) -> Pick | NewPick | None:
+        task_states = self._context.task_states
         snapshot = self.snapshot()
         spent = snapshot.spent_trials(self._budget.trials)
         pick = self._open_pick()
-        if self._budget.exhausted(spent, self._clock.secs):
-            if pick is not None and board.trials_of(pick) >= pick.n_trials:
+        if self._budget.exhausted(spent, self._timer.secs):
+            if pick is not None and task_states.trials_of(pick) >= pick.n_trials:
                 self._end_round(pick)
             elif pick is not None:
                 self._open_picks.appendleft(pick)
             return None
         if pick is not None:
             return pick
-        expected = spent + board.trials_in_flight(self.job_id)
+        expected = spent + task_states.trials_in_flight(self.job_id)
         n_trials = self._budget.round_size(self._n_trials, expected)
         if not n_trials:
             return None
         self._outlook = self._look_ahead(snapshot)
-        if self._saves_too_little():
+        if self._gain_below_threshold():
             return None
-        self._tell("choosing", snapshot)
-        return self._pick(snapshot, n_trials)
+        self._publish("choosing", snapshot)
+        return self._decide(snapshot, n_trials)
 
     def _open_pick(self) -> Pick | None:
         """Return the first pick whose round was not completed, if there is one.
@@ -334,9 +335,9 @@ class TuningSession:
         table = snapshot.table
         if table.unseen.any() or not table.measured.any():
             return None
-        if self._least_gain_secs is None and not self._teller.is_due:
+        if self._least_gain_secs is None and not self._publisher.is_due:
             return self._outlook
-        secs, n_trials = self._clock.secs, sum(snapshot.own)
+        secs, n_trials = self._timer.secs, sum(snapshot.own)
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
         step = max(a_minute, self._n_trials)
@@ -345,11 +346,11 @@ class TuningSession:
             self._trials_to_stop = trials_until(table, weight, step, least)
         return look_ahead(table, weight, step)
 
-    def _saves_too_little(self) -> bool:
+    def _gain_below_threshold(self) -> bool:
         least = self._least_gain_secs
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
-    def _pick(self, snapshot: JobSnapshot, n_trials: int) -> NewPick | None:
+    def _decide(self, snapshot: JobSnapshot, n_trials: int) -> NewPick | None:
         # Whoever comes later may know these trials: they are to be older than the pick.
         self._context.record_writer.flush_if_immediate(self.job_id)
         decision = self._allocator.choose(snapshot.table, sequence=self._n_picks, n_trials=n_trials)
@@ -360,23 +361,25 @@ class TuningSession:
         return NewPick(self.job_id, task_id, decision.n_trials, terms)
 
     async def _run(self, pick: Pick, device: Device) -> None:
-        if self._teller.is_due:
-            self._tell("searching", self.snapshot(), pick.task_id)
+        if self._publisher.is_due:
+            self._publish("searching", self.snapshot(), pick.task_id)
 
         def n_left() -> int:
             """Leave to other rounds what they have yet to measure."""
-            board, found = self._context.task_states, self.snapshot()
-            others = board.trials_in_flight(self.job_id) - board.trials_left(pick)
+            task_states, found = self._context.task_states, self.snapshot()
+            others = task_states.trials_in_flight(self.job_id) - task_states.trials_left(pick)
             spent = found.spent_trials(self._budget.trials) + max(others, 0)
             return self._budget.round_size(max(pick.n_trials, 1), spent)
 
         def on_turn(n_candidates: int) -> None:
-            if self._teller.is_due:
+            if self._publisher.is_due:
                 is_measuring_cpu = device.runner.shares_cores
                 phase = f"measuring {n_candidates} candidates"
-                self._tell(phase, self.snapshot(), pick.task_id, is_measuring_cpu=is_measuring_cpu)
+                self._publish(
+                    phase, self.snapshot(), pick.task_id, is_measuring_cpu=is_measuring_cpu
+                )
 
-        await self._rounds.run(pick, device, RoundCallbacks(n_left, on_turn))
+        await self._round_runner.run(pick, device, RoundCallbacks(n_left, on_turn))
         self._n_failed_searches = 0
 
     def _end_round(
@@ -391,7 +394,7 @@ class TuningSession:
             total_secs=snapshot.total_secs,
             spent_trials=snapshot.spent_trials(self._budget.trials),
             job_trials=sum(snapshot.own),
-            spent_secs=self._clock.take(),
+            spent_secs=self._timer.take(),
             failed=failed,
         )
         self._context.record_writer.write_grouped(picks.end_picks, ending, self.job_id)
@@ -415,13 +418,13 @@ class TuningSession:
 
         def watch(row: TaskRow) -> None:
             is_measuring_cpu = device.runner.shares_cores
-            self._tell(
+            self._publish(
                 "confirming the winners", snapshot, row.task_id, is_measuring_cpu=is_measuring_cpu
             )
 
         await finals.confirm(
             self._context.sessions,
-            self._rounds.measurer,
+            self._round_runner.measurer,
             device,
             snapshot,
             watch,
@@ -444,7 +447,7 @@ class TuningSession:
                 f"{record.error_kind}: {last_line(record.error_text) or 'no reason given'}"
             )
 
-    def _tell(
+    def _publish(
         self,
         phase: str,
         snapshot: JobSnapshot,
@@ -452,20 +455,22 @@ class TuningSession:
         *,
         is_measuring_cpu: bool = False,
     ) -> None:
-        if not self._teller.is_due:
+        if not self._publisher.is_due:
             return
         status = TuningStatus(
             phase,
             snapshot,
             self._budget,
             snapshot.spent_trials(self._budget.trials),
-            self._clock.secs,
+            self._timer.secs,
             current,
             is_measuring_cpu,
             self._outlook,
             self._trials_to_stop,
         )
-        self._teller.tell(StatusUpdate(status, self._gains(snapshot) if current is None else None))
+        self._publisher.publish(
+            StatusUpdate(status, self._gains(snapshot) if current is None else None)
+        )
 
     def _gains(self, snapshot: JobSnapshot) -> dict[str, float] | None:
         """Return what a round on each task is worth, if the allocator can say."""

@@ -41,7 +41,7 @@ class StatusPublisher:
         since = context.now() - self._told
         return not context.has_multiple_devices or (context.may_tell and since >= _TELL_SECS)
 
-    def tell(self, news: StatusUpdate) -> None:
+    def publish(self, news: StatusUpdate) -> None:
         """Store what goes on, and tell the watcher."""
         started = self._told = self._context.now()
         self.phase = news.status.phase

@@ -64,7 +64,7 @@ class TaskStateCache:
         self._looked = self._reload_at = 0.0
         self._to_reload: list[int] = []
 
-    def enter(self, job_id: int, tasks: Sequence[WeightedTask]) -> None:
+    def register_job(self, job_id: int, tasks: Sequence[WeightedTask]) -> None:
         """Read what there is to know of a job; jobs that share its tasks are read anew."""
         if not self._accounts:
             self._looked = self._clock()
@@ -82,11 +82,11 @@ class TaskStateCache:
         """The jobs under way."""
         return list(self._accounts)
 
-    def knows(self, job_id: int) -> bool:
+    def has_job(self, job_id: int) -> bool:
         """Whether a job is under way."""
         return job_id in self._accounts
 
-    def leave(self, job_id: int) -> None:
+    def unregister_job(self, job_id: int) -> None:
         """Forget a job that is not under way any more."""
         account = self._accounts.pop(job_id, None)
         if account is None:
@@ -103,7 +103,7 @@ class TaskStateCache:
             if not self._users[task.task_id]:
                 del self._users[task.task_id], self._states[task.task_id]
 
-    def standing(self, job_id: int, max_age_secs: float = 0.0) -> jobs.JobStanding:
+    def job_standing(self, job_id: int, max_age_secs: float = 0.0) -> jobs.JobStanding:
         """Return what others want of a job, as it was so many seconds ago at most.
 
         Raises:
@@ -147,32 +147,32 @@ class TaskStateCache:
         account = self._accounts.get(twin.job_id)
         return twin if account is None else twin._replace(n_trials=account.own.total())
 
-    def latency(self, task_id: int) -> float:
+    def best_latency(self, task_id: int) -> float:
         """Return the best latency of a task, seconds; inf if there is none."""
         return self._states[task_id].latency
 
-    def announce(self, task_id: int) -> None:
+    def reserve(self, task_id: int) -> None:
         """Note that a round of a task begins as soon as it is stored, so that others see it."""
         self._starting[task_id] += 1
 
-    def withdraw(self, task_id: int) -> None:
+    def release(self, task_id: int) -> None:
         """Take an announcement back: the round has begun, or never will."""
         self._starting[task_id] -= 1
         if not self._starting[task_id]:
             del self._starting[task_id]
 
-    def take_off(self, pick: Pick) -> None:
+    def round_started(self, pick: Pick) -> None:
         """Note that the round of a pick is under way."""
         self._accounts[pick.job_id].flying[pick.id] = pick
         self._measured[pick.id] = self._states[pick.task_id].round_of(pick.id).n_trials
         # A round under way counts as one of its task until it has a trial, which says so itself.
         if not self._measured[pick.id]:
-            self.announce(pick.task_id)
+            self.reserve(pick.task_id)
 
-    def land(self, pick: Pick, *, completed: bool, failed: bool = False) -> None:
+    def round_finished(self, pick: Pick, *, completed: bool, failed: bool = False) -> None:
         """Note that the round of a pick is not under way any more; its job may have ended."""
         if not self._measured.pop(pick.id, 1):
-            self.withdraw(pick.task_id)
+            self.release(pick.task_id)
         account = self._accounts.get(pick.job_id)
         if account is None:
             return
@@ -195,14 +195,14 @@ class TaskStateCache:
         """Return the trials that the round of a pick has made."""
         return self._states[pick.task_id].round_of(pick.id).n_trials
 
-    def stored(self, pick: Pick, new: NewRecord, record: Stored | None) -> None:
+    def record_stored(self, pick: Pick, new: NewRecord, record: Stored | None) -> None:
         """Note a trial that was stored; None: the task had that trace already.
 
         Its job may have ended meanwhile, and is read anew where somebody else is on its tasks.
         """
         if pick.id in self._measured:
             if not self._measured[pick.id]:
-                self.withdraw(pick.task_id)
+                self.release(pick.task_id)
             self._measured[pick.id] += 1
         state = self._states.get(pick.task_id)
         if record is None or state is None:

@@ -97,7 +97,7 @@ def test_job_that_others_stop_ends_with_its_round(
             with workshop.sessions.begin() as session:
                 jobs.set_state(session, stopped.job_id, state)  # type: ignore[arg-type]
 
-    other._teller._on_status = stop
+    other._publisher._on_status = stop
     workshop.run(stopped, other)
 
     assert workshop.job(stopped.job_id).state == state
@@ -113,7 +113,7 @@ def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> Non
         with workshop.sessions.begin() as session:
             jobs.raise_budget(session, job.job_id, trials=40)
 
-    job._teller._on_status = extend
+    job._publisher._on_status = extend
     workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
@@ -147,7 +147,7 @@ def test_job_that_fails_does_not_end_the_others(
     def broken() -> bool:
         raise WorkError("the device is gone")
 
-    monkeypatch.setattr(bad, "choose", broken)
+    monkeypatch.setattr(bad, "next_pick", broken)
     coordinator = workshop.run(bad, good)
 
     assert str(coordinator.failures[bad.job_id]) == "the device is gone"
@@ -165,7 +165,7 @@ def test_a_defect_in_one_job_does_not_end_the_others(
     def broken() -> bool:
         raise KeyError("x")
 
-    monkeypatch.setattr(bad, "choose", broken)
+    monkeypatch.setattr(bad, "next_pick", broken)
     workshop.run(bad, good)
 
     assert workshop.job(bad.job_id).state == "failed"
@@ -183,9 +183,9 @@ def test_a_lost_database_ends_the_run_and_no_job(
     def lost() -> bool:
         raise error
 
-    monkeypatch.setattr(pair[0], "choose", lost)
+    monkeypatch.setattr(pair[0], "next_pick", lost)
     with pytest.raises(type(error)):
-        workshop.run(*pair, interrupted="queued")
+        workshop.run(*pair, state_on_interrupt="queued")
 
     assert [workshop.job(job.job_id).state for job in pair] == ["queued", "queued"]
 
@@ -199,7 +199,7 @@ def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) ->
             jobs.set_state(session, gone.job_id, "cancelled")
             submissions.hide(session, gone.job_id)
 
-    gone._teller._on_status = delete
+    gone._publisher._on_status = delete
     workshop.run(gone, other)
 
     assert workshop.job(gone.job_id).state == "cancelled"
@@ -214,7 +214,7 @@ def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
         if len(workshop.trials()) >= 8:
             raise KeyboardInterrupt
 
-    pair[0]._teller._on_status = interrupt
+    pair[0]._publisher._on_status = interrupt
     with pytest.raises(KeyboardInterrupt):
         workshop.run(*pair)
 
@@ -240,13 +240,13 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
         with workshop.sessions.begin() as session:
             session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
 
-    job._teller._on_status = ask_again
+    job._publisher._on_status = ask_again
     workshop.run(job)
 
     assert own_trials(workshop, job.job_id) == 40
 
 
-@pytest.mark.parametrize("moment", ["_choose", "snapshot"])
+@pytest.mark.parametrize("moment", ["_next_pick", "snapshot"])
 def test_trials_asked_for_at_the_very_end_are_made(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -14,7 +14,7 @@ def test_a_reason_that_no_database_stores_is_told_all_the_same(workshop: Worksho
         workshop.context.refresh()
         (device,) = workshop.context.devices.values()
         device.apart = "gone\x00\ud800"
-        DeviceHeartbeat(workshop.context).tell_now({})
+        DeviceHeartbeat(workshop.context).beat({})
         workshop.context.record_writer.flush()
 
     asyncio.run(tell())

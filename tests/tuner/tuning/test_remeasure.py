@@ -186,7 +186,7 @@ def test_an_open_round_is_finished_after_a_verification(workshop: Workshop) -> N
     session = workshop.session(prepared, 20, trials_per_round=5)
     session.start()
     workshop.run_round(session)
-    session.rest("queued")
+    session.suspend("queued")
     with workshop.sessions.begin() as writing:
         pick = writing.scalars(select(Pick).order_by(Pick.id.desc()).limit(1)).one()
         pick.done = False

@@ -24,7 +24,7 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result of the failed job holds its error, the other one its latency."""
-    choose = TuningSession.choose
+    choose = TuningSession.next_pick
 
     def break_second(session: TuningSession) -> Pick | NewPick | None:
         if session.job_id == 2:
@@ -32,7 +32,7 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
         return choose(session)
 
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
-    monkeypatch.setattr(TuningSession, "choose", break_second)
+    monkeypatch.setattr(TuningSession, "next_pick", break_second)
     first, second = (ModelRequest(f"zoo:mlp?batch={batch}") for batch in (1, 2))
     with open_context(None, tmp_path) as context:
         good, bad = run_separately(context, TuneRequest(first, (second,), trials=20))

@@ -133,14 +133,14 @@ def test_records_are_committed_one_by_one(workshop: Workshop) -> None:
     """Another connection sees the records of a round while the round still runs."""
     session = workshop.session(workshop.prepare(), 16, trials_per_round=8)
     seen = []
-    record: Callable[..., None] = session._rounds._record
+    record: Callable[..., None] = session._round_runner._record
 
     def spy(*args: object) -> None:
         record(*args)
         url = f"sqlite:///{workshop.folder / 'tuner.db'}"
         seen.append(len(trials_of(open_sessions(url))))
 
-    session._rounds._record = spy  # type: ignore[method-assign,assignment]
+    session._round_runner._record = spy  # type: ignore[method-assign,assignment]
     workshop.run_alone(session)
 
     assert seen == list(range(1, 17))
@@ -278,7 +278,7 @@ def test_nothing_measurable_is_a_failure_that_says_why(workshop: Workshop) -> No
     async def propose(*_: object) -> list[Candidate]:
         return [_candidate(traces[0])]
 
-    session._rounds._propose = propose  # type: ignore[method-assign,assignment]
+    session._round_runner._propose = propose  # type: ignore[method-assign,assignment]
 
     with pytest.raises(WorkError, match=r"run_error.*the toy broke"):
         workshop.run_alone(session)
@@ -395,7 +395,7 @@ def test_round_whose_search_failed_is_told(
 ) -> None:
     """Who watches the job sees that it ended, with nothing measured."""
     session = workshop.session(workshop.prepare(), 8, trials_per_round=8)
-    propose: Callable[..., Awaitable[list[Candidate]]] = session._rounds._propose
+    propose: Callable[..., Awaitable[list[Candidate]]] = session._round_runner._propose
     failures = [WorkError("out of luck")]
 
     async def failing(*args: object) -> list[Candidate]:
@@ -403,7 +403,7 @@ def test_round_whose_search_failed_is_told(
             raise failures.pop()
         return await propose(*args)
 
-    monkeypatch.setattr(session._rounds, "_propose", failing)
+    monkeypatch.setattr(session._round_runner, "_propose", failing)
     workshop.run_alone(session)
 
     assert [data["n_measured"] for data in _rounds_told(workshop)] == [0, 8]
@@ -582,10 +582,10 @@ def _break_after(session: TuningSession, n_steps: int) -> None:
         return run
 
     for holder, name in (
-        (session._rounds, "_record"),
-        (session._rounds, "_propose"),
-        (session, "_pick"),
-        (session, "_tell"),
+        (session._round_runner, "_record"),
+        (session._round_runner, "_propose"),
+        (session, "_decide"),
+        (session, "_publish"),
     ):
         setattr(holder, name, breaking(getattr(holder, name)))
 
@@ -649,7 +649,7 @@ def test_a_round_that_others_left_nothing_for_exhausts_no_task(
 ) -> None:
     """What was found and not measured, for others spent the budget meanwhile, is there to find."""
     job = workshop.session(workshop.prepare(), 40, trials_per_round=8)
-    propose = job._rounds._propose
+    propose = job._round_runner._propose
 
     async def slow(*args: Any) -> list[Candidate]:
         found = await propose(*args)
@@ -657,7 +657,7 @@ def test_a_round_that_others_left_nothing_for_exhausts_no_task(
             monkeypatch.setattr(job, "_budget", Budget(8))
         return found
 
-    monkeypatch.setattr(job._rounds, "_propose", slow)
+    monkeypatch.setattr(job._round_runner, "_propose", slow)
     overview = workshop.run_alone(job)
 
     assert [row.n_trials for row in overview.rows if row.n_trials] == [8]
