@@ -1,22 +1,27 @@
-"""What a notebook does with networks: the commands as functions, with the same answers.
+"""Python API: the commands as functions that return plain data.
 
-What they return has ``show()``, which prints what the command prints, and ``as_json()``.
+Its imports are light, so that ``import tuner`` costs next to nothing and works in the environment
+of every engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from pathlib import Path
-from typing import Any, SupportsIndex, Unpack, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, cast, overload
 
-from tuner.cli.backends import execution
-from tuner.cli.rendering.reports import BuildReport, ExtractReport, TuneReport
-from tuner.compile.benchmark import Comparison
-from tuner.compile.build_library import BuildOptions, check_out
-from tuner.context import SettingOverrides
-from tuner.jobs.goals import Goal
-from tuner.jobs.known_models import ModelQuery
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest, model_requests
+from tuner.settings import SettingOverrides
+
+if TYPE_CHECKING:
+    from tuner.compile.benchmark import Comparison
+    from tuner.jit.jit import Jitted
+    from tuner.jit.onnx_function import OnnxFunction
+    from tuner.jit.options import JitFields
+    from tuner.jit.torch_function import TorchFunction
+    from tuner.jobs.goals import Goal
+    from tuner.jobs.preparation import ModelRequest
+    from tuner.library.loading import Library
+    from tuner.reports import BuildReport, ExtractReport, TuneReport
+    from tuner.tuning.status import StatusCallback
 
 Inputs = Mapping[str, Sequence[SupportsIndex]]
 _SETTINGS = frozenset(SettingOverrides.__annotations__)
@@ -29,7 +34,7 @@ class TuneFields(SettingOverrides, total=False):
     seconds: float | None
     trials_per_round: int | None
     allocator: str
-    goal: Goal
+    goal: "Goal"
     priority: int | None
     least_gain_secs: float | None
     cost_model: str
@@ -45,26 +50,28 @@ def extract(
     inputs: Inputs | None = None,
     definitions: bool = False,
     random_weights: int | None = None,
-    **place: Unpack[SettingOverrides],
-) -> ExtractReport:
-    """Split a network into its weighted tasks, and store them.
+    **overrides: Unpack[SettingOverrides],
+) -> "ExtractReport":
+    """Split a network into its weighted tasks and store them.
 
     >>> import tuner
-    >>> tuner.extract("zoo:resnet-18").show()  # doctest: +SKIP
+    >>> tuner.extract("zoo:resnet-18").tasks  # doctest: +SKIP
 
     Args:
-        model: A ``.onnx`` or ``.pt2`` file, or ``zoo:NAME``.
-        target: As ``--target`` takes it.
-        inputs: Shapes of inputs with dynamic dimensions.
-        definitions: Whether to say what each task computes.
-        random_weights: Seed to replace the weights with; None keeps them.
-        **place: Settings: database, data_dir, engine and so on.
+        model: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME``.
+        target: Target to compile for, in the form that ``tuner tasks --target`` takes.
+        inputs: Shapes of the inputs with dynamic dimensions, by input name.
+        definitions: Whether to report the IR of each task.
+        random_weights: Seed of random weights that replace those of the model; None keeps them.
+        **overrides: Settings such as database, data_dir and engine.
 
     Raises:
         RequestError: If the model or the target cannot be used.
     """
-    (request,) = _requests([model], target, inputs, random_weights)
-    return execution.split(request, place, definitions=definitions)
+    from tuner import local
+
+    (request,) = _model_requests([model], target, inputs, random_weights)
+    return local.extract(request, overrides, definitions=definitions)
 
 
 def tune(
@@ -72,35 +79,42 @@ def tune(
     target: str = "llvm",
     inputs: Inputs | None = None,
     random_weights: int | None = None,
+    on_status: "StatusCallback | None" = None,
     **options: Unpack[TuneFields],
-) -> TuneReport:
-    """Spend trials on a network, or several in one job, where they shorten it most.
+) -> "TuneReport":
+    """Tune a network, or several networks in one job.
 
-    Every trial is stored as soon as it is measured. Interrupt it whenever you like; the same call
-    goes on where it was.
+    Trials go to the tasks where they are expected to shorten the network most. Every trial is
+    stored as soon as it is measured: interrupt the call at any time, and the same call resumes.
 
     >>> import tuner
-    >>> tuner.tune("zoo:resnet-18", trials=1000).show()  # doctest: +SKIP
+    >>> tuner.tune("zoo:resnet-18", trials=1000).total_secs  # doctest: +SKIP
 
     Args:
-        *models: ``.onnx`` or ``.pt2`` files, or ``zoo:NAME``.
-        target: As ``--target`` takes it.
-        inputs: Shapes of inputs with dynamic dimensions.
-        random_weights: Seed to replace the weights with; None keeps them.
-        **options: Budget and the rest, and settings: database, data_dir, engine and so on.
+        *models: Paths of ``.onnx`` or ``.pt2`` files, or ``zoo:NAME``.
+        target: Target to compile for, in the form that ``tuner tune --target`` takes.
+        inputs: Shapes of the inputs with dynamic dimensions, by input name.
+        random_weights: Seed of random weights that replace those of the model; None keeps them.
+        on_status: Function that receives the status of the job many times a second.
+        **options: Budget and other options of the job, and settings such as database and engine.
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
         WorkError: If nothing could be measured.
     """
+    from tuner import local
+    from tuner.jobs.requests import TuneRequest
+    from tuner.tuning.status import TuningCallbacks
+
     if not models:
-        raise TypeError("name a model to tune")
-    first, *more = _requests(models, target, inputs, random_weights)
-    given: dict[str, Any] = dict(options)
-    place = cast("SettingOverrides", {key: given.pop(key) for key in _SETTINGS & set(given)})
-    request = TuneRequest(first, tuple(more), **given)
-    (tuned,) = execution.tune(request, place)
-    return tuned
+        raise TypeError("tune needs at least one model")
+    first, *more = _model_requests(models, target, inputs, random_weights)
+    fields: dict[str, Any] = dict(options)
+    overrides = {key: fields.pop(key) for key in _SETTINGS & set(fields)}
+    request = TuneRequest(first, tuple(more), **fields)
+    callbacks = TuningCallbacks() if on_status is None else TuningCallbacks(on_status)
+    (report,) = local.tune(request, cast("SettingOverrides", overrides), callbacks)
+    return report
 
 
 def build(
@@ -111,29 +125,33 @@ def build(
     inputs: Inputs | Sequence[Inputs] | None = None,
     strict: bool = False,
     random_weights: int | None = None,
-    **place: Unpack[SettingOverrides],
-) -> BuildReport:
+    **overrides: Unpack[SettingOverrides],
+) -> "BuildReport":
     """Compile a network with the best record of each task into a folder.
 
     >>> import tuner
-    >>> tuner.build("zoo:resnet-18", "resnet-18.lib").show()  # doctest: +SKIP
+    >>> tuner.build("zoo:resnet-18", "resnet-18.lib").n_fallbacks  # doctest: +SKIP
 
     Args:
-        model: A ``.onnx`` or ``.pt2`` file, or ``zoo:NAME``.
-        out: Folder of the library; a library in it is replaced.
-        target: As ``--target`` takes it.
-        inputs: Shapes of inputs with dynamic dimensions; several sets give a program each.
+        model: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME``.
+        out: Folder for the library; an existing library in it is replaced.
+        target: Target to compile for, in the form that ``tuner build --target`` takes.
+        inputs: Shapes of the inputs with dynamic dimensions, by input name. Several sets of
+            shapes give a library with a program for each.
         strict: Whether a task without a record is an error.
-        random_weights: Seed to replace the weights with; None keeps them.
-        **place: Settings: database, data_dir, engine and so on.
+        random_weights: Seed of random weights that replace those of the model; None keeps them.
+        **overrides: Settings such as database, data_dir and engine.
 
     Raises:
-        RequestError: If the request is wrong; ``out`` is as before.
-        WorkError: If it cannot be compiled; ``out`` is as before.
+        RequestError: If the request is wrong; ``out`` is unchanged.
+        WorkError: If the network cannot be compiled; ``out`` is unchanged.
     """
+    from tuner import local
+    from tuner.compile.build_library import BuildOptions, check_out
+
     check_out(Path(out))
-    requests = _requests([model], target, inputs, random_weights)
-    return execution.build(requests, Path(out), place, BuildOptions(strict))
+    requests = _model_requests([model], target, inputs, random_weights)
+    return local.build(requests, Path(out), overrides, BuildOptions(strict))
 
 
 def evaluate(
@@ -144,44 +162,121 @@ def evaluate(
     random_weights: int | None = None,
     n_turns: int = 10,
     seed: int = 0,
-    **place: Unpack[SettingOverrides],
-) -> Comparison:
-    """Time a library in a process that does nothing else.
+    **overrides: Unpack[SettingOverrides],
+) -> "Comparison":
+    """Time a library in a process of its own.
 
-    With its model, its outputs are compared with those of ONNX Runtime or torch, and both are
-    timed in turns.
+    With the model, also compare the outputs with those of ONNX Runtime or torch, and time both
+    in turns.
 
     >>> import tuner
-    >>> found = tuner.evaluate("resnet-18.lib")  # doctest: +SKIP
-    >>> found.mean_secs, found.stdev_secs  # doctest: +SKIP
+    >>> comparison = tuner.evaluate("resnet-18.lib")  # doctest: +SKIP
+    >>> comparison.mean_secs, comparison.stdev_secs  # doctest: +SKIP
 
     Args:
-        library: Folder that was built.
-        model: What it was built from; None: nothing is compared.
-        inputs: As the library was built with.
-        random_weights: As the library was built with.
-        n_turns: Turns, each of about a tenth of a second.
-        seed: Seeds the random inputs.
-        **place: Settings: data_dir and so on.
+        library: Folder of the library.
+        model: Model that the library was built from; None compares nothing.
+        inputs: Shapes of inputs that the library was built with.
+        random_weights: Seed of random weights that the library was built with.
+        n_turns: Number of turns of about 0.1 seconds each.
+        seed: Seed of the random inputs.
+        **overrides: Settings such as data_dir.
 
     Raises:
         RequestError: If the library is missing, damaged, or of another network than the model.
     """
-    wanted = None if model is None else ModelQuery(str(model), _plain(inputs or {}), random_weights)
-    return execution.bench(Path(library), wanted, place, n_turns=n_turns, seed=seed)
+    from tuner import local
+    from tuner.jobs.known_models import ModelQuery
+
+    query = None if model is None else ModelQuery(str(model), _shapes(inputs or {}), random_weights)
+    return local.evaluate(Path(library), query, overrides, n_turns=n_turns, seed=seed)
 
 
-def _requests(
+def load(path: str | Path) -> "Library":
+    """Load a library as a callable on numpy arrays.
+
+    TVM's runtime is imported into the calling process, or into a process of its own for a library
+    of an engine with its own environment. The callable is not thread-safe: threads that run a
+    network side by side load it once each.
+
+    >>> import tuner
+    >>> network = tuner.load("squeezenet.lib")  # doctest: +SKIP
+    >>> outputs = network(data_0=image)  # doctest: +SKIP
+
+    Args:
+        path: Folder that ``tuner build`` wrote.
+
+    Returns:
+        A callable that takes arrays by input name and returns arrays by output name.
+
+    Raises:
+        RequestError: If the library is missing, damaged, or of a newer version.
+    """
+    from tuner.library import loading
+
+    return loading.load(Path(path))
+
+
+@overload
+def jit(function: str | Path, **options: "Unpack[JitFields]") -> "OnnxFunction": ...
+
+
+@overload
+def jit(function: Callable[..., Any], **options: "Unpack[JitFields]") -> "TorchFunction": ...
+
+
+@overload
+def jit(
+    function: None = None, **options: "Unpack[JitFields]"
+) -> "Callable[[Callable[..., Any]], TorchFunction]": ...
+
+
+def jit(
+    function: Callable[..., Any] | str | Path | None = None, **options: "Unpack[JitFields]"
+) -> "Jitted | Callable[[Callable[..., Any]], Jitted]":
+    """Compile a function when it is called, once for each signature of its arguments.
+
+    A library is compiled from the best known records in processes of its own and kept in the
+    build cache, where the next process that calls the function finds it. Works as a decorator,
+    with options or without.
+
+    >>> import tuner
+    >>> network = tuner.jit(module.eval())  # doctest: +SKIP
+    >>> outputs = network(images)  # doctest: +SKIP
+
+    Args:
+        function: A module or function of torch, or the path of an ONNX model.
+        **options: Options; see :class:`tuner.jit.options.JitOptions`.
+
+    Returns:
+        A callable with ``cache_info``, ``cache_clear`` and ``refresh``.
+
+    Raises:
+        TypeError: If ``function`` is none of these.
+        RequestError: If the file is not an ONNX model.
+    """
+    from tuner.jit.jit import make
+    from tuner.jit.options import JitOptions
+
+    jit_options = JitOptions(**options)
+    if function is None:
+        return lambda decorated: make(decorated, jit_options)
+    return make(function, jit_options)
+
+
+def _model_requests(
     models: Sequence[str | Path],
     target: str,
     inputs: Inputs | Sequence[Inputs] | None,
     random_weights: int | None,
-) -> list[ModelRequest]:
-    given = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
-    sets = [_plain(each) for each in given] or [{}]
-    return model_requests([str(model) for model in models], target, sets, random_weights)
+) -> "list[ModelRequest]":
+    from tuner.jobs.requests import model_requests
+
+    sets = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
+    shape_sets = [_shapes(shapes) for shapes in sets] or [{}]
+    return model_requests([str(model) for model in models], target, shape_sets, random_weights)
 
 
-def _plain(inputs: Inputs) -> dict[str, tuple[int, ...]]:
-    """Return shapes as tuples of Python's integers, whatever sequences and integers they are."""
+def _shapes(inputs: Inputs) -> dict[str, tuple[int, ...]]:
+    """Return shapes as tuples of ``int``; any sequence of integers is accepted, numpy's too."""
     return {name: tuple(map(index, shape)) for name, shape in inputs.items()}

@@ -1,10 +1,9 @@
-"""What a process of ours opens first: settings and the database."""
+"""Settings and database of a process, opened together."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
@@ -14,19 +13,16 @@ from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
 
 
-class SettingOverrides(TypedDict, total=False):
-    """Settings that are given by hand; see :class:`tuner.settings.Settings`. None is not given."""
-
-    database: str | None
-    data_dir: str | Path | None
-    rpc: str | None
-    ray_address: str | None
-    engine: str | None
-
-
 @dataclass(frozen=True)
 class Context:
-    """The settings of this process, and sessions to read with and to write with."""
+    """Settings and database of a process.
+
+    Attributes:
+        settings: Settings of the process.
+        engine: Connections to the database.
+        sessions: Factory of sessions that write.
+        readers: Factory of sessions that only read.
+    """
 
     settings: Settings
     engine: Engine
@@ -43,7 +39,7 @@ def open_context(
     ray_address: str | None = None,
     engine: str | None = None,
 ) -> Iterator[Context]:
-    """Open what a command works with, and close it after; None leaves a setting as it is.
+    """Read the settings and open the database; None leaves a setting to its other sources.
 
     Raises:
         RequestError: If the data directory cannot be written.

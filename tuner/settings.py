@@ -1,19 +1,17 @@
-"""Settings: flags, then ``TUNER_*`` environment variables, then a config file, then defaults."""
+"""Settings, from flags, ``TUNER_*`` environment variables, a config file and defaults."""
 
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import platformdirs
+from typing import Any, TypedDict
 
 from tuner.engines import environments
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
 
-DEVICE_TOLERANCE = 0.05
+DEFAULT_DEVICE_TOLERANCE = 0.05
 
 _APP = "subgraph-tuner"
 _KEYS = (
@@ -28,7 +26,7 @@ _KEYS = (
     "device_tolerance",
     "relay_python",
 )
-# What the launchers of several processes at once number them by.
+# Environment variables in which process launchers number their processes.
 _RANKS = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
     "local_rank": (
@@ -40,24 +38,36 @@ _RANKS = {
 }
 
 
+class SettingOverrides(TypedDict, total=False):
+    """Settings given by the caller; see :class:`Settings`. None stands for a missing one."""
+
+    database: str | None
+    data_dir: str | Path | None
+    rpc: str | None
+    ray_address: str | None
+    engine: str | None
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What holds for every command of one process.
+    """Settings of one process.
 
     Attributes:
         database: SQLAlchemy URL.
-        data_dir: Where models, references, compiled code and logs are kept.
+        data_dir: Directory of models, references, compiled code and logs.
         engine: Module with the worker functions.
         n_builders: Worker processes that search, build and train.
-        cache_dir: Where compiled code is kept; ``cache`` in the data directory by default.
-        cache_remote: URL of a second store, which many machines share; None for none.
+        cache_dir: Directory of the build cache; ``cache`` in the data directory by default.
+        cache_remote: URL of a second store that several machines share; None for none.
         rpc: Devices behind TVM's RPC trackers; see :mod:`tuner.devices.runners.addresses`.
-        ray_address: Ray cluster that builds and measures; None: this machine does.
-        most_builders: ``n_builders`` as it was given; None: a cluster has one per free CPU.
-        device_tolerance: By which share devices of one kind may differ before one is kept apart.
-        environment: The environment that the engine runs in, see
-            :mod:`tuner.engines.environments`; empty for ours.
-        relay_python: The Python of the environment for Relay; by default where it is installed.
+        ray_address: Ray cluster that builds and measures; None for this machine.
+        max_builders: Limit of the builders on a Ray cluster; None for one per free CPU.
+        device_tolerance: Relative difference above which one of several devices of a kind is
+            kept apart, from 0 to 1.
+        environment: Name of the environment that runs the engine, see
+            :mod:`tuner.engines.environments`; empty for that of this process.
+        relay_python: Python of the environment for Relay; by default the one that
+            ``tuner engine install relay`` makes.
     """
 
     database: str
@@ -68,8 +78,8 @@ class Settings:
     cache_remote: str | None = None
     rpc: str | None = None
     ray_address: str | None = None
-    most_builders: int | None = None
-    device_tolerance: float = DEVICE_TOLERANCE
+    max_builders: int | None = None
+    device_tolerance: float = DEFAULT_DEVICE_TOLERANCE
     environment: str = ""
     relay_python: Path = Path()
 
@@ -82,91 +92,107 @@ class Settings:
             python = environments.default_python(self.data_dir, environments.RELAY)
             object.__setattr__(self, "relay_python", python)
 
-    def running(self, engine: str) -> "Settings":
+    def with_engine(self, engine: str) -> "Settings":
         """Return the same settings for another engine, such as that of a library."""
         if engine == self.engine:
             return self
         return replace(self, engine=engine, environment="")
 
     def check_engine(self) -> None:
-        """Refuse an engine that is not installed.
+        """Check that the engine is installed.
 
         Raises:
-            RequestError: If so; the message says what to type.
+            RequestError: If it is not; the message names the command that installs it.
         """
         _ = self.interpreter
 
     @property
     def interpreter(self) -> Interpreter | None:
-        """The Python that runs the engine; None: that of this process.
+        """Python that runs the engine; None for that of this process.
 
         Raises:
-            RequestError: If it is not installed.
+            RequestError: If the engine is not installed.
         """
         return environments.interpreter_of(self.environment, self.engine, self.relay_python)
 
 
 def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
-    """Merge the sources; the first that names a setting wins.
+    """Merge the sources; the first one that names a setting wins.
 
     Args:
-        flags: Settings by name; None means not given.
-        environ: Defaults to the environment of the process.
+        flags: Settings by name; None stands for a missing one.
+        environ: Environment variables; those of the process by default.
 
     Raises:
         RequestError: If the config file cannot be read, or a setting is unknown or malformed.
     """
     environ = os.environ if environ is None else environ
-    config = _read_config(Path(environ.get("TUNER_CONFIG", "") or _default_config()), environ)
-    from_environ = {
+    config = _read_config(environ)
+    variables = {
         key: environ[f"TUNER_{key.upper()}"] for key in _KEYS if f"TUNER_{key.upper()}" in environ
     }
-    given = {key: value for key, value in flags.items() if value is not None}
-    merged = {**config, **from_environ, **given}
-    data_dir = Path(merged.get("data_dir") or platformdirs.user_data_dir(_APP)).expanduser()
-    engine, environment = environments.parse(str(merged.get("engine") or environments.DEFAULT))
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    return _parse({**config, **variables, **overrides}, environ)
+
+
+def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    data_dir = Path(values.get("data_dir") or _default_data_dir()).expanduser().absolute()
+    engine, environment = environments.parse(str(values.get("engine") or environments.DEFAULT))
+    max_builders = (
+        _positive_int("n_builders", values["n_builders"]) if "n_builders" in values else None
+    )
+    python = values.get("relay_python")
     return Settings(
-        database=str(merged.get("database") or f"sqlite:///{data_dir.absolute() / 'tuner.db'}"),
-        data_dir=data_dir.absolute(),
+        database=str(values.get("database") or f"sqlite:///{data_dir / 'tuner.db'}"),
+        data_dir=data_dir,
         engine=engine,
-        n_builders=_count("n_builders", merged.get("n_builders", _n_cores())),
-        cache_dir=_cache_dir(str(merged.get("cache_dir") or data_dir / "cache"), environ),
-        cache_remote=str(merged.get("cache_remote") or "") or None,
-        rpc=str(merged.get("rpc") or "") or None,
-        ray_address=str(merged.get("ray_address") or "") or None,
-        most_builders=_count("n_builders", merged["n_builders"])
-        if "n_builders" in merged
-        else None,
-        device_tolerance=_share(
-            "device_tolerance", merged.get("device_tolerance", DEVICE_TOLERANCE)
+        n_builders=max_builders or len(os.sched_getaffinity(0)),
+        cache_dir=_cache_dir(str(values.get("cache_dir") or data_dir / "cache"), environ),
+        cache_remote=str(values.get("cache_remote") or "") or None,
+        rpc=str(values.get("rpc") or "") or None,
+        ray_address=str(values.get("ray_address") or "") or None,
+        max_builders=max_builders,
+        device_tolerance=_fraction(
+            "device_tolerance", values.get("device_tolerance", DEFAULT_DEVICE_TOLERANCE)
         ),
         environment=environment,
-        relay_python=_python(merged.get("relay_python")),
+        # Not resolved: the path of the link is what makes Python use that environment.
+        relay_python=Path(str(python)).expanduser().absolute() if python else Path(),
     )
 
 
 def _cache_dir(text: str, environ: Mapping[str, str]) -> Path:
-    """Put the rank of this process in the place of ``{rank}`` and ``{local_rank}``."""
+    """Replace ``{rank}`` and ``{local_rank}`` by the numbers of this process."""
     for word, names in _RANKS.items():
         if f"{{{word}}}" not in text:
             continue
         number = next((environ[name] for name in names if environ.get(name)), None)
         if number is None:
             raise RequestError(
-                f"cache_dir names {{{word}}}, but none of {', '.join(names)} is set: "
-                "start the process by a launcher that numbers its processes"
+                f"cache_dir contains {{{word}}}, but none of {', '.join(names)} is set: "
+                "start the process with a launcher that numbers its processes"
             )
         if not number.isdigit():
-            raise RequestError(f"cache_dir names {{{word}}}, which is no number: {number!r}")
+            raise RequestError(f"{{{word}}} in cache_dir must be a number, got {number!r}")
         text = text.replace(f"{{{word}}}", number)
     return Path(text).expanduser().absolute()
 
 
+def _default_data_dir() -> str:
+    # Imported late: environments of other engines import this module without platformdirs.
+    import platformdirs
+
+    return platformdirs.user_data_dir(_APP)
+
+
 def _default_config() -> Path:
+    import platformdirs
+
     return Path(platformdirs.user_config_dir(_APP)) / "config.toml"
 
 
-def _read_config(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+def _read_config(environ: Mapping[str, str]) -> dict[str, Any]:
+    path = Path(environ.get("TUNER_CONFIG", "") or _default_config())
     if not path.is_file():
         if environ.get("TUNER_CONFIG"):
             raise RequestError(f"TUNER_CONFIG names {path}, which is not a file")
@@ -183,22 +209,17 @@ def _read_config(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def _python(given: Any) -> Path:
-    """Return the path of an interpreter; a link stays one, as it is what names an environment."""
-    return Path(str(given)).expanduser().absolute() if given else Path()
-
-
-def _count(name: str, value: Any) -> int:
+def _positive_int(name: str, value: Any) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError):
         number = 0
     if number < 1:
-        raise RequestError(f"{name} must be a whole number from 1 up, got {value!r}")
+        raise RequestError(f"{name} must be a whole number of at least 1, got {value!r}")
     return number
 
 
-def _share(name: str, value: Any) -> float:
+def _fraction(name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -206,7 +227,3 @@ def _share(name: str, value: Any) -> float:
     if not 0.0 < number <= 1.0:
         raise RequestError(f"{name} must be above 0 and at most 1, got {value!r}")
     return number
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0))

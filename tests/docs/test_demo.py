@@ -1,14 +1,14 @@
-"""The demonstration reads what ``tuner bench`` prints, so the two must agree."""
+"""Parsing of the output of ``tuner bench`` by the demonstration."""
 
 import pytest
 
 from benchmarks.demo import read_bench
-from tuner.cli.commands import bench
+from tuner.cli.rendering.comparison import show_comparison
 from tuner.compile.benchmark import Comparison
 
 
 def _printed(capsys: pytest.CaptureFixture[str], estimated_secs: float | None) -> str:
-    bench._report(
+    show_comparison(
         Comparison(
             library_secs=0.0036,
             library_samples=(0.0036,),
@@ -28,7 +28,7 @@ def _printed(capsys: pytest.CaptureFixture[str], estimated_secs: float | None) -
 def test_the_demonstration_reads_a_bench(
     capsys: pytest.CaptureFixture[str], estimated_secs: float | None
 ) -> None:
-    """Every number that it repeats at its end is the one that was printed."""
+    """Every number of the summary equals the printed one."""
     read = read_bench(_printed(capsys, estimated_secs))
 
     assert read.library_secs == pytest.approx(0.0036)
@@ -38,6 +38,6 @@ def test_the_demonstration_reads_a_bench(
 
 
 def test_a_bench_without_a_peer_is_refused() -> None:
-    """A missing number is said, not made up."""
+    """A missing number is an error."""
     with pytest.raises(ValueError, match="printed no onnxruntime"):
         read_bench("library      3.6000 ms median, 2 threads\nratio 0.75 \n")

@@ -1,91 +1,123 @@
-"""The commands as functions."""
+"""The Python API."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import tuner
+from tests.cli import ROOT
 from tests.engines import toy
 from tests.tuner.networks.models import relu_model
-from tuner.context import SettingOverrides
 from tuner.errors import RequestError
+from tuner.settings import SettingOverrides
+
+if TYPE_CHECKING:
+    from tuner.tuning.status import TuningStatus
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> SettingOverrides:
-    """Where nothing was tuned yet."""
+def overrides(tmp_path: Path) -> SettingOverrides:
+    """Settings of an empty data directory."""
     return {"data_dir": tmp_path / "data", "engine": toy.NAME}
 
 
-def test_a_network_is_split_into_tasks_with_their_definitions(
-    place: SettingOverrides, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One a workload, and they are shown below the table."""
-    split = tuner.extract("zoo:mlp", definitions=True, **place)
-    split.show()
+def test_importing_the_package_is_cheap() -> None:
+    """Neither a database nor numpy is imported before a function needs it."""
+    modules = ("tvm", "sqlalchemy", "numpy", "rich", "platformdirs")
+    program = f"import sys, tuner; print([m for m in {modules} if m in sys.modules])"
+    command = [sys.executable, "-c", program]
 
-    workloads = [workload for workload, *_ in split.tasks]
-    assert sorted(split.definitions) == sorted(workloads)
-    assert all(each["definition"] for each in split.as_json()["tasks"])
-    assert split.definitions[workloads[0]] in capsys.readouterr().out
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
 
 
-def test_shapes_are_sequences_of_integers(place: SettingOverrides, tmp_path: Path) -> None:
-    """Lists, and what arrays are made of; no set of shapes is the same as none given."""
+def test_jit_stays_a_function_when_the_package_of_that_name_is_imported() -> None:
+    """An import of ``tuner.jit`` does not replace the function by the package."""
+    program = "import tuner, tuner.jit.options, tuner.jit.jit; print(callable(tuner.jit))"
+    command = [sys.executable, "-c", program]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "True"
+
+
+def test_a_network_is_split_into_tasks(overrides: SettingOverrides) -> None:
+    """Definitions are reported on request alone, one for each workload."""
+    plain = tuner.extract("zoo:mlp", **overrides)
+    defined = tuner.extract("zoo:mlp", definitions=True, **overrides)
+
+    assert not plain.definitions
+    assert defined.tasks == plain.tasks
+    assert sorted(defined.definitions) == sorted(task.workload for task in defined.tasks)
+    assert all(defined.definitions.values())
+
+
+def test_shapes_are_sequences_of_integers(overrides: SettingOverrides, tmp_path: Path) -> None:
+    """Lists and numpy integers are accepted; an empty list of shapes is like none."""
     path = tmp_path / "model.onnx"
     path.write_bytes(relu_model("n", 8).SerializeToString())
 
-    split = tuner.extract(path, inputs={"data": [np.int64(2), 8]}, **place)
+    report = tuner.extract(path, inputs={"data": [np.int64(2), 8]}, **overrides)
 
-    assert split.tasks == tuner.extract(path, inputs={"data": (2, 8)}, **place).tasks
+    assert report.tasks == tuner.extract(path, inputs={"data": (2, 8)}, **overrides).tasks
     with pytest.raises(RequestError, match="the shape must be fixed for input 'data'"):
-        tuner.build(path, tmp_path / "model.lib", inputs=[], **place)
+        tuner.build(path, tmp_path / "model.lib", inputs=[], **overrides)
 
 
-def test_definitions_are_not_there_unasked(place: SettingOverrides) -> None:
-    """Nor in JSON."""
-    split = tuner.extract("zoo:mlp", **place)
+def test_tuning_resumes(overrides: SettingOverrides) -> None:
+    """The budget counts the trials of earlier calls."""
+    first = tuner.tune("zoo:mlp", trials=8, **overrides)
+    second = tuner.tune("zoo:mlp", trials=12, **overrides)
 
-    assert not split.definitions
-    assert "definition" not in split.as_json()["tasks"][0]
-
-
-def test_tuning_goes_on_where_it_was(place: SettingOverrides) -> None:
-    """The budget counts what was spent before."""
-    first = tuner.tune("zoo:mlp", trials=8, **place)
-    again = tuner.tune("zoo:mlp", trials=12, **place)
-
-    assert (first.measured_now, again.measured_now, again.trials) == (8, 4, 12)
+    assert (first.measured_now, second.measured_now, second.trials) == (8, 4, 12)
 
 
-def test_a_cell_of_a_notebook_tunes(place: SettingOverrides) -> None:
-    """Which runs inside a loop."""
+def test_tuning_prints_nothing_and_calls_back(
+    overrides: SettingOverrides, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The callback receives statuses up to the whole budget; stdout and stderr stay empty."""
+    statuses: list[TuningStatus] = []
+
+    report = tuner.tune("zoo:mlp", trials=8, on_status=statuses.append, **overrides)
+
+    assert statuses[-1].spent_trials == report.trials == 8
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tuning_works_inside_an_event_loop(overrides: SettingOverrides) -> None:
+    """A notebook runs its cells inside one."""
 
     async def cell() -> int:
-        return tuner.tune("zoo:mlp", trials=4, **place).measured_now
+        return tuner.tune("zoo:mlp", trials=4, **overrides).measured_now
 
     assert asyncio.run(cell()) == 4
 
 
-def test_a_library_is_built_from_the_best_records(place: SettingOverrides, tmp_path: Path) -> None:
-    """Every task that was tuned has one."""
-    tuner.tune("zoo:mlp", trials=16, **place)
+def test_a_library_is_built_from_the_best_records(
+    overrides: SettingOverrides, tmp_path: Path
+) -> None:
+    """Every tuned task is built from a record."""
+    tuner.tune("zoo:mlp", trials=16, **overrides)
 
-    built = tuner.build("zoo:mlp", tmp_path / "mlp.lib", **place)
+    report = tuner.build("zoo:mlp", tmp_path / "mlp.lib", **overrides)
 
-    assert built.n_fallbacks == 0
+    assert report.n_fallbacks == 0
     assert (tmp_path / "mlp.lib" / "manifest.json").is_file()
 
 
-def test_a_request_that_is_wrong_says_so(place: SettingOverrides, tmp_path: Path) -> None:
-    """As the command does."""
+def test_a_wrong_request_raises(overrides: SettingOverrides, tmp_path: Path) -> None:
+    """The error says what is wrong."""
     with pytest.raises(RequestError, match=r"no zoo network .nonsense."):
-        tuner.extract("zoo:nonsense", **place)
+        tuner.extract("zoo:nonsense", **overrides)
     with pytest.raises(RequestError, match="unknown allocator 'best'"):
-        tuner.tune("zoo:mlp", allocator="best", **place)
-    with pytest.raises(TypeError, match="name a model"):
-        tuner.tune(**place)
+        tuner.tune("zoo:mlp", allocator="best", **overrides)
+    with pytest.raises(TypeError, match="at least one model"):
+        tuner.tune(**overrides)
     with pytest.raises(RequestError, match=r"none\.lib"):
-        tuner.evaluate(tmp_path / "none.lib", **place)
+        tuner.evaluate(tmp_path / "none.lib", **overrides)

@@ -1,4 +1,4 @@
-"""Settings of the cache come from where all settings come from."""
+"""Settings and their sources."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tuner.settings import Settings, read_settings
 
 
 def test_the_cache_is_in_the_data_directory(tmp_path: Path) -> None:
-    """Unless something else is said, and there is no second tier."""
+    """By default the cache has no second tier."""
     settings = read_settings({"data_dir": tmp_path}, {})
 
     assert (settings.cache_dir, settings.cache_remote) == (tmp_path / "cache", None)
@@ -19,7 +19,7 @@ def test_the_cache_is_in_the_data_directory(tmp_path: Path) -> None:
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
-    """As with every setting."""
+    """The first source that names a setting decides; an empty variable stands for none."""
     file = tmp_path / "config.toml"
     file.write_text('cache_dir = "/from/file"\ncache_remote = "memory://of/file"\n')
     environ = {"TUNER_CONFIG": str(file)}
@@ -44,8 +44,8 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
         ({"RANK": "1", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, "/store/1-1"),
     ],
 )
-def test_a_cache_for_each_rank(environ: dict[str, str], expected: str) -> None:
-    """Launchers number their processes under names of their own; the innermost one wins."""
+def test_the_cache_directory_contains_the_rank(environ: dict[str, str], expected: str) -> None:
+    """Each launcher has its own variables; the innermost launcher wins."""
     environ = {**environ, "TUNER_CACHE_DIR": "/store/{rank}-{local_rank}"}
 
     assert read_settings({}, environ).cache_dir == Path(expected)
@@ -54,36 +54,36 @@ def test_a_cache_for_each_rank(environ: dict[str, str], expected: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({}, "names {rank}, but none of RANK, .* is set"),
+        ({}, "contains {rank}, but none of RANK, .* is set"),
         ({"LOCAL_RANK": "1"}, "none of RANK"),
         ({"RANK": ""}, "none of RANK"),
-        ({"RANK": "../../etc"}, "is no number"),
-        ({"RANK": "-1"}, "is no number"),
+        ({"RANK": "../../etc"}, "must be a number"),
+        ({"RANK": "-1"}, "must be a number"),
     ],
 )
-def test_a_rank_that_nobody_gave_is_a_wrong_request(environ: dict[str, str], message: str) -> None:
-    """All ranks in one folder with a brace in its name is not what was asked for."""
+def test_a_missing_or_malformed_rank_is_rejected(environ: dict[str, str], message: str) -> None:
+    """Otherwise all ranks would share a directory with a brace in its name."""
     with pytest.raises(RequestError, match=message):
         read_settings({}, {**environ, "TUNER_CACHE_DIR": "/store/{rank}"})
 
 
 @pytest.mark.parametrize("value", ["0", "-0.1", "1.5", "nan", "much"])
-def test_devices_differ_by_a_share(value: str) -> None:
-    """Five percent by default; nothing that is no share is taken."""
+def test_the_device_tolerance_is_a_fraction(value: str) -> None:
+    """It is 5 percent by default and lies in (0, 1]."""
     assert read_settings({}, {}).device_tolerance == 0.05
     assert read_settings({}, {"TUNER_DEVICE_TOLERANCE": "0.1"}).device_tolerance == 0.1
     with pytest.raises(RequestError, match="device_tolerance must be above 0 and at most 1"):
         read_settings({}, {"TUNER_DEVICE_TOLERANCE": value})
 
 
-def test_builders_of_a_cluster_are_bounded_only_if_that_is_asked(tmp_path: Path) -> None:
-    """This machine's cores say nothing of a cluster."""
+def test_builders_of_a_cluster_are_limited_on_request_alone(tmp_path: Path) -> None:
+    """The number of cores of this machine does not limit a cluster."""
     file = tmp_path / "config.toml"
     file.write_text('ray_address = "head:6379"\n')
     environ = {"TUNER_CONFIG": str(file)}
 
     settings = read_settings({}, environ)
 
-    assert (settings.ray_address, settings.most_builders) == ("head:6379", None)
-    assert read_settings({}, {**environ, "TUNER_N_BUILDERS": "3"}).most_builders == 3
+    assert (settings.ray_address, settings.max_builders) == ("head:6379", None)
+    assert read_settings({}, {**environ, "TUNER_N_BUILDERS": "3"}).max_builders == 3
     assert read_settings({"ray_address": "auto"}, environ).ray_address == "auto"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tuner.client import TunerClient
-    from tuner.context import SettingOverrides
+    from tuner.settings import SettingOverrides
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def chosen() -> Connection | None:
 
 
 @contextmanager
-def connect(place: "SettingOverrides") -> "Iterator[TunerClient]":
-    """Open the service that was named; ``place`` is what was given beside it.
+def connect(overrides: "SettingOverrides") -> "Iterator[TunerClient]":
+    """Open the service that was named; ``overrides`` is what was given beside it.
 
     Raises:
         RequestError: If something that the service decides is given beside it.
@@ -48,7 +48,7 @@ def connect(place: "SettingOverrides") -> "Iterator[TunerClient]":
     service = _chosen.get()
     if service is None:
         raise RequestError("no service was named; --server URL names one")
-    given = {key: value for key, value in place.items() if value is not None}
+    given = {key: value for key, value in overrides.items() if value is not None}
     for option, key in (("--database", "database"), ("--data-dir", "data_dir")):
         if key in given:
             raise RequestError(

@@ -92,7 +92,7 @@ def bench_library(
     """
     described = manifest.read(folder)
     manifest.verify(folder, described)
-    settings = settings.running(described.engine)
+    settings = settings.with_engine(described.engine)
     program = described.programs[0] if model is None else _program_of(described, model)
     estimate = described.estimate(program)
     n_threads = len(os.sched_getaffinity(0))

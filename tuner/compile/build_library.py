@@ -33,12 +33,12 @@ class BuildOptions:
     Attributes:
         strict: Refuse when a subgraph has no record.
         explain: Find out why an object that has to be compiled was not in the cache.
-        tell: Hears of every subgraph as soon as its object is there.
+        on_step: Function that receives each subgraph's step when its object is ready.
     """
 
     strict: bool = False
     explain: bool = False
-    tell: Callable[[Step], None] = lambda _: None
+    on_step: Callable[[Step], None] = lambda _: None
 
 
 _PLAIN = BuildOptions()
@@ -145,7 +145,8 @@ def keep_library(
         _check_complete(tasks, best)
     cache = open_cache(context.settings)
     key = _key(context, networks, best)
-    compiler = Compiler(context, cache, networks[0].target, worker, options.explain, options.tell)
+    target = networks[0].target
+    compiler = Compiler(context, cache, target, worker, options.explain, options.on_step)
     build = _Build(compiler, networks, tasks, best)
     made = cache.get_or_make(key, build)
     described = manifests.parse(made.entry.read(manifests.MANIFEST), f"entry {key.digest[:12]}")

@@ -63,7 +63,7 @@ class Step:
     why: Difference | None = None
 
 
-Tell = Callable[[Step], None]
+OnStep = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Compiler:
         target: What to compile for.
         worker: A process that may compile, too.
         explain: Whether to look for the nearest entry of every miss.
-        tell: Hears of every object as soon as it is there.
+        on_step: Function that receives each object's step when the object is ready.
     """
 
     context: Context
@@ -108,7 +108,7 @@ class Compiler:
     target: TargetInfo
     worker: Pool
     explain: bool = False
-    tell: Tell = lambda _: None
+    on_step: OnStep = lambda _: None
 
     def objects(self, wanted: Sequence[SubgraphRequest]) -> Objects:
         """Find the objects of subgraphs, and compile what nobody has compiled yet.
@@ -148,7 +148,7 @@ class Compiler:
             wanted.name,
         )
 
-    def request(self, wanted: SubgraphRequest, out: Path) -> ObjectRequest:
+    def object_request(self, wanted: SubgraphRequest, out: Path) -> ObjectRequest:
         """Return what a worker is asked to compile."""
         with self.context.readers() as session:
             ir = tasks.workload_ir(session, wanted.task_id)
@@ -211,7 +211,7 @@ class Compiler:
         return pool.submit(
             self.context.settings.engine,
             "compile_subgraph",
-            self.request(wanted, out),
+            self.object_request(wanted, out),
             timeout_secs=_TIMEOUT_SECS,
         )
 
@@ -230,7 +230,7 @@ class Compiler:
         got[wanted.workload] = entry
         step = Step(wanted.workload, wanted.name, hit, float(entry.info["secs"]), why)
         steps[wanted.workload] = step
-        self.tell(step)
+        self.on_step(step)
 
 
 def symbol_of(digest: str) -> str:

@@ -1,4 +1,4 @@
-"""Compile the objects of a library anew from its manifest, and compare them byte by byte."""
+"""Recompilation of a library's objects from its manifest, compared byte by byte."""
 
 import shutil
 import tempfile
@@ -20,59 +20,58 @@ from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry
 from tuner.workers.pool import CallTimeout, Pool
 
-Verdict = Literal["identical", "differs", "cannot"]
+Outcome = Literal["identical", "differs", "cannot"]
 _TIMEOUT_SECS = 600.0
 
 
 @dataclass(frozen=True)
-class Remade:
+class RecompiledSubgraph:
     """One subgraph that was compiled again.
 
     Attributes:
-        name: What it computes.
-        workload: Its hash.
-        trace: Hash of the trace it was made from; None for a fallback.
-        verdict: Whether its files are those of the manifest, byte by byte.
-        why: What differs, or why it cannot be compiled; empty if it is identical.
-        objects: The sha256 of each file that was made.
+        name: Name for people.
+        workload: Hash of the workload.
+        trace: Hash of the trace; None for a fallback.
+        outcome: Comparison of its files with the manifest; ``cannot`` if it did not compile.
+        why: Files that differ, or the reason why it cannot be compiled; empty if identical.
+        objects: The sha256 of each compiled file, by file name.
     """
 
     name: str
     workload: str
     trace: str | None
-    verdict: Verdict
+    outcome: Outcome
     why: str
     objects: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Reproduced:
-    """What compiling a library's objects anew came to; ``out`` is where they were kept."""
+class Reproduction:
+    """A library whose objects were compiled again; ``out`` is the folder that keeps them."""
 
     model: str
     target: str
-    subgraphs: tuple[Remade, ...]
+    subgraphs: tuple[RecompiledSubgraph, ...]
     out: Path | None
 
-    @property
-    def n_identical(self) -> int:
-        """Subgraphs whose bytes are those of the manifest."""
-        return sum(1 for each in self.subgraphs if each.verdict == "identical")
+    def count(self, outcome: Outcome) -> int:
+        """Return the number of subgraphs with an outcome."""
+        return sum(1 for subgraph in self.subgraphs if subgraph.outcome == outcome)
 
     @property
     def identical(self) -> bool:
-        """Whether all are."""
-        return self.n_identical == len(self.subgraphs)
+        """Whether every subgraph has the bytes of the manifest."""
+        return self.count("identical") == len(self.subgraphs)
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a library, given by its file or by the library's folder.
+    """Read the manifest of a library from its file or from the library's folder.
 
     Raises:
-        RequestError: If there is none, or it cannot be read.
+        RequestError: If the manifest is missing or cannot be read.
     """
     if not path.exists():
-        raise RequestError(f"there is no {path}; name a library's folder or its manifest")
+        raise RequestError(f"{path} does not exist; name a library's folder or its manifest")
     return manifests.read(path) if path.is_dir() else manifests.read_file(path)
 
 
@@ -81,133 +80,129 @@ def reproduce(
     manifest: Manifest,
     worker: Pool,
     out: Path | None = None,
-    tell: Callable[[Remade], None] = lambda _: None,
-) -> Reproduced:
-    """Compile every subgraph of a manifest anew, without a look into the build cache.
+    on_subgraph: Callable[[RecompiledSubgraph], None] = lambda _: None,
+) -> Reproduction:
+    """Compile every subgraph of a manifest again without the build cache.
 
-    What is compiled comes out of the database: the subgraph by its hash, the trace by its own.
-    Ids of records mean nothing here, so it may be a database that the records were imported to.
+    Workloads and traces are read from the database by their hashes, not by record ids, so any
+    database that the records were imported to will do.
 
     Args:
         context: Settings and database.
-        manifest: What was built.
-        worker: A process that compiles.
-        out: An empty or missing folder for the objects; each file's name begins with its entry's.
-        tell: Hears of every subgraph.
+        manifest: Manifest of the library.
+        worker: Process that compiles.
+        out: Empty or missing folder for the objects. The name of each file begins with the digest
+            of its cache entry.
+        on_subgraph: Function that receives each subgraph when it is compiled.
 
     Raises:
-        RequestError: If this machine compiles for another target or by other versions, or
-            ``out`` is in the way; nothing was compiled.
+        RequestError: If this machine compiles for another target or with other versions, or
+            ``out`` is not empty; nothing was compiled.
         WorkError: If ``out`` cannot be written.
     """
     if out is not None and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
-        raise RequestError(f"{out} is there already; name an empty folder for the objects")
+        raise RequestError(f"{out} already exists; choose an empty folder for the objects")
     target = _check_versions(context, manifest, worker)
     with tempfile.TemporaryDirectory(prefix="tuner-reproduce-") as scratch:
         top = Path(scratch)
-        maker = _Maker(context, Compiler(context, open_local(context.settings), target, worker))
-        remade = []
+        compiler = Compiler(context, open_local(context.settings), target, worker)
+        subgraphs = []
         for entry in manifest.subgraphs:
-            remade.append(maker.remake(entry, top))
-            tell(remade[-1])
+            subgraphs.append(_recompile(compiler, entry, top))
+            on_subgraph(subgraphs[-1])
         if out is not None:
             replace_folder(out, lambda folder: _copy(top, folder))
-    return Reproduced(manifest.model_name, manifest.target, tuple(remade), out)
+    return Reproduction(manifest.model_name, manifest.target, tuple(subgraphs), out)
 
 
 def _check_versions(context: Context, manifest: Manifest, worker: Pool) -> TargetInfo:
-    asked = worker.call(
+    answer = worker.call(
         context.settings.engine, "describe_target", manifest.target, timeout_secs=_TIMEOUT_SECS
     )
-    target = cast("TargetInfo", asked)
-    pairs = [
-        *_differing("", {"target": manifest.target}, {"target": target.spec}),
-        *_differing("", manifest.device, target.device),
-        *_differing("compiler ", manifest.compiler, target.compiler),
+    target = cast("TargetInfo", answer)
+    differences = [
+        *_differences("", {"target": manifest.target}, {"target": target.spec}),
+        *_differences("", manifest.device, target.device),
+        *_differences("compiler ", manifest.compiler, target.compiler),
     ]
-    if pairs:
+    if differences:
         raise RequestError(
-            f"{manifest.model_name} was built where other things were there, and other bytes "
-            f"would come of it here: {'; '.join(pairs)}"
+            f"cannot reproduce {manifest.model_name} here: the build environment differs in "
+            f"{'; '.join(differences)}"
         )
     return target
 
 
-def _differing(prefix: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def _differences(prefix: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [
-        f"{prefix}{name} was {there.get(name, 'not there')}, is {here.get(name, 'not there')}"
-        for name in sorted(there.keys() | here.keys())
-        if there.get(name) != here.get(name)
+        f"{prefix}{name} (was {then.get(name, 'missing')}, is {now.get(name, 'missing')})"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
     ]
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """Compiles subgraphs out of the database."""
+def _recompile(compiler: Compiler, entry: SubgraphEntry, top: Path) -> RecompiledSubgraph:
+    """Compile one subgraph and compare its files; a failure becomes an outcome."""
+    try:
+        objects = _compile(compiler, entry, top)
+    except WorkError as error:
+        return RecompiledSubgraph(entry.name, entry.workload, entry.trace, "cannot", str(error), {})
+    names = sorted(
+        name
+        for name in objects.keys() | entry.objects.keys()
+        if objects.get(name) != entry.objects.get(name)
+    )
+    outcome: Outcome = "differs" if names else "identical"
+    why = f"other bytes: {', '.join(names)}" if names else ""
+    return RecompiledSubgraph(entry.name, entry.workload, entry.trace, outcome, why, objects)
 
-    context: Context
-    compiler: Compiler
 
-    def remake(self, entry: SubgraphEntry, top: Path) -> Remade:
-        """Compile one subgraph and compare; what goes wrong is what is told of it."""
-        try:
-            objects = self._compile(entry, top)
-        except WorkError as error:
-            return Remade(entry.name, entry.workload, entry.trace, "cannot", str(error), {})
-        names = sorted(
-            name
-            for name in objects.keys() | entry.objects.keys()
-            if objects.get(name) != entry.objects.get(name)
+def _compile(compiler: Compiler, entry: SubgraphEntry, top: Path) -> dict[str, str]:
+    engine = compiler.context.settings.engine
+    with compiler.context.readers() as session:
+        request = _subgraph_request(session, entry, engine)
+    digest = compiler.key_of(request).digest
+    if digest != entry.entry:
+        raise WorkError(
+            f"the manifest names cache entry {entry.entry[:12] or 'none'}, but its data on the "
+            f"subgraph yields {digest[:12]}: it was altered, or built by another engine"
         )
-        why = f"other bytes: {', '.join(names)}" if names else ""
-        verdict: Verdict = "differs" if names else "identical"
-        return Remade(entry.name, entry.workload, entry.trace, verdict, why, objects)
+    # Named by the digest computed here: a name from the manifest could leave the folder.
+    out = top / digest
+    out.mkdir(exist_ok=True)
+    try:
+        compiler.worker.call(
+            engine,
+            "compile_subgraph",
+            compiler.object_request(request, out),
+            timeout_secs=_TIMEOUT_SECS,
+        )
+    except CallTimeout as error:
+        raise WorkError(f"compiling took longer than {_TIMEOUT_SECS:.0f} s") from error
+    return {path.name: manifests.sha256_of(path) for path in sorted(out.iterdir())}
 
-    def _compile(self, entry: SubgraphEntry, top: Path) -> dict[str, str]:
-        with self.context.readers() as session:
-            wanted = self._wanted(session, entry)
-        digest = self.compiler.key_of(wanted).digest
-        if digest != entry.entry:
-            raise WorkError(
-                f"the manifest says entry {entry.entry[:12] or 'none'}, what it says of the "
-                f"subgraph makes {digest[:12]}: it was altered, or built by another engine"
-            )
-        # By the digest that was made here: what a manifest says is no name for a folder.
-        out = top / digest
-        out.mkdir(exist_ok=True)
-        try:
-            self.compiler.worker.call(
-                self.context.settings.engine,
-                "compile_subgraph",
-                self.compiler.request(wanted, out),
-                timeout_secs=_TIMEOUT_SECS,
-            )
-        except CallTimeout as error:
-            raise WorkError(f"compiling took longer than {_TIMEOUT_SECS:.0f} s") from error
-        return {path.name: manifests.sha256_of(path) for path in sorted(out.iterdir())}
 
-    def _wanted(self, session: Session, entry: SubgraphEntry) -> SubgraphRequest:
-        """Find what was compiled.
+def _subgraph_request(session: Session, entry: SubgraphEntry, engine: str) -> SubgraphRequest:
+    """Look up the workload and the trace of a subgraph.
 
-        Raises:
-            WorkError: If the database does not have it.
-        """
-        engine = self.context.settings.engine
-        task_id = other_targets.task_of_workload(session, entry.workload, engine)
-        if task_id is None:
-            raise WorkError(
-                f"the database has no workload {entry.workload}: tuner tasks with the model, "
-                "or tuner records import with its records, brings it"
-            )
-        if entry.trace is None:
-            return SubgraphRequest(entry.workload, entry.name, task_id)
-        trace = other_targets.trace_text(session, entry.workload, engine, entry.trace)
-        if trace is None:
-            raise WorkError(
-                f"the database has no record of {entry.workload} with trace {entry.trace}: "
-                "tuner records import brings those of another database"
-            )
-        return SubgraphRequest(entry.workload, entry.name, task_id, trace, entry.trace)
+    Raises:
+        WorkError: If the database lacks one of them.
+    """
+    task_id = other_targets.task_of_workload(session, entry.workload, engine)
+    if task_id is None:
+        raise WorkError(
+            f"workload {entry.workload} is not in this database; run `tuner tasks` with the "
+            "model, or `tuner records import` with its records"
+        )
+    if entry.trace is None:
+        return SubgraphRequest(entry.workload, entry.name, task_id)
+    trace = other_targets.trace_text(session, entry.workload, engine, entry.trace)
+    if trace is None:
+        raise WorkError(
+            f"this database has no record of {entry.workload} with trace {entry.trace}; "
+            "run `tuner records import` with the records of the database that has it"
+        )
+    return SubgraphRequest(entry.workload, entry.name, task_id, trace, entry.trace)
 
 
 def _copy(top: Path, folder: Path) -> None:

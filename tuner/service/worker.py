@@ -58,7 +58,7 @@ def run_worker(context: Context, limits: Limits) -> None:
                     _serve(context, presence, held, limits)
             except Exception as error:
                 # It may have taken the place of an interrupt.
-                interrupts.raise_if_asked()
+                interrupts.raise_if_interrupted()
                 n_failures = 0 if time.monotonic() - began > _MOST_BACK_OFF_SECS else n_failures
                 n_failures += 1
                 known = isinstance(error, (*FATAL_DB_ERRORS, RecordsError, TunerError))

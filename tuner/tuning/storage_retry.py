@@ -49,7 +49,7 @@ def wait_for_lock(waited_secs: float) -> bool:
     Raises:
         Interrupted: If somebody did.
     """
-    interrupts.raise_if_asked()
+    interrupts.raise_if_interrupted()
     goes_on = waited_secs < _MOST_SECS
     _LOG.warning(
         "somebody else has had the database locked for %.0f s, %s",
@@ -73,7 +73,7 @@ def run_with_reconnect(engine: Engine, work: Callable[[], Result]) -> Result:
         try:
             return work()
         except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
-            interrupts.raise_if_asked()
+            interrupts.raise_if_interrupted()
             n_refusals = 1 if time.monotonic() - began > _SOON_SECS else n_refusals + 1
             if "locked" in str(error.orig) or n_refusals > _MOST_REFUSALS:
                 raise

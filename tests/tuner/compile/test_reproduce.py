@@ -1,4 +1,4 @@
-"""A manifest and the database are enough to compile the same bytes again."""
+"""Recompilation of a library's objects from its manifest and the database."""
 
 import json
 import shutil
@@ -13,8 +13,8 @@ from sqlalchemy import update
 from records.models import MeasureRecord, Workload
 from tests.cli import Cli
 from tests.engines import toy
-from tuner.cli.commands.reproduction import Reproduction
-from tuner.compile.reproduce import Reproduced, read_manifest, reproduce
+from tuner.cli.rendering.reproduction import reproduction_as_json, show_reproduction
+from tuner.compile.reproduce import Reproduction, read_manifest, reproduce
 from tuner.context import Context, open_context
 from tuner.errors import RequestError
 from tuner.library import manifest as manifests
@@ -28,7 +28,7 @@ N_TASKS = toy.N_TASKS
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Cli:
-    """A network of the toy engine in ``mlp.lib``: all of it is tuned but one subgraph."""
+    """A network of the toy engine in ``mlp.lib``, with every subgraph tuned but one."""
     cli = Cli(tmp_path_factory.mktemp("built"), {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
     options = ("--trials", "12", "--trials-per-round", "4", "--cost-model", "random")
     assert cli("tune", "zoo:mlp", *options).status == 0
@@ -40,20 +40,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Cli:
 
 @pytest.fixture(scope="module")
 def worker(built: Cli) -> Iterator[Pool]:
-    """A process that compiles."""
+    """A worker process of the toy engine."""
     with fresh_worker(Settings("", built.data_dir, toy.NAME, 1)) as started:
         yield started
 
 
 @pytest.fixture
 def manifest(built: Cli) -> Manifest:
-    """What was built."""
+    """The manifest of the library."""
     return manifests.read(built.folder / "mlp.lib")
 
 
 @pytest.fixture
 def context(built: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Context]:
-    """A copy of the database, and an empty data directory: nothing is in its cache."""
+    """A copy of the database with an empty data directory, so that nothing is cached."""
     for name in ("TUNER_CACHE_DIR", "TUNER_CACHE_REMOTE", "TUNER_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
@@ -62,22 +62,22 @@ def context(built: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield opened
 
 
-def verdicts(found: Reproduced) -> list[str]:
-    """How the subgraphs came out, in the order of the manifest."""
-    return [each.verdict for each in found.subgraphs]
+def outcomes(reproduction: Reproduction) -> list[str]:
+    """Return the outcomes of the subgraphs in the order of the manifest."""
+    return [subgraph.outcome for subgraph in reproduction.subgraphs]
 
 
-def test_all_objects_are_the_same_bytes(
+def test_objects_are_reproduced_byte_by_byte(
     context: Context, manifest: Manifest, worker: Pool, tmp_path: Path
 ) -> None:
-    """Tuned or not; they are kept where one asks for it, and nothing enters the cache."""
-    told: list[Any] = []
+    """Objects are identical, tuned or not; they are kept in ``out`` and not in the cache."""
+    received: list[Any] = []
 
-    found = reproduce(context, manifest, worker, tmp_path / "objects", told.append)
+    reproduction = reproduce(context, manifest, worker, tmp_path / "objects", received.append)
 
-    assert verdicts(found) == ["identical"] * N_TASKS
-    assert found.identical
-    assert tuple(told) == found.subgraphs
+    assert outcomes(reproduction) == ["identical"] * N_TASKS
+    assert reproduction.identical
+    assert tuple(received) == reproduction.subgraphs
     kept = {path.name: manifests.sha256_of(path) for path in (tmp_path / "objects").iterdir()}
     assert kept == {
         f"{entry.entry}.{name}": sha256
@@ -87,27 +87,29 @@ def test_all_objects_are_the_same_bytes(
     assert not list(context.settings.cache_dir.rglob(f"*{manifest.subgraphs[0].entry[:12]}*"))
 
 
-def test_other_bytes_are_told(context: Context, manifest: Manifest, worker: Pool) -> None:
-    """With the name of the file; the others are compared all the same."""
+def test_different_bytes_are_reported_with_the_file_name(
+    context: Context, manifest: Manifest, worker: Pool
+) -> None:
+    """The other subgraphs are still compared."""
     first = replace(manifest.subgraphs[0], objects={"kernel.o": "0" * 64})
     altered = replace(manifest, subgraphs=(first, *manifest.subgraphs[1:]))
 
-    found = reproduce(context, altered, worker)
+    reproduction = reproduce(context, altered, worker)
 
-    assert verdicts(found) == ["differs"] + ["identical"] * (N_TASKS - 1)
-    assert found.subgraphs[0].why == "other bytes: kernel.o"
-    assert not found.identical
+    assert outcomes(reproduction) == ["differs"] + ["identical"] * (N_TASKS - 1)
+    assert reproduction.subgraphs[0].why == "other bytes: kernel.o"
+    assert not reproduction.identical
 
 
-def test_what_the_database_lacks_is_named(
+def test_a_subgraph_cannot_be_compiled_without_its_records(
     context: Context, manifest: Manifest, worker: Pool
 ) -> None:
-    """A workload or a trace that is unknown there cannot be compiled, nor can altered entries."""
+    """Unknown workloads, unknown traces and altered entries are reported with the reason."""
     tuned = [entry for entry in manifest.subgraphs if entry.trace is not None]
-    gone, traceless, altered = tuned[:3]
+    unknown, traceless, altered = tuned[:3]
     with context.sessions.begin() as session:
         session.execute(
-            update(Workload).where(Workload.hash == gone.workload).values(hash="elsewhere")
+            update(Workload).where(Workload.hash == unknown.workload).values(hash="elsewhere")
         )
         session.execute(
             update(MeasureRecord)
@@ -115,63 +117,63 @@ def test_what_the_database_lacks_is_named(
             .values(trace_hash="other")
         )
     swapped = replace(altered, trace=None)
-    odd = replace(manifest, subgraphs=(gone, traceless, swapped))
+    broken = replace(manifest, subgraphs=(unknown, traceless, swapped))
 
-    found = reproduce(context, odd, worker)
+    reproduction = reproduce(context, broken, worker)
 
-    assert verdicts(found) == ["cannot"] * 3
-    reasons = [each.why for each in found.subgraphs]
-    assert f"no workload {gone.workload}" in reasons[0]
+    assert outcomes(reproduction) == ["cannot"] * 3
+    reasons = [subgraph.why for subgraph in reproduction.subgraphs]
+    assert f"workload {unknown.workload} is not in this database" in reasons[0]
     assert f"no record of {traceless.workload} with trace {traceless.trace}" in reasons[1]
     assert "it was altered" in reasons[2]
 
 
-def test_names_of_a_manifest_are_no_paths(
+def test_names_in_a_manifest_are_never_used_as_paths(
     context: Context, manifest: Manifest, worker: Pool, tmp_path: Path
 ) -> None:
-    """A workload or an entry that points elsewhere is unknown, and touches nothing there."""
+    """A workload or an entry that is an absolute path is unknown, and the path stays untouched."""
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "kept").touch()
     bad = replace(manifest.subgraphs[0], workload=str(victim))
     worse = replace(manifest.subgraphs[1], entry=str(victim))
 
-    found = reproduce(context, replace(manifest, subgraphs=(bad, worse)), worker)
+    reproduction = reproduce(context, replace(manifest, subgraphs=(bad, worse)), worker)
 
-    assert verdicts(found) == ["cannot", "cannot"]
+    assert outcomes(reproduction) == ["cannot", "cannot"]
     assert [path.name for path in victim.iterdir()] == ["kept"]
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"device": {"name": "toy", "tvm": "0.26"}}, "tvm was 0.26, is not there"),
-        ({"compiler": {"objects": 7}}, "compiler objects was 7, is not there"),
-        ({"device": {"name": "another"}}, "name was another, is toy"),
+        ({"device": {"name": "toy", "tvm": "0.26"}}, r"tvm \(was 0.26, is missing\)"),
+        ({"compiler": {"objects": 7}}, r"compiler objects \(was 7, is missing\)"),
+        ({"device": {"name": "another"}}, r"name \(was another, is toy\)"),
     ],
 )
-def test_another_version_is_refused_before_anything_is_compiled(
+def test_another_build_environment_is_rejected_before_compiling(
     context: Context, manifest: Manifest, worker: Pool, changes: dict[str, Any], reason: str
 ) -> None:
-    """Other bytes would come of it: what differs is named."""
-    told: list[Any] = []
+    """The error names each difference."""
+    received: list[Any] = []
 
     with pytest.raises(RequestError, match=reason):
-        reproduce(context, replace(manifest, **changes), worker, None, told.append)
+        reproduce(context, replace(manifest, **changes), worker, None, received.append)
 
-    assert told == []
+    assert received == []
 
 
-def test_a_folder_with_something_in_it_is_left_alone(
+def test_only_an_empty_folder_receives_objects(
     context: Context, manifest: Manifest, worker: Pool, tmp_path: Path
 ) -> None:
-    """Objects go into a new folder, or an empty one."""
+    """A file and a folder that holds something are rejected."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "kept").touch()
 
-    with pytest.raises(RequestError, match="is there already"):
+    with pytest.raises(RequestError, match="already exists"):
         reproduce(context, manifest, worker, tmp_path / "full")
-    with pytest.raises(RequestError, match="is there already"):
+    with pytest.raises(RequestError, match="already exists"):
         reproduce(context, manifest, worker, tmp_path / "full" / "kept")
 
     (tmp_path / "empty").mkdir()
@@ -179,41 +181,41 @@ def test_a_folder_with_something_in_it_is_left_alone(
     assert len(list((tmp_path / "empty").iterdir())) == N_TASKS
 
 
-def test_a_manifest_is_named_by_its_file_or_its_folder(built: Cli, tmp_path: Path) -> None:
-    """Anything else is an error of the request."""
+def test_a_manifest_is_read_from_its_file_or_its_folder(built: Cli, tmp_path: Path) -> None:
+    """A broken, missing or absent manifest is an error of the request."""
     folder = built.folder / "mlp.lib"
 
     assert read_manifest(folder) == read_manifest(folder / manifests.MANIFEST)
     (tmp_path / "broken.json").write_text("{")
-    for path in (tmp_path / "broken.json", tmp_path / "gone.json", tmp_path):
+    for path in (tmp_path / "broken.json", tmp_path / "missing.json", tmp_path):
         with pytest.raises(RequestError):
             read_manifest(path)
 
 
-def test_a_reproduction_is_reported(
+def test_a_reproduction_is_rendered_as_json_and_as_a_table(
     context: Context, manifest: Manifest, worker: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For programs with every hash, for people with what is wrong."""
+    """JSON holds every hash, the table says which files differ."""
     first = replace(manifest.subgraphs[0], objects={})
     altered = replace(manifest, subgraphs=(first, *manifest.subgraphs[1:]))
-    outcome = Reproduction(reproduce(context, altered, worker))
+    reproduction = reproduce(context, altered, worker)
 
-    said = json.loads(json.dumps(outcome.as_json()))
-    outcome.show()
+    value = json.loads(json.dumps(reproduction_as_json(reproduction)))
+    show_reproduction(reproduction)
 
-    assert (said["identical"], said["differing"], said["impossible"]) == (N_TASKS - 1, 1, 0)
-    assert said["subgraphs"][1]["objects"] == dict(manifest.subgraphs[1].objects)
-    shown = capsys.readouterr().out
-    assert f"{N_TASKS - 1} of {N_TASKS} subgraphs are byte-identical" in shown
-    assert "differs: other bytes: kernel.o" in shown
+    assert (value["identical"], value["differing"], value["impossible"]) == (N_TASKS - 1, 1, 0)
+    assert value["subgraphs"][1]["objects"] == dict(manifest.subgraphs[1].objects)
+    printed = capsys.readouterr().out
+    assert f"{N_TASKS - 1} of {N_TASKS} subgraphs are byte-identical" in printed
+    assert "differs: other bytes: kernel.o" in printed
 
 
 @pytest.mark.tvm
 @pytest.mark.filterwarnings("ignore:::tvm")
-def test_the_real_engine_compiles_the_same_bytes_again(
+def test_the_relax_engine_compiles_the_same_bytes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In another process with another hash seed, by another order and in other folders."""
+    """Bytes do not depend on the process, its hash seed, the order of compilation or the folder."""
     cli = Cli(tmp_path, {"TUNER_N_BUILDERS": "1"})
     options = ("--trials", "2", "--trials-per-round", "1", "--cost-model", "random")
     assert cli("tune", "zoo:mlp", *options, PYTHONHASHSEED="1").status == 0
@@ -226,7 +228,7 @@ def test_the_real_engine_compiles_the_same_bytes_again(
 
     backwards = replace(manifest, subgraphs=manifest.subgraphs[::-1])
     with open_context(None, None) as context, fresh_worker(context.settings) as worker:
-        found = reproduce(context, backwards, worker)
+        reproduction = reproduce(context, backwards, worker)
 
-    assert [each.why for each in found.subgraphs] == [""] * len(manifest.subgraphs)
-    assert found.identical
+    assert [subgraph.why for subgraph in reproduction.subgraphs] == [""] * len(manifest.subgraphs)
+    assert reproduction.identical

@@ -479,9 +479,7 @@ def test_signal_stops_cleanly(
     answer = finish(process, 60)
 
     assert answer.status == status
-    assert answer.complaint.startswith(
-        f"tuner: stopped by {name}; nothing that was finished is lost"
-    )
+    assert answer.complaint.startswith(f"tuner: stopped by {name}; finished work is kept")
     assert "Traceback" not in answer.err
     assert answer.out == ""
     assert len(workers) >= 3

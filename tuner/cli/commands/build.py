@@ -1,6 +1,6 @@
 """``tuner build``: apply the history best, compile what is new, cache."""
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +10,8 @@ from tuner.cli import connection, options
 from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tuner.compile.object_compiler import Step
-    from tuner.context import SettingOverrides
+    from tuner.settings import SettingOverrides
 
 
 def build(
@@ -69,10 +67,11 @@ def build(
 
         tuner build --reproduce model.lib
     """
+    from tuner.cli.rendering.reports import build_as_json, show_build
     from tuner.compile.build_library import BuildOptions, check_out
     from tuner.errors import RequestError
 
-    place: SettingOverrides = {
+    overrides: SettingOverrides = {
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
@@ -85,19 +84,18 @@ def build(
                 "--reproduce takes a library's manifest in the place of MODEL: --out is the only "
                 "option of a build that goes with it"
             )
-        _reproduce(reproduce, out, place, json_output=json_output)
+        _reproduce(reproduce, out, overrides, json_output=json_output)
         return
     if model is None or out is None:
         raise RequestError("name a MODEL and, with --out, a folder for the library")
     requests = options.model_requests([model], target, inputs, random_weights)
     check_out(out)
     if connection.chosen() is None:
-        from tuner.cli.backends import execution
+        from tuner import local
 
-        how = BuildOptions(strict, explain)
-        if not json_output:
-            how = replace(how, tell=_teller(explain=explain))
-        library = execution.build(requests, out, place, how)
+        on_step = _ignore if json_output else partial(_show_step, explain=explain)
+        build_options = BuildOptions(strict, explain, on_step)
+        report = local.build(requests, out, overrides, build_options)
     else:
         from tuner.cli.remote import build as remote_build
 
@@ -105,69 +103,45 @@ def build(
             raise RequestError(
                 "a service builds for one set of input shapes and does not --explain"
             )
-        with connection.connect(place) as client:
-            library = remote_build.run(client, requests[0], out, strict=strict)
+        with connection.connect(overrides) as client:
+            report = remote_build.run(client, requests[0], out, strict=strict)
     if json_output:
-        print_json(library.as_json())
+        print_json(build_as_json(report))
         return
-    library.show()
+    show_build(report)
 
 
 def _reproduce(
-    manifest: Path,
-    out: Path | None,
-    place: "SettingOverrides",
-    *,
-    json_output: bool,
+    manifest: Path, out: Path | None, overrides: "SettingOverrides", *, json_output: bool
 ) -> None:
-    from tuner.cli.commands.reproduction import Reproduction, tell
-    from tuner.compile.reproduce import read_manifest, reproduce
-    from tuner.context import open_context
-    from tuner.engines.environments import ENGINES
+    from tuner import local
+    from tuner.cli.rendering import reproduction as rendering
     from tuner.errors import RequestError
-    from tuner.interrupts import interruptible
-    from tuner.workers.pools import fresh_worker
 
     if connection.chosen() is not None:
         raise RequestError("--reproduce compiles on this machine, with a database that it reaches")
-    described = read_manifest(manifest)
-    # What a manifest says is no name of a module to import, unless it is one of ours.
-    if place.get("engine") is None and described.engine in ENGINES.values():
-        place = {**place, "engine": described.engine}
-    with (
-        interruptible(only_waiting=True),
-        open_context(**place) as context,
-        fresh_worker(context.settings) as worker,
-    ):
-        hear = _nothing if json_output else tell
-        told = Reproduction(reproduce(context, described, worker, out, hear))
+    on_subgraph = _ignore if json_output else rendering.show_subgraph
+    reproduction = local.reproduce(manifest, out, overrides, on_subgraph)
     if json_output:
-        print_json(told.as_json())
+        print_json(rendering.reproduction_as_json(reproduction))
     else:
-        told.show()
-    if not told.identical:
+        rendering.show_reproduction(reproduction)
+    if not reproduction.identical:
         raise typer.Exit(1)
 
 
-def _nothing(_: object) -> None:
-    """Print nothing: what there is to say is in the JSON."""
+def _ignore(_: object) -> None:
+    pass
 
 
-def _teller(*, explain: bool) -> "Callable[[Step], None]":
-    """Return what prints a line a subgraph, and lines that explain a miss."""
-    from tuner.cli.console import stderr_console
+def _show_step(step: "Step", *, explain: bool) -> None:
+    """Print on stderr how the object of a subgraph came about; with ``explain``, why."""
+    from tuner.cli.console import print_line, stderr_console
     from tuner.cli.rendering.cache_misses import explain_miss
 
-    console = stderr_console()
-
-    def tell(step: "Step") -> None:
-        if step.hit:
-            console.print(f"Cache hit: {step.name}", highlight=False, soft_wrap=True)
-            return
-        console.print(
-            f"Compiled in {step.secs:.2f} s: {step.name}", highlight=False, soft_wrap=True
-        )
-        for line in explain_miss(step.why) if explain else ():
-            console.print(f"  {line}", style="dim", highlight=False, soft_wrap=True)
-
-    return tell
+    if step.hit:
+        print_line(f"Cache hit: {step.name}", to_stderr=True)
+        return
+    print_line(f"Compiled in {step.secs:.2f} s: {step.name}", to_stderr=True)
+    for line in explain_miss(step.why) if explain else ():
+        stderr_console().print(f"  {line}", style="dim", highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from tuner.cli import connection, options
 from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
-    from tuner.context import SettingOverrides
+    from tuner.settings import SettingOverrides
 
 
 def tasks(
@@ -38,11 +38,12 @@ def tasks(
 
         tuner tasks model.onnx --definitions
     """
+    from tuner.cli.rendering.reports import show_tasks_of_network, tasks_of_network_as_json
     from tuner.errors import RequestError
     from tuner.jobs.preparation import ModelRequest
 
     request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
-    place: SettingOverrides = {
+    overrides: SettingOverrides = {
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
@@ -50,17 +51,17 @@ def tasks(
         "engine": engine,
     }
     if connection.chosen() is None:
-        from tuner.cli.backends import execution
+        from tuner import local
 
-        split = execution.split(request, place, definitions=definitions)
+        report = local.extract(request, overrides, definitions=definitions)
     else:
         from tuner.cli.remote import extract as remote_extract
 
         if definitions:
             raise RequestError("a service does not show --definitions")
-        with connection.connect(place) as client:
-            split = remote_extract.run(client, request)
+        with connection.connect(overrides) as client:
+            report = remote_extract.run(client, request)
     if json_output:
-        print_json(split.as_json())
+        print_json(tasks_of_network_as_json(report))
         return
-    split.show()
+    show_tasks_of_network(report)

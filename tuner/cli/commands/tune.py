@@ -8,8 +8,8 @@ from tuner.cli import connection, options
 from tuner.cli.console import print_error, print_json
 
 if TYPE_CHECKING:
-    from tuner.cli.rendering.reports import TuneReport
-    from tuner.context import SettingOverrides
+    from tuner.reports import TuneReport
+    from tuner.settings import SettingOverrides
 
 
 def tune(
@@ -182,7 +182,7 @@ def tune(
         build_timeout_secs=build_timeout,
         seed=seed,
     )
-    place: SettingOverrides = {
+    overrides: SettingOverrides = {
         "database": database,
         "data_dir": data_dir,
         "rpc": rpc,
@@ -190,13 +190,16 @@ def tune(
         "engine": engine,
     }
     if connection.chosen() is None:
-        from tuner.cli.backends import execution
+        from tuner import local
+        from tuner.cli.console import stderr_console
+        from tuner.cli.rendering.progress import console_callbacks
 
-        results = execution.tune(request, place, separate=separate)
+        with console_callbacks(stderr_console()) as callbacks:
+            results = local.tune(request, overrides, callbacks, separate=separate)
     else:
         from tuner.cli.remote import tune as remote_tune
 
-        with connection.connect(place) as client:
+        with connection.connect(overrides) as client:
             results = remote_tune.run(client, request, separate=separate)
     _report(results, separate=separate, json_output=json_output)
     if any(result.error for result in results):
@@ -204,11 +207,13 @@ def tune(
 
 
 def _report(results: "list[TuneReport]", *, separate: bool, json_output: bool) -> None:
+    from tuner.cli.rendering.reports import show_tuning, tuning_as_json
+
     if json_output:
-        rows = [result.as_json() for result in results]
+        rows = [tuning_as_json(result) for result in results]
         print_json({"jobs": rows} if separate else rows[0])
         return
     for result in results:
-        result.show()
+        show_tuning(result)
         if result.error is not None:
             print_error(f"job {result.job} failed: {result.error}")

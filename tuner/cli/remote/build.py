@@ -4,10 +4,10 @@ from pathlib import Path
 
 from tuner.cli.console import stderr_console
 from tuner.cli.remote import submit
-from tuner.cli.rendering.reports import BuildReport
 from tuner.client import TunerClient
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import ModelRequest
+from tuner.reports import BuildReport
 
 
 def run(client: TunerClient, model: ModelRequest, out: Path, *, strict: bool) -> BuildReport:

@@ -1,18 +1,33 @@
-"""``tuner tasks`` on a service: a submission that measures nothing."""
+"""``tuner tasks`` on a service: a job that measures nothing."""
 
 from tuner.cli.remote import submit
-from tuner.cli.rendering.reports import ExtractReport, extract_report_of_job
 from tuner.client import TunerClient
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import ModelRequest
+from tuner.reports import ExtractedTask, ExtractReport
+from tuner.schemas import JobView
 
 
 def run(client: TunerClient, model: ModelRequest) -> ExtractReport:
-    """Have a network split into tasks.
+    """Split a network into tasks on a service.
 
     Raises:
-        RequestError: If the service does not take the request.
+        RequestError: If the service rejects the request.
         WorkError: If the network cannot be split.
     """
     with interruptible():
-        return extract_report_of_job(submit.split(client, model))
+        return _report(submit.split(client, model))
+
+
+def _report(view: JobView) -> ExtractReport:
+    job, split = view.job, view.split
+    return ExtractReport(
+        network=job.network or job.name,
+        sha256="" if split is None else split.sha256,
+        target=job.target or "",
+        kernel_calls=None if split is None else split.kernel_calls,
+        notes=() if split is None else split.notes,
+        tasks=[
+            ExtractedTask(task.workload, task.name, task.weight, task.flop) for task in view.tasks
+        ],
+    )

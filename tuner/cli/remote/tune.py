@@ -7,11 +7,11 @@ from tuner.cli.console import stderr_console
 from tuner.cli.remote.submit import submit
 from tuner.cli.remote.watch import Watch
 from tuner.cli.rendering.progress import make_progress, snapshot_of_job
-from tuner.cli.rendering.reports import TuneReport
 from tuner.client import Submitted, TunerClient
 from tuner.errors import TunerError, WorkError
 from tuner.interrupts import Interrupted, interruptible
 from tuner.jobs.requests import TuneRequest, options_of
+from tuner.reports import TuneReport
 
 
 class Detached(Interrupted):

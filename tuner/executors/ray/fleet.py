@@ -210,7 +210,7 @@ class Fleet:
     def _arrange(self, nodes: Sequence[Node]) -> None:
         """Have an agent at every place where one is to be, and nowhere else."""
         devices = [place for node in nodes for place in device_places(node)]
-        wanted = [*devices, *builder_places(nodes, self._settings.most_builders, self.slots)]
+        wanted = [*devices, *builder_places(nodes, self._settings.max_builders, self.slots)]
         for place in self.slots.keys() - set(wanted):
             self.slots[place].close()
         self.slots = {place: self.slots.get(place) or self._open(place) for place in wanted}

@@ -17,7 +17,7 @@ from records import calibrations, drift, measure_records
 from records.calibrations import NewCalibration
 from tuner.devices.device import CalibrationState, Device
 from tuner.engines.base import TargetInfo
-from tuner.settings import DEVICE_TOLERANCE
+from tuner.settings import DEFAULT_DEVICE_TOLERANCE
 from tuner.tuning.calibration.kernel import CalibrationKernel
 from tuner.tuning.calibration.outliers import Disagreement, find_disagreements
 from tuner.tuning.context import TuningContext
@@ -52,7 +52,7 @@ class CalibrationSettings:
         period_secs: Between two calibrations of a device; one that is apart is tried more often.
     """
 
-    tolerance: float = DEVICE_TOLERANCE
+    tolerance: float = DEFAULT_DEVICE_TOLERANCE
     period_secs: float = 300.0
 
 

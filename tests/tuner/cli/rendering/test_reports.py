@@ -1,0 +1,78 @@
+"""Rendering of the reports of the Python API."""
+
+import json
+
+import pytest
+
+from tuner.cli.rendering.reports import (
+    show_tasks_of_network,
+    show_tuning,
+    tasks_of_network_as_json,
+    tuning_as_json,
+)
+from tuner.reports import ExtractedTask, ExtractReport, TuneReport
+from tuner.schemas import TaskView
+
+
+def extract_report(*, definitions: bool) -> ExtractReport:
+    """Return a network of two tasks."""
+    tasks = [ExtractedTask("abc", "dense", 2, 4e6), ExtractedTask("def", "relu", 1, 1e6)]
+    texts = {task.workload: f"IR of {task.name}" for task in tasks}
+    return ExtractReport(
+        "mlp", "0" * 64, "llvm", 3, ["1 operator"], tasks, texts if definitions else {}
+    )
+
+
+def task_view(latency_secs: float | None) -> TaskView:
+    """Return a row of the task scheduler table."""
+    return TaskView(
+        id=0,
+        task_id=7,
+        workload="abc",
+        name="dense",
+        weight=2,
+        flop=4e6,
+        latency_secs=latency_secs,
+        gflops=0.0,
+        share=1.0,
+        trials=8,
+        failed=0,
+        exhausted=False,
+        gradient=None,
+        running=False,
+        last_pick=None,
+    )
+
+
+def test_definitions_are_printed_below_the_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    """The summary counts tasks, kernel calls and operations of one inference."""
+    show_tasks_of_network(extract_report(definitions=True))
+
+    printed = capsys.readouterr().out
+    assert "2 tasks, 3 kernel calls, 9.00 MFLOP" in printed
+    assert "note: 1 operator" in printed
+    assert "IR of relu" in printed
+
+
+def test_json_has_definitions_only_on_request() -> None:
+    """Each task then has its own."""
+    plain = json.loads(json.dumps(tasks_of_network_as_json(extract_report(definitions=False))))
+    defined = tasks_of_network_as_json(extract_report(definitions=True))
+
+    assert plain["tasks"][0] == {"workload": "abc", "name": "dense", "weight": 2, "flop": 4e6}
+    assert "definitions" not in plain
+    assert [task["definition"] for task in defined["tasks"]] == ["IR of dense", "IR of relu"]
+
+
+def test_tasks_without_a_best_record_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The latency of the network is then unknown, null in JSON."""
+    tasks = [task_view(1e-3), task_view(None)]
+    report = TuneReport(1, "mlp", "llvm", tasks, None, 8, 2.0, 0.5, busy={"local": 0.5})
+
+    show_tuning(report)
+
+    printed = capsys.readouterr().out
+    assert "1 of 2 tasks have no best record yet; raise the budget." in printed
+    assert "Estimated total latency: - ms; 16 trials, 8 of them now, in 2 s." in printed
+    value = json.loads(json.dumps(tuning_as_json(report)))
+    assert (value["total_latency_secs"], value["busy"]) == (None, {"local": 0.5})

@@ -1,0 +1,168 @@
+"""Work of the Python API on this machine: opens settings, database and workers, and reports."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from records import tasks
+from tuner import reports
+from tuner.build_cache.opening import open_local
+from tuner.compile.benchmark import Comparison, bench_library
+from tuner.compile.build_library import BuildOptions, build_library
+from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manifest
+from tuner.compile.reproduce import reproduce as recompile
+from tuner.context import Context, open_context
+from tuner.devices.target_cache import DescribeTarget
+from tuner.engines.environments import ENGINES
+from tuner.executors.factory import open_describer
+from tuner.interrupts import interruptible
+from tuner.jobs import known_models
+from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.jobs.requests import TuneRequest
+from tuner.jobs.stale_records import stale_bests
+from tuner.reports import BuildReport, ExtractReport, TuneReport
+from tuner.settings import SettingOverrides, read_settings
+from tuner.tuning.run_local import run_separately, run_tuning
+from tuner.tuning.status import TuningCallbacks
+from tuner.workers.pool import Pool
+from tuner.workers.pools import fresh_worker
+
+_DEFINITION_TIMEOUT_SECS = 120.0
+
+
+def tune(
+    request: TuneRequest,
+    overrides: SettingOverrides,
+    callbacks: TuningCallbacks,
+    *,
+    separate: bool = False,
+) -> list[TuneReport]:
+    """Tune networks in one job, or in a job each.
+
+    Raises:
+        RequestError: If the request is wrong; nothing was measured.
+        WorkError: If nothing could be measured; with ``separate``, the report of the job has
+            the error instead.
+    """
+    with interruptible(only_waiting=True), open_context(**overrides) as context:
+        if separate:
+            results = run_separately(context, request, callbacks)
+        else:
+            results = [run_tuning(context, request, callbacks)]
+    return [reports.report_tuning(result) for result in results]
+
+
+def extract(
+    request: ModelRequest, overrides: SettingOverrides, *, definitions: bool = False
+) -> ExtractReport:
+    """Split a network into its tasks; with ``definitions``, describe what each computes.
+
+    Raises:
+        RequestError: If the model or the target cannot be used.
+        WorkError: If the worker process dies.
+    """
+    with _open_loader(overrides) as loader:
+        prepared = loader.prepare(request)
+        return reports.report_tasks(prepared, loader.define(prepared) if definitions else {})
+
+
+def build(
+    requests: Sequence[ModelRequest], out: Path, overrides: SettingOverrides, options: BuildOptions
+) -> BuildReport:
+    """Build a library of one model with a program for each of its sets of input shapes.
+
+    Raises:
+        RequestError: If the request is wrong; ``out`` is unchanged.
+        WorkError: If it cannot be compiled; ``out`` is unchanged.
+    """
+    with _open_loader(overrides) as loader:
+        prepared = [loader.prepare(request) for request in requests]
+        built = build_library(loader.context, prepared, loader.worker, out, options)
+        stale = stale_bests(loader.context, prepared) if built.fallbacks else ()
+        return reports.report_build(built, stale, requests[0].reference)
+
+
+def evaluate(
+    library: Path,
+    model: known_models.ModelQuery | None,
+    overrides: SettingOverrides,
+    *,
+    n_turns: int,
+    seed: int,
+) -> Comparison:
+    """Time a library; with its model, compare it with the peer that runs the model itself.
+
+    Raises:
+        RequestError: If the library is missing, damaged, or of another network than the model.
+    """
+    settings = read_settings(overrides)
+    with interruptible(only_waiting=True):
+        loaded = None
+        if model is not None:
+            with fresh_worker(settings) as worker:
+                models = settings.data_dir / "models"
+                loaded = known_models.load(open_local(settings), worker, models, model)
+        return bench_library(settings, library, loaded, n_turns=n_turns, seed=seed)
+
+
+def reproduce(
+    manifest: Path,
+    out: Path | None,
+    overrides: SettingOverrides,
+    on_subgraph: Callable[[RecompiledSubgraph], None],
+) -> Reproduction:
+    """Compile the objects of a library again, with its engine unless another one is given.
+
+    Raises:
+        RequestError: If the manifest cannot be used here, or ``out`` is not empty.
+        WorkError: If ``out`` cannot be written.
+    """
+    described = read_manifest(manifest)
+    # The engine of a manifest is a module to import: only known ones are.
+    if overrides.get("engine") is None and described.engine in ENGINES.values():
+        overrides = {**overrides, "engine": described.engine}
+    with (
+        interruptible(only_waiting=True),
+        open_context(**overrides) as context,
+        fresh_worker(context.settings) as worker,
+    ):
+        return recompile(context, described, worker, out, on_subgraph)
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """Loads networks that are not measured."""
+
+    context: Context
+    worker: Pool
+    describe: DescribeTarget | None
+
+    def prepare(self, request: ModelRequest) -> Prepared:
+        return prepare(request, self.context, self.worker, must_run=False, describe=self.describe)
+
+    def define(self, prepared: Prepared) -> dict[str, str]:
+        """Return the IR of each workload as its compiler prints it, by workload hash."""
+        with self.context.readers() as session:
+            irs = {
+                task.workload_hash: tasks.workload_ir(session, task.task_id)
+                for task in prepared.tasks
+            }
+        texts: list[str] = self.worker.call(
+            self.context.settings.engine,
+            "define",
+            list(irs.values()),
+            timeout_secs=_DEFINITION_TIMEOUT_SECS,
+        )
+        return dict(zip(irs, texts, strict=True))
+
+
+@contextmanager
+def _open_loader(overrides: SettingOverrides) -> Iterator[_Loader]:
+    with (
+        interruptible(only_waiting=True),
+        open_context(**overrides) as context,
+        open_describer(context.settings) as describe,
+        fresh_worker(context.settings) as worker,
+    ):
+        yield _Loader(context, worker, describe)

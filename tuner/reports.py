@@ -1,0 +1,167 @@
+"""Reports of tuning, extraction and building, as plain data."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tuner.cli.rendering.json_output import task_views
+from tuner.compile.build_library import Built
+from tuner.compile.object_compiler import Step
+from tuner.jobs.preparation import Prepared
+from tuner.jobs.stale_records import StaleBest
+from tuner.library.manifest import Manifest
+from tuner.schemas import TaskView
+from tuner.tuning.run_local import TuneResult
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """Outcome of one tuning job.
+
+    Attributes:
+        job: Id of the job.
+        network: Name of the network.
+        target: Target as canonical JSON.
+        tasks: Rows of the task scheduler table at the end.
+        total_secs: Estimated latency of the network; None while a task has no best record.
+        measured_now: Trials that this run measured.
+        secs: Duration of the run.
+        first_trial_secs: Time to the first trial of the run; None without one.
+        error: Reason for a failure; None if the job did not fail.
+        busy: Share of the run in which each device worked, by device name; empty for a job of
+            a service.
+    """
+
+    job: int
+    network: str
+    target: str
+    tasks: Sequence[TaskView]
+    total_secs: float | None
+    measured_now: int
+    secs: float
+    first_trial_secs: float | None
+    error: str | None = None
+    busy: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def trials(self) -> int:
+        """Trials spent on the tasks by all jobs."""
+        return sum(task.trials for task in self.tasks)
+
+
+class ExtractedTask(NamedTuple):
+    """A task of a network; ``flop`` is of one call, ``weight`` the calls in one inference."""
+
+    workload: str
+    name: str
+    weight: int
+    flop: float
+
+
+@dataclass(frozen=True)
+class ExtractReport:
+    """A network split into tasks.
+
+    Attributes:
+        network: Name of the network.
+        sha256: Hash of the cleaned model.
+        target: Target as canonical JSON.
+        kernel_calls: Kernel launches in one inference, tuned or not; None if unknown.
+        notes: Notes of the extraction, such as operators that stay untuned.
+        tasks: Tasks in the order of the network.
+        definitions: IR of each workload as its compiler prints it, by workload hash; empty
+            unless it was requested.
+    """
+
+    network: str
+    sha256: str
+    target: str
+    kernel_calls: int | None
+    notes: Sequence[str]
+    tasks: Sequence[ExtractedTask]
+    definitions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """A library in a folder.
+
+    Attributes:
+        folder: Path of the library.
+        manifest: Contents of the library.
+        cached: Whether nothing had to be compiled or linked.
+        steps: Origin of each subgraph's object; empty if the library was cached or a service
+            built it.
+        secs: Duration of this build; None if a service built it.
+        compile_secs: Time that compiling everything takes in one process; None if unknown.
+        stale: Records of other versions, for subgraphs that have none of this version.
+        model: The model as the user named it.
+    """
+
+    folder: Path
+    manifest: Manifest
+    cached: bool
+    steps: Sequence[Step] = ()
+    secs: float | None = None
+    compile_secs: float | None = None
+    stale: Sequence[StaleBest] = ()
+    model: str = "MODEL"
+
+    @property
+    def n_fallbacks(self) -> int:
+        """Number of subgraphs without a record."""
+        return sum(1 for subgraph in self.manifest.subgraphs if subgraph.record is None)
+
+    @property
+    def n_hits(self) -> int:
+        """Number of subgraphs whose object was in the build cache."""
+        return sum(step.hit for step in self.steps)
+
+
+def report_tuning(result: TuneResult) -> TuneReport:
+    """Report a job that ran on this machine."""
+    total = result.snapshot.total_secs
+    return TuneReport(
+        job=result.job_id,
+        network=result.network,
+        target=result.target,
+        tasks=task_views(result.snapshot),
+        total_secs=total if math.isfinite(total) else None,
+        measured_now=result.n_measured,
+        secs=result.secs,
+        first_trial_secs=result.first_trial_secs,
+        error=None if result.error is None else str(result.error),
+        busy=result.busy,
+    )
+
+
+def report_tasks(prepared: Prepared, definitions: Mapping[str, str]) -> ExtractReport:
+    """Report a network that was split on this machine."""
+    return ExtractReport(
+        network=prepared.model.name,
+        sha256=prepared.model.sha256,
+        target=prepared.target.spec,
+        kernel_calls=prepared.n_kernel_calls,
+        notes=prepared.notes,
+        tasks=[
+            ExtractedTask(task.workload_hash, task.name, task.weight, task.flop)
+            for task in prepared.tasks
+        ],
+        definitions=definitions,
+    )
+
+
+def report_build(built: Built, stale: Sequence[StaleBest], model: str) -> BuildReport:
+    """Report a library that was built on this machine from the model named ``model``."""
+    return BuildReport(
+        folder=built.folder,
+        manifest=built.manifest,
+        cached=built.cached,
+        steps=built.steps,
+        secs=built.secs,
+        compile_secs=built.compile_secs,
+        stale=stale,
+        model=model,
+    )
