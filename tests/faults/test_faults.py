@@ -5,7 +5,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_of
 from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
-from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.measure.comparison import compare
+from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.references import ensure_reference
+from tuner.measure.round_measurement import RoundMeasurement
 from tuner.settings import Settings
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
@@ -110,53 +113,65 @@ def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
 
 
 @dataclass(frozen=True)
+class Collector:
+    """Results of a round by trace."""
+
+    results: dict[str, RunResult] = field(default_factory=dict)
+
+    def on_device_acquired(self) -> None:
+        """Do nothing."""
+
+    def on_result(self, candidate: Candidate, result: RunResult) -> None:
+        """Keep a result."""
+        self.results[candidate.trace] = result
+
+
+@dataclass(frozen=True)
 class Batch:
-    """A task with candidates, and a measurer for them."""
+    """A task with candidates, and how they are measured."""
 
     context: TuningContext
     spec: str
-    subject: TaskUnderTest
+    task: TaskUnderTest
     candidates: list[Candidate]
 
     def measure(self) -> list[RunResult]:
         """Measure all, and return the results in the order of the candidates."""
-        found: dict[str, RunResult] = {}
+        collector = Collector()
 
         async def work() -> None:
-            def told(candidate: Candidate, result: RunResult) -> None:
-                found[candidate.trace] = result
-
-            measurer, device = self.start()
-            await measurer.measure(self.subject, self.candidates, device, told)
+            setup, device = self.start()
+            await RoundMeasurement(setup, self.task, device, collector).measure(self.candidates)
 
         event_loop.run(work())
-        assert len(found) == len(self.candidates)
-        return [found[candidate.trace] for candidate in self.candidates]
+        assert len(collector.results) == len(self.candidates)
+        return [collector.results[candidate.trace] for candidate in self.candidates]
 
-    def start(self) -> tuple[CandidateMeasurer, Device]:
-        """A measurer and the device, for one event loop."""
+    def start(self) -> tuple[MeasureSetup, Device]:
+        """Return a setup and the device, for one event loop."""
         tuning_context = TuningContext(
-            self.context.sessions, self.context.executor, self.context.data_dir
+            self.context.sessions, self.context.executor, self.context.measure_context.data_dir
         )
         tuning_context.refresh()
         (device,) = tuning_context.devices.values()
-        return CandidateMeasurer(tuning_context, self.spec, QUICK, QUICK.timeout_secs), device
+        setup = MeasureSetup(tuning_context.measure_context, self.spec, QUICK, QUICK.timeout_secs)
+        return setup, device
 
     def compare(self, traces: Sequence[str], n_turns: int) -> list[RunResult]:
         """Time traces in turns."""
 
         async def work() -> list[RunResult]:
-            measurer, device = self.start()
-            return await measurer.compare(self.subject, traces, n_turns, device)
+            setup, device = self.start()
+            return await compare(setup, self.task, traces, device, n_turns=n_turns)
 
         return event_loop.run(work())
 
-    def reference(self, subject: TaskUnderTest) -> Path:
+    def reference(self, task: TaskUnderTest) -> Path:
         """Compute a reference."""
 
         async def work() -> str:
-            measurer, device = self.start()
-            return await measurer.reference(subject, device)
+            setup, device = self.start()
+            return await ensure_reference(setup, task, device)
 
         return Path(event_loop.run(work()))
 
@@ -181,10 +196,10 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
         ir, spec, (), cost_models.create("random", 0).save(), _N_CANDIDATES, (0, 1)
     )
     candidates = event_loop.run(search(rig.workers, SearchSettings(), wanted))
-    subject = TaskUnderTest(task.task_id, task.workload_hash, ir)
+    under_test = TaskUnderTest(task.task_id, task.workload_hash, ir)
     tuning_context = TuningContext(database.sessions(engine), rig.workers, folder)
-    made = Batch(tuning_context, spec, subject, candidates)
-    made.reference(subject)
+    made = Batch(tuning_context, spec, under_test, candidates)
+    made.reference(under_test)
     return made
 
 

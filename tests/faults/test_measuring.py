@@ -12,19 +12,21 @@ from tests.faults.conftest import QUICK, Hall
 from tuner.devices.device import Device
 from tuner.engines.base import RunResult
 from tuner.errors import WorkError
-from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.measure.comparison import compare
+from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.references import ensure_reference
 from tuner.tuning import event_loop
 
-SUBJECT = TaskUnderTest(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
+TASK = TaskUnderTest(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
 TRACES = [f'{{"task": "work", "program": {number}}}' for number in (1, 2)]
 Answer = TypeVar("Answer")
 
 
-def start(hall: Hall) -> tuple[CandidateMeasurer, Device]:
-    """A measurer and a device."""
+def start(hall: Hall) -> tuple[MeasureSetup, Device]:
+    """Return a setup and a device, for one event loop."""
     hall.context.refresh()
     device = next(iter(hall.context.devices.values()))
-    return CandidateMeasurer(hall.context, toy.SPEC, QUICK["evaluator"], 2.0), device
+    return MeasureSetup(hall.context.measure_context, toy.SPEC, QUICK["evaluator"], 2.0), device
 
 
 def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -39,18 +41,18 @@ def reference(hall: Hall) -> Path:
     """Compute a reference."""
 
     async def work() -> str:
-        measurer, device = start(hall)
-        return await measurer.reference(SUBJECT, device)
+        setup, device = start(hall)
+        return await ensure_reference(setup, TASK, device)
 
     return Path(finish(hall, work()))
 
 
-def compare(hall: Hall) -> list[RunResult]:
+def race(hall: Hall) -> list[RunResult]:
     """Time two traces in turns."""
 
     async def work() -> list[RunResult]:
-        measurer, device = start(hall)
-        return await measurer.compare(SUBJECT, TRACES, 2, device)
+        setup, device = start(hall)
+        return await compare(setup, TASK, TRACES, device, n_turns=2)
 
     return finish(hall, work())
 
@@ -60,7 +62,7 @@ def test_final_that_fails_is_reported_for_every_finalist(hall: Hall, fault: str)
     """A final that cannot be run gives errors, so that the records of before stand."""
     hall.control.inject(run_interleaved=[{"fault": fault}])
 
-    results = compare(hall)
+    results = race(hall)
 
     assert [result.run_secs for result in results] == [None, None]
     assert [result.error_kind for result in results] == ["run_error"] * 2
@@ -70,7 +72,7 @@ def test_finalist_that_does_not_build_costs_the_other_nothing(hall: Hall) -> Non
     """Its error is its own."""
     hall.control.inject(build=[{"fault": "segfault", "only": [checksum(TRACES[0])]}])
 
-    first, second = compare(hall)
+    first, second = race(hall)
 
     assert first.error_kind == "build_error"
     assert second.run_secs

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import measure_records, picks
 from records.models import Pick
 from records.picks import NewPick
-from tuner.devices.cpu_gate import CpuGate
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, TargetInfo
 from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
+from tuner.measure.context import MeasureContext
 from tuner.tuning.cost_model_manager import CostModelManager
 from tuner.tuning.record_writer import RecordWriter
 from tuner.tuning.task_state_cache import TaskStateCache
@@ -34,12 +34,11 @@ class TuningContext:
     Attributes:
         sessions: Opens database sessions that write.
         executor: Builders and runners.
-        data_dir: Where references are kept.
+        measure_context: Dependencies of measurements.
         cpu_gate: Keeps builders from disturbing a CPU that is timed.
         task_states: The tasks.
         record_writer: Writes trials.
         in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
-        crash_counts: How often a device went away under something, by task and trace.
         devices: By name; those that went away are not among them.
         worker: Name of this process, as others know it; empty if they do not.
     """
@@ -54,16 +53,14 @@ class TuningContext:
     ) -> None:
         self.sessions = sessions
         self.executor = executor
-        self.data_dir = data_dir
         self.worker = worker
-        self.cpu_gate = CpuGate()
+        self.measure_context = MeasureContext(executor, data_dir)
+        self.cpu_gate = self.measure_context.cpu_gate
         self.record_writer = RecordWriter(sessions)
         self.task_states = TaskStateCache(sessions, self.now, self.record_writer.flush)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
-        self.crash_counts: dict[tuple[int, str], float] = defaultdict(float)
         self.devices: dict[str, Device] = {}
         self._runners: list[Runner] | None = None
-        self.reference_locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
         self._told_enough_until = 0.0
 

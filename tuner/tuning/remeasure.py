@@ -1,9 +1,9 @@
-"""Measure best records again: those of another version, or those of today."""
+"""Measuring best records again: those of other versions, or those of this one."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from statistics import median
 from typing import cast
 
@@ -24,173 +24,180 @@ from tuner.executors.factory import open_describer, open_executor
 from tuner.jobs import stale_records
 from tuner.jobs.preparation import prepare
 from tuner.jobs.stale_records import Here, StaleBest
-from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.round_measurement import RoundMeasurement
+from tuner.measure.sanitizer import sanitize
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.storage_retry import sessions_with_retry
 from tuner.workers.pools import fresh_worker
 
-# Told of records that no search proposed.
+# Name of the worker in records that no search proposed.
 WORKER = "verify"
 _BUILD_TIMEOUT_SECS = 60.0
 _DESCRIBE_TIMEOUT_SECS = 300.0
 
+# Receives the number of a record, the number of all records, and its result.
+OnRemeasured = Callable[[int, int, Remeasured], None]
 
-Watcher = Callable[[int, int, Remeasured], None]
 
-
-def verify_records(context: Context, request: VerifyRequest, watcher: Watcher) -> Verified:
+def verify_records(
+    context: Context, request: VerifyRequest, on_remeasured: OnRemeasured
+) -> Verified:
     """Measure the best records of the tasks that matter most again, on this machine.
 
-    Each result is stored as soon as it is there: as a record of this version, which becomes the
-    best of its task if it is verified and faster than what that has. A record of this version
-    is there already, so its samples are told and not kept; if its output is wrong now, it is
-    withdrawn.
+    Each result is stored as soon as it is known, as a record of this version, which becomes the
+    best of its task if it is verified and faster. A best record of this version is only checked:
+    its new samples are reported and not stored, and it is withdrawn if its output is wrong now.
 
     Args:
         context: Settings and database.
-        request: Which records.
-        watcher: Told of each with its number and the number of all.
+        request: Records to measure.
+        on_remeasured: Called with each result after it is stored.
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
-        WorkError: If this machine is busy, or there is no room.
+        WorkError: If this machine is busy, or the disk is full.
     """
     started = time.monotonic()
     context = replace(context, sessions=sessions_with_retry(context))
-    where, weights = _locate(context, request)
+    here, calls = _locate(context, request)
     with context.sessions() as session:
         if request.current:
-            found = stale_records.current_bests(session, where, weights, request.per_task)
+            bests = stale_records.current_bests(session, here, calls, request.per_task)
         else:
-            found = stale_records.find(
-                session, where, weights, request.per_task, foreign=request.foreign
+            bests = stale_records.find(
+                session, here, calls, request.per_task, foreign=request.foreign
             )
-    chosen = found[: request.top]
-    n_all = sum(len(each.replays) for each in chosen)
+    chosen = bests[: request.top]
+    n_records = sum(len(best.replays) for best in chosen)
     rows: list[Remeasured] = []
+
+    def report(row: Remeasured) -> None:
+        rows.append(row)
+        on_remeasured(len(rows), n_records, row)
+
     if chosen:
-
-        def told(row: Remeasured) -> None:
-            rows.append(row)
-            watcher(len(rows), n_all, row)
-
-        _verify(context, where, chosen, told, request)
-    return Verified(
-        where.target.spec, tuple(rows), len(found) - len(chosen), time.monotonic() - started
-    )
+        _remeasure(context, here, chosen, request, report)
+    secs = time.monotonic() - started
+    return Verified(here.target.spec, tuple(rows), len(bests) - len(chosen), secs)
 
 
 def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, int] | None]:
-    """Return what is measured on, and the calls by workload that make some matter more.
+    """Return the target, and the calls by workload that rank tasks; None ranks them alike.
 
     Raises:
-        RequestError: If there is no such model, job or target, or it is of another machine.
+        RequestError: If the model, job or target does not exist, or belongs to another machine.
     """
     engine = context.settings.engine
     with open_describer(context.settings) as describe, fresh_worker(context.settings) as worker:
         networks = [
-            prepare(
-                model,
-                context,
-                worker,
-                must_run=True,
-                describe=describe,
-            )
+            prepare(model, context, worker, must_run=True, describe=describe)
             for model in request.models
         ]
         if networks:
-            where = Here(engine, networks[0].target, networks[0].target_id)
-            return where, _weights(context, [task for each in networks for task in each.tasks])
+            here = Here(engine, networks[0].target, networks[0].target_id)
+            return here, _calls(context, [task for network in networks for task in network.tasks])
 
-        def ask() -> TargetInfo:
-            asked = worker.call(
+        def describe_in_worker() -> TargetInfo:
+            info = worker.call(
                 engine, "describe_target", request.target, timeout_secs=_DESCRIBE_TIMEOUT_SECS
             )
-            return cast("TargetInfo", asked)
+            return cast("TargetInfo", info)
 
         if describe is not None:
             target = describe(request.target)
         else:
             cache = open_local(context.settings)
             target = target_cache.describe(
-                cache, engine, request.target, ask, context.settings.interpreter
+                cache, engine, request.target, describe_in_worker, context.settings.interpreter
             )
     if target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
-    weights = None if request.job is None else _weights_of_job(context, request.job)
+    calls = None if request.job is None else _calls_of_job(context, request.job)
     with context.sessions.begin() as session:
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
-    return Here(engine, target, target_id), weights
+    return Here(engine, target, target_id), calls
 
 
-def _weights_of_job(context: Context, job_id: int) -> dict[int, int]:
+def _calls_of_job(context: Context, job_id: int) -> dict[int, int]:
     with context.readers() as session:
         try:
             weighted = tasks.tasks_of_job(session, jobs.get_job(session, job_id))
         except NoSuchRow as error:
             raise RequestError(f"{error}; tuner jobs ls lists them") from error
-    return _weights(context, weighted)
+    return _calls(context, weighted)
 
 
-def _weights(context: Context, weighted: Sequence[tasks.WeightedTask]) -> dict[int, int]:
+def _calls(context: Context, weighted: Sequence[tasks.WeightedTask]) -> dict[int, int]:
     with context.readers() as session:
         workloads = other_targets.workload_ids(session, [task.task_id for task in weighted])
-    weights: Counter[int] = Counter()
+    calls: Counter[int] = Counter()
     for task in weighted:
-        weights[workloads[task.task_id]] += task.weight
-    return dict(weights)
+        calls[workloads[task.task_id]] += task.weight
+    return dict(calls)
 
 
 @dataclass(frozen=True)
-class _Verifier:
-    """Measures records with the measurer of this machine."""
+class _TaskRemeasurement:
+    """Measurement of the records of one task; stores each result before it is reported.
+
+    Attributes:
+        context: Settings and database.
+        request: Options.
+        task: The task, on this machine's target. Without a best latency, each record is timed at
+            length.
+        stale: Records to measure.
+        setup: Target and settings of measurements.
+        device: Device that measures.
+        report: Receives each result.
+        passed: Results that wait for the sanitizer.
+    """
 
     context: Context
-    where: Here
     request: VerifyRequest
-    measurer: CandidateMeasurer
+    task: TaskUnderTest
+    stale: StaleBest
+    setup: MeasureSetup
     device: Device
-    told: Callable[[Remeasured], None]
+    report: Callable[[Remeasured], None]
+    passed: list[tuple[Candidate, RunResult]] = field(default_factory=list)
 
-    async def measure(self, stale: StaleBest) -> None:
-        """Measure the records of one task, and store each result before it is told."""
-        with self.context.sessions.begin() as session:
-            task_id = tasks.ensure_task(session, stale.workload_id, self.where.target_id).id
-            ir = tasks.workload_ir(session, task_id)
-        # There is no best to lose to: each is timed at length.
-        subject = TaskUnderTest(task_id, stale.workload, ir)
+    async def measure(self) -> None:
+        """Measure all records of the task."""
         candidates = [
             Candidate(replay.trace, replay.module_hash or "", replay.features or b"", 0.0)
-            for replay in stale.replays
+            for replay in self.stale.replays
         ]
-        replays = {replay.trace: replay for replay in stale.replays}
+        await RoundMeasurement(self.setup, self.task, self.device, self).measure(candidates)
+        for candidate, result in self.passed:
+            error = await sanitize(self.setup, self.task, candidate.trace, self.device)
+            self._store_and_report(candidate, error or result)
 
-        measured: list[tuple[Candidate, RunResult]] = []
+    def on_device_acquired(self) -> None:
+        """Do nothing: the results themselves show progress."""
 
-        def told(candidate: Candidate, result: RunResult) -> None:
-            if self.request.sanitize and result.run_secs is not None:
-                measured.append((candidate, result))
-            else:
-                self.told(self._store(stale, replays[candidate.trace], task_id, result))
+    def on_result(self, candidate: Candidate, result: RunResult) -> None:
+        """Store a result, unless the sanitizer has to run it first."""
+        if self.request.sanitize and result.run_secs is not None:
+            self.passed.append((candidate, result))
+        else:
+            self._store_and_report(candidate, result)
 
-        await self.measurer.measure(subject, candidates, self.device, told)
-        for candidate, result in measured:
-            verdict = await self.measurer.sanitize(subject, candidate.trace, self.device)
-            self.told(self._store(stale, replays[candidate.trace], task_id, verdict or result))
+    def _store_and_report(self, candidate: Candidate, result: RunResult) -> None:
+        replays = {replay.trace: replay for replay in self.stale.replays}
+        self.report(self._store(replays[candidate.trace], result))
 
-    def _store(
-        self, stale: StaleBest, replay: Replay, task_id: int, result: RunResult
-    ) -> Remeasured:
-        record = None
+    def _store(self, replay: Replay, result: RunResult) -> Remeasured:
+        stale, task_id, record = self.stale, self.task.task_id, None
         with self.context.sessions.begin() as session:
             if self.request.current:
                 record = replay.record_id
                 if result.error_kind == "wrong_result":
                     invalidate.withdraw(session, record)
             elif result.error_kind != "worker_lost":
-                # What killed the worker came from outside: the record deserves another chance.
+                # A worker that was killed from outside says nothing about the record.
                 record = _add(session, replay, task_id, result)
             best = session.get(BestRecord, task_id, populate_existing=True)
         return Remeasured(
@@ -209,44 +216,53 @@ class _Verifier:
         )
 
 
-def _verify(
+def _remeasure(
     context: Context,
-    where: Here,
+    here: Here,
     chosen: Sequence[StaleBest],
-    told: Callable[[Remeasured], None],
     request: VerifyRequest,
+    report: Callable[[Remeasured], None],
 ) -> None:
     settings = context.settings
     with device_lock(settings.data_dir), open_executor(settings) as executor:
-        for started in executor.warm_up():
-            # Nothing imports a compiler while the first record is timed.
-            started.result()
-        evaluator = _evaluator(context, [where.target_id, *(each.target_id for each in chosen)])
+        for call in executor.warm_up():
+            # Imports of a compiler would disturb the timing of the first record.
+            call.result()
+        evaluator = _evaluator(context, [here.target_id, *(best.target_id for best in chosen)])
 
-        async def work() -> None:
+        async def remeasure_all() -> None:
             tuning_context = TuningContext(context.sessions, executor, settings.data_dir)
-            tuning_context.refresh()
-            device = await tuning_context.device_for(where.target)
-            measurer = CandidateMeasurer(
-                tuning_context, where.target.spec, evaluator, _BUILD_TIMEOUT_SECS
+            device = await tuning_context.device_for(here.target)
+            setup = MeasureSetup(
+                tuning_context.measure_context, here.target.spec, evaluator, _BUILD_TIMEOUT_SECS
             )
-            verifier = _Verifier(context, where, request, measurer, device, told)
             for stale in chosen:
-                await verifier.measure(stale)
+                task = _task_of(context, stale, here.target_id)
+                await _TaskRemeasurement(
+                    context, request, task, stale, setup, device, report
+                ).measure()
 
-        event_loop.run(work())
+        event_loop.run(remeasure_all())
+
+
+def _task_of(context: Context, stale: StaleBest, target_id: int) -> TaskUnderTest:
+    with context.sessions.begin() as session:
+        task_id = tasks.ensure_task(session, stale.workload_id, target_id).id
+        return TaskUnderTest(task_id, stale.workload, tasks.workload_ir(session, task_id))
 
 
 def _evaluator(context: Context, target_ids: Sequence[int]) -> EvaluatorSettings:
-    """Time as the records of this version were timed, or else as those of the others."""
+    """Return the settings that timed the records of this version, or else of the others."""
     with context.readers() as session:
-        asked = other_targets.newest_setting(session, list(dict.fromkeys(target_ids)), "evaluator")
-    known = {field.name for field in fields(EvaluatorSettings)}
-    return EvaluatorSettings(**{k: v for k, v in (asked or {}).items() if k in known})
+        stored = other_targets.newest_setting(session, list(dict.fromkeys(target_ids)), "evaluator")
+    names = {attribute.name for attribute in fields(EvaluatorSettings)}
+    return EvaluatorSettings(
+        **{name: value for name, value in (stored or {}).items() if name in names}
+    )
 
 
 def _add(session: Session, replay: Replay, task_id: int, result: RunResult) -> int | None:
-    """Store a record of this version; None if somebody else measured that trace meanwhile."""
+    """Store a record of this version and return its id; None if the trace has a record now."""
     record = measure_records.add_record(
         session,
         measure_records.NewRecord(

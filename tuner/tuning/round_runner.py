@@ -1,12 +1,12 @@
-"""One round of a job: propose, build, run, verify, record."""
+"""Execution of one round of a job: propose, build, verify, time, record."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from records import measure_records, tasks
-from records.measure_records import NewRecord
+from records.measure_records import NewRecord, PastTrial
 from records.models import Pick
 from records.record_insert import Stored
 from tuner.devices.device import Device
@@ -14,7 +14,8 @@ from tuner.engines.base import Candidate, MeasuredTrace, RunResult
 from tuner.errors import DeviceLost, WorkError
 from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
-from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
+from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.round_measurement import RoundMeasurement
 from tuner.tuning.context import TuningContext
 from tuner.tuning.search import SearchInputs, search
 
@@ -22,136 +23,171 @@ _LOG = logging.getLogger(__name__)
 
 
 class SearchFailed(WorkError):  # noqa: N818  the name says what happened
-    """Nothing could be proposed, which is no word on the task: it is tried again later."""
+    """Nothing could be proposed, which says nothing about the task: it is tried again later."""
 
 
 class NothingLeft(WorkError):  # noqa: N818  the name says what happened
-    """Others were quicker meanwhile, which is no word on the task either."""
+    """Other rounds were faster, which says nothing about the task either."""
 
 
-class _Known(NamedTuple):
-    """What is known of a task when a round on it starts."""
+class RoundCallbacks(Protocol):
+    """Job of a round, which the round asks and informs while it runs."""
+
+    def trials_left(self, pick: Pick) -> int:
+        """Return the trials that the budget still allows the round of a pick."""
+
+    def on_device_acquired(self, pick: Pick, device: Device, n_candidates: int) -> None:
+        """React to the start of timing of a round's candidates."""
+
+    def on_result(self) -> None:
+        """React to the result of one candidate of a round."""
+
+
+class _TaskHistory(NamedTuple):
+    """Records of a task when a round on it starts.
+
+    Attributes:
+        ir: IR of the workload.
+        past_trials: Trials that a search of this round may know.
+        recorded: Hashes of the traces that a killed run of this round recorded.
+    """
 
     ir: bytes
-    before: list[measure_records.PastTrial]
+    past_trials: list[PastTrial]
     recorded: set[str]
 
 
-@dataclass(frozen=True)
-class RoundCallbacks:
-    """What a round asks of its job while it runs.
-
-    Attributes:
-        n_left: How many trials the budget still allows it.
-        on_turn: Told how many candidates there are when the device is free to measure them.
-    """
-
-    n_left: Callable[[], int]
-    on_turn: Callable[[int], None]
-
-
 class RoundRunner:
-    """Runs the rounds of one job, as many at once as it is asked to."""
+    """Runner of the rounds of one job, any number of them side by side."""
 
     def __init__(self, context: TuningContext, prepared: Prepared, options: TuneOptions) -> None:
         self._context = context
-        self._prepared = prepared
         self._options = options
-        self._learner = context.cost_model_manager(
+        self._seed = options.seed
+        self._cost_models = context.cost_model_manager(
             prepared.target_id, options.cost_model, options.seed
         )
-        self.measurer = CandidateMeasurer(
-            context, prepared.target.spec, options.evaluator, options.build_timeout_secs
+        self.measure_setup = MeasureSetup(
+            context.measure_context,
+            prepared.target.spec,
+            options.evaluator,
+            options.build_timeout_secs,
         )
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
-        self.first_record_at: float | None = None
 
-    async def run(self, pick: Pick, device: Device, course: RoundCallbacks) -> None:
-        """Spend the trials of a pick on a device; when it returns they are stored.
+    async def run(self, pick: Pick, device: Device, callbacks: RoundCallbacks) -> None:
+        """Spend the trials of a pick on a device; when this returns they are committed.
 
         Raises:
             SearchFailed: If nothing could be proposed.
-            NothingLeft: If the budget allows none of what was proposed, or others measure it.
-            DeviceLost: If the device went away; what it measured is stored.
+            NothingLeft: If the budget allows none of the proposed candidates, or other rounds
+                measure them.
+            DeviceLost: If the device was lost; the results up to then are committed.
         """
-        known = self._look_up(pick)
-        others = self._context.in_flight[pick.task_id]
+        history = self._load_history(pick)
         try:
-            proposed = await self._propose(pick, known)
+            proposed = await self._propose(pick, history)
         except WorkError as error:
             raise SearchFailed(str(error)) from error
-        # Rounds that search at the same time may find the same: who comes first has it.
-        taken = {each.trace for flying in others.values() for each in flying}
-        fresh = [
-            each
-            for each in proposed
-            if each.trace not in taken
-            and not (known.recorded and measure_records.trace_hash(each.trace) in known.recorded)
-        ]
-        # Proposed anew while others measure, they may be others than before: still no more of them.
-        n_left = min(course.n_left(), pick.n_trials - len(known.recorded))
-        candidates = fresh[: max(n_left, 0)]
-        if proposed and not (candidates or known.recorded):
-            # A round without trials would say that there is nothing to find any more.
-            raise NothingLeft("others had the budget or the candidates when they were found")
-        others[pick.id] = candidates
+        candidates = self._select(pick, proposed, history, callbacks.trials_left(pick))
+        if proposed and not (candidates or history.recorded):
+            # A round without trials would say that the space of the task is exhausted.
+            raise NothingLeft("other rounds took the budget or the candidates during the search")
+        task = TaskUnderTest(
+            pick.task_id,
+            self._workloads[pick.task_id],
+            history.ir,
+            self._context.task_states.best_latency(pick.task_id),
+        )
+        recorder = _ResultRecorder(self._context, pick, device, len(candidates), callbacks)
+        in_flight = self._context.in_flight[pick.task_id]
+        in_flight[pick.id] = candidates
         try:
-            await self.measurer.measure(
-                TaskUnderTest(
-                    pick.task_id,
-                    self._workloads[pick.task_id],
-                    known.ir,
-                    self._context.task_states.best_latency(pick.task_id),
-                ),
-                candidates,
-                device,
-                lambda candidate, result: self._record(pick, candidate, result, device),
-                lambda: course.on_turn(len(candidates)),
-            )
+            await RoundMeasurement(self.measure_setup, task, device, recorder).measure(candidates)
         except DeviceLost:
-            # Whoever takes the round over looks up what is left of it.
+            # The device that continues the round looks up which of its trials are left.
             self._context.record_writer.flush(pick.job_id)
             raise
         finally:
-            others.pop(pick.id, None)
+            in_flight.pop(pick.id, None)
         await self._context.record_writer.wait_flushed(pick.job_id)
         if candidates and not self._context.task_states.trials_of(pick):
-            raise NothingLeft("others had measured the candidates when they were stored")
+            raise NothingLeft("other rounds had measured the candidates when they were stored")
 
-    def _look_up(self, pick: Pick) -> _Known:
+    def _load_history(self, pick: Pick) -> _TaskHistory:
         with self._context.sessions() as session:
-            return _Known(
+            return _TaskHistory(
                 tasks.workload_ir(session, pick.task_id),
                 measure_records.past_trials(session, pick.task_id, pick.id),
                 measure_records.traces_of_pick(session, pick.id),
             )
 
-    async def _propose(self, pick: Pick, known: _Known) -> list[Candidate]:
-        newest = int(pick.terms["newest_record"])
+    async def _propose(self, pick: Pick, history: _TaskHistory) -> list[Candidate]:
         measured = [
-            MeasuredTrace(record.trace, record.module_hash or "", record.latency)
-            for record in known.before
+            MeasuredTrace(trial.trace, trial.module_hash or "", trial.latency)
+            for trial in history.past_trials
         ]
-        # What other rounds are about to measure is as good as measured.
-        flying = self._context.in_flight[pick.task_id].values()
-        measured += [MeasuredTrace(c.trace, c.module_hash, None) for each in flying for c in each]
+        # Candidates that other rounds are about to measure must not be proposed again.
+        measured += [
+            MeasuredTrace(candidate.trace, candidate.module_hash, None)
+            for candidate in self._in_flight(pick)
+        ]
+        newest = int(pick.terms["newest_record"])
         async with self._context.cpu_gate.working():
-            wanted = SearchInputs(
-                ir=known.ir,
-                target=self._prepared.target.spec,
+            inputs = SearchInputs(
+                ir=history.ir,
+                target=self.measure_setup.target,
                 measured=tuple(measured),
-                cost_model=await self._learner.model(newest + 1),
+                cost_model=await self._cost_models.model(newest + 1),
                 n_candidates=pick.n_trials,
-                seeds=(self._options.seed, pick.sequence),
+                seeds=(self._seed, pick.sequence),
             )
-            return await search(self._context.executor, self._options.search, wanted)
+            return await search(self._context.executor, self._options.search, inputs)
 
-    def _record(self, pick: Pick, candidate: Candidate, result: RunResult, device: Device) -> None:
-        if self.first_record_at is None:
-            self.first_record_at = self._context.now()
-        new = NewRecord(
-            task_id=pick.task_id,
-            pick_id=pick.id,
+    def _select(
+        self, pick: Pick, proposed: Sequence[Candidate], history: _TaskHistory, n_left: int
+    ) -> list[Candidate]:
+        """Return the candidates to measure: new ones, within the budget and the pick."""
+        # Rounds that search at the same time may propose the same; the first one measures it.
+        taken = {candidate.trace for candidate in self._in_flight(pick)}
+        fresh = [
+            candidate
+            for candidate in proposed
+            if candidate.trace not in taken
+            and not (
+                history.recorded and measure_records.trace_hash(candidate.trace) in history.recorded
+            )
+        ]
+        # A resumed search may propose different candidates while other rounds are active; still
+        # cap them at the pick's trial count.
+        return fresh[: max(min(n_left, pick.n_trials - len(history.recorded)), 0)]
+
+    def _in_flight(self, pick: Pick) -> list[Candidate]:
+        """Return the candidates that the rounds under way on the pick's task measure."""
+        rounds = self._context.in_flight[pick.task_id].values()
+        return [candidate for candidates in rounds for candidate in candidates]
+
+
+@dataclass(frozen=True)
+class _ResultRecorder:
+    """Submits the results of one round to the record writer."""
+
+    context: TuningContext
+    pick: Pick
+    device: Device
+    n_candidates: int
+    callbacks: RoundCallbacks
+
+    def on_device_acquired(self) -> None:
+        """Pass on that timing starts."""
+        self.callbacks.on_device_acquired(self.pick, self.device, self.n_candidates)
+
+    def on_result(self, candidate: Candidate, result: RunResult) -> None:
+        """Submit the record of a candidate."""
+        self.callbacks.on_result()
+        record = NewRecord(
+            task_id=self.pick.task_id,
+            pick_id=self.pick.id,
             trace=candidate.trace,
             trace_hash=measure_records.trace_hash(candidate.trace),
             module_hash=candidate.module_hash,
@@ -162,21 +198,22 @@ class RoundRunner:
             max_error=result.max_error,
             verified=result.run_secs is not None,
             conditions=None if result.conditions is None else dict(result.conditions),
-            worker=device.name,
+            worker=self.device.name,
         )
-        journal = self._context.record_writer
-        journal.record(new, lambda stored: self._stored(pick, new, stored), pick.job_id)
-        if device.runner.shares_cores:
-            # Once the next candidate is timed, nobody may use a core.
-            journal.flush(pick.job_id)
+        writer = self.context.record_writer
+        writer.record(record, lambda stored: self._on_stored(record, stored), self.pick.job_id)
+        if self.device.runner.shares_cores:
+            # While the next candidate is timed, a commit would disturb it.
+            writer.flush(self.pick.job_id)
 
-    def _stored(self, pick: Pick, new: NewRecord, stored: Stored | None) -> None:
-        self._context.task_states.record_stored(pick, new, stored)
-        outcome: dict[str, object] = {"error": new.error_kind}
+    def _on_stored(self, record: NewRecord, stored: Stored | None) -> None:
+        self.context.task_states.record_stored(self.pick, record, stored)
+        outcome: dict[str, object] = {"error": record.error_kind}
         if stored is not None and stored.latency is not None:
             outcome = {"latency_secs": stored.latency}
-        record = None if stored is None else stored.record_id
-        _LOG.info(
-            "trial",
-            extra={"job": pick.job_id, "pick": pick.sequence, "record": record, **outcome},
-        )
+        ids = {
+            "job": self.pick.job_id,
+            "pick": self.pick.sequence,
+            "record": None if stored is None else stored.record_id,
+        }
+        _LOG.info("trial", extra={**ids, **outcome})

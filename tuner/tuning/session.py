@@ -30,8 +30,8 @@ from tuner.jobs.preparation import Prepared
 from tuner.tuning import finals
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job_timer import JobTimer
-from tuner.tuning.round_runner import NothingLeft, RoundCallbacks, RoundRunner, SearchFailed
-from tuner.tuning.snapshot import JobSnapshot, TaskRow, read_snapshot
+from tuner.tuning.round_runner import NothingLeft, RoundRunner, SearchFailed
+from tuner.tuning.snapshot import JobSnapshot, read_snapshot
 from tuner.tuning.status import StatusCallback, TuningStatus
 from tuner.tuning.status_publisher import StatusPublisher, StatusUpdate
 
@@ -81,6 +81,7 @@ class TuningSession:
         self._trials_to_stop: int | None = None
         self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
+        self.first_record_at: float | None = None
         self.priority = options.priority
         job = self._open_job()
         self.job_id = job.id
@@ -99,11 +100,6 @@ class TuningSession:
     def target_id(self) -> int:
         """The same, as the database has it."""
         return self._prepared.target_id
-
-    @property
-    def first_record_at(self) -> float | None:
-        """When the first trial of this run ended, by the clock of the workplace."""
-        return self._round_runner.first_record_at
 
     def start(self) -> None:
         """Mark the job as running; rounds may follow.
@@ -178,6 +174,28 @@ class TuningSession:
                 self._end_round(pick, failed=str(failure))
             else:
                 self._give_up_round(pick, failure)
+
+    def trials_left(self, pick: Pick) -> int:
+        """Return the trials that the budget allows a round, less those of other rounds."""
+        task_states = self._context.task_states
+        others = task_states.trials_in_flight(self.job_id) - task_states.trials_left(pick)
+        spent = self.snapshot().spent_trials(self._budget.trials) + max(others, 0)
+        return self._budget.round_size(max(pick.n_trials, 1), spent)
+
+    def on_device_acquired(self, pick: Pick, device: Device, n_candidates: int) -> None:
+        """Publish that the candidates of a round are measured."""
+        if self._publisher.is_due:
+            self._publish(
+                f"measuring {n_candidates} candidates",
+                self.snapshot(),
+                pick.task_id,
+                is_measuring_cpu=device.runner.shares_cores,
+            )
+
+    def on_result(self) -> None:
+        """Note the time of the first trial of this run."""
+        if self.first_record_at is None:
+            self.first_record_at = self._context.now()
 
     def report_waiting(self) -> bool:
         """Tell those who watch that no device measures for this job now.
@@ -363,23 +381,7 @@ class TuningSession:
     async def _run(self, pick: Pick, device: Device) -> None:
         if self._publisher.is_due:
             self._publish("searching", self.snapshot(), pick.task_id)
-
-        def n_left() -> int:
-            """Leave to other rounds what they have yet to measure."""
-            task_states, found = self._context.task_states, self.snapshot()
-            others = task_states.trials_in_flight(self.job_id) - task_states.trials_left(pick)
-            spent = found.spent_trials(self._budget.trials) + max(others, 0)
-            return self._budget.round_size(max(pick.n_trials, 1), spent)
-
-        def on_turn(n_candidates: int) -> None:
-            if self._publisher.is_due:
-                is_measuring_cpu = device.runner.shares_cores
-                phase = f"measuring {n_candidates} candidates"
-                self._publish(
-                    phase, self.snapshot(), pick.task_id, is_measuring_cpu=is_measuring_cpu
-                )
-
-        await self._round_runner.run(pick, device, RoundCallbacks(n_left, on_turn))
+        await self._round_runner.run(pick, device, self)
         self._n_failed_searches = 0
 
     def _end_round(
@@ -416,20 +418,19 @@ class TuningSession:
         if not math.isfinite(snapshot.total_secs):
             self._explain_failure(snapshot)
 
-        def watch(row: TaskRow) -> None:
-            is_measuring_cpu = device.runner.shares_cores
+        sessions = self._context.sessions
+        for row in snapshot.rows:
+            final = finals.find_final(sessions, row)
+            if final is None:
+                continue
             self._publish(
-                "confirming the winners", snapshot, row.task_id, is_measuring_cpu=is_measuring_cpu
+                "confirming the winners",
+                snapshot,
+                row.task_id,
+                is_measuring_cpu=device.runner.shares_cores,
             )
-
-        await finals.confirm(
-            self._context.sessions,
-            self._round_runner.measurer,
-            device,
-            snapshot,
-            watch,
-            self._prepared.n_bytes,
-        )
+            setup, n_bytes = self._round_runner.measure_setup, self._prepared.n_bytes
+            await finals.run_final(sessions, setup, final, device, n_bytes)
 
     def _explain_failure(self, snapshot: JobSnapshot) -> None:
         """A task that was tried and never ran is a failure; one the budget did not reach is not."""

@@ -18,7 +18,7 @@ def test_a_full_disk_is_said_in_words(number: int) -> None:
     """With the system's reason, and without a path."""
     with (
         pytest.raises(DiskFull, match=f"{os.strerror(number)}; make room") as caught,
-        disk_space.needing_room(),
+        disk_space.raising_disk_full(),
     ):
         raise OSError(number, os.strerror(number), "/a/path")
 
@@ -27,7 +27,7 @@ def test_a_full_disk_is_said_in_words(number: int) -> None:
 
 def test_other_errors_pass() -> None:
     """They say what they are."""
-    with pytest.raises(PermissionError), disk_space.needing_room():
+    with pytest.raises(PermissionError), disk_space.raising_disk_full():
         raise PermissionError(errno.EACCES, "denied")
 
 
@@ -40,11 +40,11 @@ def test_a_candidate_is_not_blamed_for_the_disk(
         error_text=f"linking failed: ld: final link failed: {os.strerror(errno.ENOSPC)}",
     )
     with pytest.raises(DiskFull):
-        disk_space.check_blame(full, tmp_path)
-    assert disk_space.check_blame(FAILED, tmp_path) is FAILED
+        disk_space.check_free_space(full, tmp_path)
+    assert disk_space.check_free_space(FAILED, tmp_path) is FAILED
 
-    monkeypatch.setattr(disk_space, "_LEAST_BYTES", 1 << 62)
+    monkeypatch.setattr(disk_space, "_MIN_FREE_BYTES", 1 << 62)
     with pytest.raises(DiskFull):
-        disk_space.check_blame(FAILED, tmp_path)
+        disk_space.check_free_space(FAILED, tmp_path)
     timed = RunResult((1.0, 1.0, 1.0))
-    assert disk_space.check_blame(timed, tmp_path) is timed
+    assert disk_space.check_free_space(timed, tmp_path) is timed

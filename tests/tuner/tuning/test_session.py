@@ -30,6 +30,7 @@ from tuner.engines.base import Candidate
 from tuner.errors import RequestError, WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.jobs.options import make_budget
+from tuner.tuning.round_runner import _ResultRecorder
 from tuner.tuning.session import TuningSession
 
 if TYPE_CHECKING:
@@ -129,19 +130,20 @@ def test_seconds_of_earlier_runs_count(workshop: Workshop) -> None:
     assert len(workshop.trials()) == 4
 
 
-def test_records_are_committed_one_by_one(workshop: Workshop) -> None:
+def test_records_are_committed_one_by_one(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another connection sees the records of a round while the round still runs."""
-    session = workshop.session(workshop.prepare(), 16, trials_per_round=8)
     seen = []
-    record: Callable[..., None] = session._round_runner._record
+    on_result: Callable[..., None] = _ResultRecorder.on_result
 
     def spy(*args: object) -> None:
-        record(*args)
+        on_result(*args)
         url = f"sqlite:///{workshop.folder / 'tuner.db'}"
         seen.append(len(trials_of(open_sessions(url))))
 
-    session._round_runner._record = spy  # type: ignore[method-assign,assignment]
-    workshop.run_alone(session)
+    monkeypatch.setattr(_ResultRecorder, "on_result", spy)
+    workshop.tune(workshop.prepare(), 16, trials_per_round=8)
 
     assert seen == list(range(1, 17))
 
@@ -580,7 +582,7 @@ def _break_after(session: TuningSession, n_steps: int) -> None:
         return run
 
     for holder, name in (
-        (session._round_runner, "_record"),
+        (session, "on_result"),
         (session._round_runner, "_propose"),
         (session, "_decide"),
         (session, "_publish"),

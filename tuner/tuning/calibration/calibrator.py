@@ -106,7 +106,9 @@ class Calibrator:
     def _open(self, target_id: int, target: TargetInfo) -> "_Group":
         with self._context.sessions() as session:
             newest = measure_records.newest_id(session)
-        return _Group(target_id, target, CalibrationKernel(self._context, target), newest)
+        return _Group(
+            target_id, target, CalibrationKernel(self._context.measure_context, target), newest
+        )
 
     def _look_at(self, group: "_Group", now: float) -> set[str]:
         """Return who gets rounds of a target, or was not asked yet whether it serves it."""

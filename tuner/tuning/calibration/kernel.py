@@ -8,8 +8,9 @@ import math
 from tuner.devices.device import Device
 from tuner.engines.base import EvaluatorSettings, RunResult, TargetInfo
 from tuner.errors import DeviceLost, TunerError, WorkError
-from tuner.measure.measurer import CandidateMeasurer, TaskUnderTest
-from tuner.tuning.context import TuningContext
+from tuner.measure.candidate_builder import CandidateBuilder
+from tuner.measure.context import MeasureContext, MeasureSetup, TaskUnderTest
+from tuner.measure.round_measurement import run_artifact
 from tuner.workers.base import CallTimeout
 
 # The time-out has room for the start of a process that times.
@@ -26,11 +27,11 @@ class CalibrationKernel:
         name: Hash of its IR, 16 hexadecimal digits; empty before it was built.
     """
 
-    def __init__(self, context: TuningContext, target: TargetInfo) -> None:
+    def __init__(self, context: MeasureContext, target: TargetInfo) -> None:
         self.name = ""
         self._context = context
         self._spec = target.spec
-        self._measurer = CandidateMeasurer(context, target.spec, _EVALUATOR, _BUILD_TIMEOUT_SECS)
+        self._setup = MeasureSetup(context, target.spec, _EVALUATOR, _BUILD_TIMEOUT_SECS)
         self._building = asyncio.Lock()
         self._artifact: str | None = None
 
@@ -39,8 +40,7 @@ class CalibrationKernel:
         async with self._building:
             if self._artifact is None:
                 try:
-                    async with self._context.cpu_gate.working():
-                        self._artifact = await self._build()
+                    self._artifact = await self._build()
                 except (TunerError, CallTimeout) as error:
                     _LOG.warning("no calibration kernel for %s: %s", self._spec, error)
             return self._artifact
@@ -55,9 +55,8 @@ class CalibrationKernel:
         Raises:
             DeviceLost: If the device went away.
         """
-        request = self._measurer.request(artifact, "", math.inf)
         try:
-            result = await self._measurer.run(request, device)
+            result = await run_artifact(self._setup, artifact, device, "", math.inf)
         except DeviceLost:
             raise
         except WorkError as error:
@@ -71,13 +70,15 @@ class CalibrationKernel:
         return math.inf
 
     async def _build(self) -> str:
-        ir = await self._context.executor.submit(
-            "calibration_kernel", self._spec, timeout_secs=_BUILD_TIMEOUT_SECS
-        )
+        async with self._context.cpu_gate.working():
+            ir = await self._context.executor.submit(
+                "calibration_kernel", self._spec, timeout_secs=_BUILD_TIMEOUT_SECS
+            )
         if not isinstance(ir, bytes):
             raise WorkError(f"the worker returned {repr(ir)[:200]}")
         self.name = hashlib.sha256(ir).hexdigest()[:16]
-        built = await self._measurer.build(TaskUnderTest(0, self.name, ir), "")
+        task = TaskUnderTest(0, self.name, ir)
+        (built,) = await CandidateBuilder(self._setup).build_all(task, [""])
         if isinstance(built, RunResult):
             raise WorkError(built.error_text)
         return built

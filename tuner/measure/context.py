@@ -1,0 +1,66 @@
+"""Dependencies and settings that measurements share."""
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.devices.cpu_gate import CpuGate
+from tuner.engines.base import EvaluatorSettings
+from tuner.executors.base import Executor
+from tuner.measure.crash_counts import CrashCounts
+
+
+@dataclass(frozen=True)
+class MeasureContext:
+    """Dependencies of every measurement of one coordinator.
+
+    Attributes:
+        executor: Builders, and the store of their artifacts.
+        data_dir: Directory that holds the references.
+        cpu_gate: Gate that keeps builders from disturbing a CPU that is timed.
+        crash_counts: Losses of devices by candidate.
+        reference_locks: One lock per reference file, so that each is computed once.
+    """
+
+    executor: Executor
+    data_dir: Path
+    cpu_gate: CpuGate = field(default_factory=CpuGate)
+    crash_counts: CrashCounts = field(default_factory=CrashCounts)
+    reference_locks: dict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
+
+
+@dataclass(frozen=True)
+class MeasureSetup:
+    """Target of measurements, and the settings under which they compare.
+
+    Attributes:
+        context: Dependencies.
+        target: Canonical JSON of the target.
+        evaluator: Settings of the timing.
+        build_timeout_secs: Longest time that building one candidate may take.
+    """
+
+    context: MeasureContext
+    target: str
+    evaluator: EvaluatorSettings
+    build_timeout_secs: float
+
+
+@dataclass(frozen=True)
+class TaskUnderTest:
+    """Task whose candidates are measured.
+
+    Attributes:
+        task_id: Id of the task.
+        workload: Hash of its workload.
+        ir: IR of its workload.
+        best_secs: Best latency so far, seconds; slower candidates are timed briefly.
+    """
+
+    task_id: int
+    workload: str
+    ir: bytes
+    best_secs: float = float("inf")

@@ -1,0 +1,203 @@
+"""Measurement of the candidates of one round: build, verify, time."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Protocol
+
+from tuner.devices.device import Device
+from tuner.engines.base import Candidate, RunRequest, RunResult
+from tuner.errors import DeviceLost, DiskFull, WorkError
+from tuner.measure.candidate_builder import CandidateBuilder
+from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.crash_counts import QUARANTINED
+from tuner.measure.references import ensure_reference
+from tuner.measure.worker_calls import RUNNING, result_of
+from tuner.workers import result_validation
+
+# Runs requested of a device while it works, so that it continues at once.
+_N_RUNS_AHEAD = 1
+# Blame for a lost device of a candidate that only waited for its turn. Without any, a device
+# that is lost as soon as a second run is requested would be lost forever.
+_BYSTANDER_SHARE = 0.5
+
+_Built = tuple[Candidate, str | RunResult]
+
+
+class MeasureCallbacks(Protocol):
+    """Receiver of the results of a round, called in the thread of the event loop."""
+
+    def on_device_acquired(self) -> None:
+        """React to the start of timing, once the device is free."""
+
+    def on_result(self, candidate: Candidate, result: RunResult) -> None:
+        """Receive the result of a candidate as soon as it is known.
+
+        On a device that shares its cores, the next candidate is timed after this returns.
+        """
+
+
+async def run_artifact(
+    setup: MeasureSetup, artifact: str, device: Device, reference: str, best_secs: float
+) -> RunResult:
+    """Verify and time an artifact on a device that the caller has acquired.
+
+    Args:
+        setup: Target and settings.
+        artifact: Name of the artifact.
+        device: Device that runs it.
+        reference: File with the expected output; empty to skip verification.
+        best_secs: Latency from which on it is timed briefly, seconds.
+
+    Returns:
+        The samples, or the error.
+
+    Raises:
+        DiskFull: If the disk is full.
+        DeviceLost: If the device was lost.
+    """
+    request = RunRequest(artifact, setup.target, reference, setup.evaluator, best_secs)
+    timeout = setup.evaluator.timeout_secs
+    return await result_of(
+        RUNNING,
+        lambda: device.runner.measure("run", request, timeout_secs=timeout),
+        result_validation.validate_run,
+        timeout,
+        setup.context.data_dir,
+    )
+
+
+class RoundMeasurement:
+    """Measurement of one round on one device.
+
+    On a device that shares its cores with builders, candidates are timed after all are built; on
+    any other, each is timed as soon as it is built and the device is free. The failure of a
+    candidate is its result, never an error of the round.
+    """
+
+    def __init__(
+        self, setup: MeasureSetup, task: TaskUnderTest, device: Device, callbacks: MeasureCallbacks
+    ) -> None:
+        self._setup = setup
+        self._task = task
+        self._device = device
+        self._callbacks = callbacks
+        self._builder = CandidateBuilder(setup)
+        self._reference = ""
+        self._best_secs = task.best_secs
+        # Candidates whose run was requested of the device, which runs the first.
+        self._requested: list[Candidate] = []
+        self._is_loss_blamed = False
+
+    async def measure(self, candidates: Sequence[Candidate]) -> None:
+        """Measure candidates; the callbacks receive each result.
+
+        Raises:
+            DiskFull: If the disk is full; a candidate that failed because of it has no result.
+            DeviceLost: If the device was lost; some candidates have no result.
+        """
+        if self._device.runner.shares_cores:
+            await self._measure_after_building(candidates)
+        else:
+            await self._measure_while_building(candidates)
+
+    async def _measure_after_building(self, candidates: Sequence[Candidate]) -> None:
+        """Report failed builds first, then time the others in their order."""
+        if not await self._find_reference(candidates):
+            return
+        traces = [candidate.trace for candidate in candidates]
+        built = await self._builder.build_all(self._task, traces)
+        artifacts: list[tuple[Candidate, str]] = []
+        for candidate, result in zip(candidates, built, strict=True):
+            if isinstance(result, RunResult):
+                self._callbacks.on_result(candidate, result)
+            else:
+                artifacts.append((candidate, result))
+        try:
+            async with self._device.alone(self._setup.context.cpu_gate, self._setup.target):
+                self._callbacks.on_device_acquired()
+                for candidate, artifact in artifacts:
+                    await self._time(candidate, artifact)
+        finally:
+            self._builder.discard(artifact for _, artifact in artifacts)
+
+    async def _measure_while_building(self, candidates: Sequence[Candidate]) -> None:
+        """Time candidates in the order in which their builds end."""
+        builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
+        try:
+            if not await self._find_reference(candidates):
+                return
+            async with self._device.alone(self._setup.context.cpu_gate, self._setup.target):
+                self._callbacks.on_device_acquired()
+                await self._time_builds(asyncio.as_completed(builds))
+        finally:
+            # Builds that are not timed go on, as their workers do, but leave no artifact.
+            for build in builds:
+                build.add_done_callback(self._discard_build)
+
+    async def _find_reference(self, candidates: Sequence[Candidate]) -> bool:
+        """Find the reference; without one all candidates fail, and False is returned."""
+        try:
+            self._reference = await ensure_reference(self._setup, self._task, self._device)
+        except (DiskFull, DeviceLost):
+            raise
+        except WorkError as error:
+            for candidate in candidates:
+                self._callbacks.on_result(candidate, result_validation.failed("run_error", error))
+            return False
+        return True
+
+    async def _time_builds(self, builds: Iterator[Awaitable[_Built]]) -> None:
+        """Request a run while the one before goes on, so that the device never waits."""
+        lanes = [asyncio.ensure_future(self._time_next(builds)) for _ in range(1 + _N_RUNS_AHEAD)]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for lane in lanes:
+                lane.cancel()
+
+    async def _time_next(self, builds: Iterator[Awaitable[_Built]]) -> None:
+        """Time builds that no other lane has taken, one after the other."""
+        for build in builds:
+            candidate, built = await build
+            if isinstance(built, RunResult):
+                self._callbacks.on_result(candidate, built)
+            else:
+                await self._time(candidate, built)
+
+    async def _build(self, candidate: Candidate) -> _Built:
+        (built,) = await self._builder.build_all(self._task, [candidate.trace])
+        return candidate, built
+
+    def _discard_build(self, build: asyncio.Task[_Built]) -> None:
+        """Discard the artifact of a build that may never be timed."""
+        if not build.cancelled() and build.exception() is None:
+            _, artifact = build.result()
+            if isinstance(artifact, str):
+                self._builder.discard([artifact])
+
+    async def _time(self, candidate: Candidate, artifact: str) -> None:
+        self._requested.append(candidate)
+        try:
+            result = await run_artifact(
+                self._setup, artifact, self._device, self._reference, self._best_secs
+            )
+        except DeviceLost:
+            self._blame(candidate)
+            raise
+        finally:
+            self._requested.remove(candidate)
+            self._builder.discard([artifact])
+        self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
+        self._callbacks.on_result(candidate, result)
+
+    def _blame(self, candidate: Candidate) -> None:
+        """Blame a candidate for the loss of the device that ran it, or was asked to."""
+        if self._is_loss_blamed:
+            return
+        self._is_loss_blamed = self._requested[0] is candidate
+        crash_counts, task_id = self._setup.context.crash_counts, self._task.task_id
+        crash_counts.blame(
+            task_id, candidate.trace, 1.0 if self._is_loss_blamed else _BYSTANDER_SHARE
+        )
+        if crash_counts.is_quarantined(task_id, candidate.trace):
+            self._callbacks.on_result(candidate, QUARANTINED)

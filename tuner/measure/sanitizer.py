@@ -1,0 +1,53 @@
+"""Runs of candidates under the sanitizer of a device."""
+
+from collections.abc import Sequence
+
+from tuner.devices.device import Device
+from tuner.engines.base import RunResult, Verdict
+from tuner.errors import WorkError
+from tuner.measure.candidate_builder import CandidateBuilder
+from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.workers.base import CallTimeout
+
+_TIMEOUT_SECS = 900.0
+
+
+async def sanitize(
+    setup: MeasureSetup, task: TaskUnderTest, trace: str, device: Device
+) -> RunResult | None:
+    """Run a trace under the sanitizer of a device.
+
+    Returns:
+        The error, or None if the sanitizer reports none.
+
+    Raises:
+        RequestError: If the device has no sanitizer.
+        WorkError: If the sanitizer did not finish.
+    """
+    builder = CandidateBuilder(setup)
+    (built,) = await builder.build_all(task, [trace])
+    if isinstance(built, RunResult):
+        return built
+    try:
+        async with device.alone(setup.context.cpu_gate, setup.target):
+            verdicts = await device.runner.measure(
+                "sanitize", built, setup.target, timeout_secs=_TIMEOUT_SECS
+            )
+    except CallTimeout as error:
+        raise WorkError(f"the sanitizer took longer than {_TIMEOUT_SECS:g} s") from error
+    finally:
+        builder.discard([built])
+    return _error_of(verdicts)
+
+
+def _error_of(verdicts: Sequence[Verdict]) -> RunResult | None:
+    """Return the errors that the tools of a sanitizer report as one result, or None.
+
+    Raises:
+        WorkError: If a tool did not finish.
+    """
+    for verdict in verdicts:
+        if verdict.n_errors is None:
+            raise WorkError(f"{verdict.tool} did not finish: {verdict.text}")
+    errors = [f"{verdict.tool}: {verdict.text}" for verdict in verdicts if not verdict.is_clean]
+    return RunResult(error_kind="wrong_result", error_text="; ".join(errors)) if errors else None
