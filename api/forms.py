@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from api.errors import Problem
-from api.schemas import MOST, MOST_SECS, Priority, Seconds, Text, Trials
+from api.schemas import MAX_ID, MAX_SECS, Priority, Seconds, Text, Trials
 from tuner.cli.options import parse_inputs, parse_numbers
 from tuner.jobs.goals import Goal
 from tuner.jobs.preparation import ModelRequest
@@ -42,12 +42,12 @@ class TuneForm(BaseModel):
     importance: Annotated[_Lines, Field(description="`[NAME=]FACTOR`.")] = []
     require_ms: Annotated[_Lines, Field(description="`[NAME=]MS`.")] = []
     baseline_ms: Annotated[_Lines, Field(description="`[NAME=]MS`.")] = []
-    patience: Annotated[int | None, Field(ge=1, le=MOST)] = None
+    patience: Annotated[int | None, Field(ge=1, le=MAX_ID)] = None
     allocator: _Line = "gradient"
     priority: Annotated[
         Priority | None, Field(description="Of a new job 0; one that exists keeps its own.")
     ] = None
-    stop_below_ms: Annotated[float | None, Field(gt=0, le=MOST_SECS)] = None
+    stop_below_ms: Annotated[float | None, Field(gt=0, le=MAX_SECS)] = None
     cost_model: _Line = "xgb-ranking"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     random_weights: Annotated[

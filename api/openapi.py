@@ -1,12 +1,13 @@
 """The OpenAPI document: stable names, and the problems that every operation may answer with."""
 
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from api.errors import KINDS, MEDIA_TYPE, URN
+from records.service_models import DeviceState
 
 _REF = {"$ref": "#/components/schemas/Problem"}
 #: What every operation may answer with.
@@ -80,6 +81,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
     )
     components = document.setdefault("components", {})
     components.setdefault("schemas", {})["Problem"] = _PROBLEM
+    # Clients accept any state, so that a newer service can have more; the document lists them.
+    components["schemas"]["DeviceInfo"]["properties"]["state"]["enum"] = get_args(DeviceState)
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():
         for operation in operations.values():

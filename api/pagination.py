@@ -4,14 +4,23 @@ import base64
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from api.errors import Problem
-from api.schemas import MOST, storable
+from api.schemas import MAX_ID, storable
 from tuner.queries.jobs import JobOrder
 from tuner.schemas import JobSummary
 
+
+class _Numbered(Protocol):
+    """A row with a number."""
+
+    @property
+    def id(self) -> int: ...
+
+
 Row = TypeVar("Row")
+Numbered = TypeVar("Numbered", bound=_Numbered)
 
 
 def encode(*parts: str | int) -> str:
@@ -35,7 +44,7 @@ def decode(cursor: str, *kinds: type) -> list[Any]:
         raise _bad_cursor()
     try:
         for part in parts:
-            storable(part) if isinstance(part, str) else range(-MOST, MOST + 1).index(part)
+            storable(part) if isinstance(part, str) else range(-MAX_ID, MAX_ID + 1).index(part)
     except ValueError:
         raise _bad_cursor() from None
     return parts
@@ -51,9 +60,15 @@ def cut(rows: Sequence[Row], limit: int) -> tuple[list[Row], bool]:
     return list(rows[:limit]), len(rows) > limit
 
 
-def before(shown: Sequence[Any], more: bool) -> str | None:
-    """Return the cursor of the next page of rows that come by falling numbers."""
-    return encode(shown[-1].id) if more else None
+def newest_first(rows: Sequence[Numbered], limit: int) -> tuple[list[Numbered], str | None]:
+    """Return the rows of a page sorted by falling ``id``, and the cursor of the next page.
+
+    Args:
+        rows: The rows of the page, and one more if there is a next page.
+        limit: Maximum of rows on the page.
+    """
+    shown, more = cut(rows, limit)
+    return shown, encode(shown[-1].id) if more else None
 
 
 def after_job(job: JobSummary, sort: JobOrder) -> str:

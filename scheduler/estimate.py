@@ -37,6 +37,11 @@ def shares(weights: Ints, best_secs: Floats) -> Floats:
     return known / total if total > 0.0 else known
 
 
+def gflops(flop: float, secs: float | None) -> float:
+    """Return billions of operations a second; 0 while the latency is unknown."""
+    return flop / secs / 1e9 if secs is not None and 0.0 < secs < float("inf") else 0.0
+
+
 def eta_secs(budget: Budget, *, spent_trials: int, spent_secs: float) -> float:
     """Estimate when a job ends at its pace so far, whichever limit comes first.
 
@@ -47,6 +52,6 @@ def eta_secs(budget: Budget, *, spent_trials: int, spent_secs: float) -> float:
     if budget.secs is not None:
         limits.append(budget.secs - spent_secs)
     remaining = budget.remaining_trials(spent_trials)
-    if remaining is not None and spent_trials > 0:
+    if remaining is not None and spent_trials > 0 and (spent_secs > 0.0 or remaining == 0):
         limits.append(remaining * spent_secs / spent_trials)
     return max(min(limits), 0.0)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.cli.rendering.json_output import task_views
 from tuner.compile.build_library import Built
 from tuner.compile.object_compiler import Step
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
 from tuner.library.manifest import Manifest
+from tuner.queries.tasks import view_snapshot
 from tuner.schemas import TaskView
 from tuner.tuning.run_local import TuneResult
 
@@ -127,7 +127,7 @@ def report_tuning(result: TuneResult) -> TuneReport:
         job=result.job_id,
         network=result.network,
         target=result.target,
-        tasks=task_views(result.snapshot),
+        tasks=view_snapshot(result.snapshot),
         total_secs=total if math.isfinite(total) else None,
         measured_now=result.n_measured,
         secs=result.secs,

@@ -1,4 +1,4 @@
-"""What the service knows: networks, targets, workers, devices, and who did what."""
+"""Networks, targets, workers, devices and the audit log."""
 
 from typing import Annotated
 
@@ -11,22 +11,19 @@ from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import (
-    ActionPage,
+    AuditPage,
     Devices,
     Id,
     NetworkPage,
-    NetworkTask,
     NetworkTasks,
     TargetPage,
     Workers,
-    action_of,
-    device_of,
-    network_of,
-    target_of,
-    worker_of,
 )
-from records import audit, bests, catalogue, devices, tasks, workers
+from records.catalogue import targets_of
+from tuner.queries import catalogue
 
+_MAX_WORKERS = 1000
+_MAX_DEVICES = 10_000
 router = APIRouter(prefix=PREFIX, tags=["catalogue"])
 
 
@@ -38,11 +35,8 @@ def list_networks(
     limit: schemas.Limit = 50,
 ) -> NetworkPage:
     """List networks, the newest first."""
-    rows = catalogue.list_networks(session, pagination.number_of(cursor), limit + 1)
-    shown, more = pagination.cut(rows, limit)
-    known = catalogue.targets_by_network(session, [row.id for row in shown])
-    items = [network_of(row, known.get(row.id, [])) for row in shown]
-    return NetworkPage(items, pagination.before(shown, more))
+    networks = catalogue.list_networks(session, pagination.number_of(cursor), limit + 1)
+    return NetworkPage(*pagination.newest_first(networks, limit))
 
 
 @router.get("/networks/{network_id}/tasks", response_model=NetworkTasks, responses=problems(404))
@@ -52,26 +46,13 @@ def list_network_tasks(
     _subject: Reading,
     target: Annotated[
         int | None,
-        Query(ge=1, le=schemas.MOST, description="May be left out where there is but one."),
+        Query(ge=1, le=schemas.MAX_ID, description="Optional for a network with one target."),
     ] = None,
 ) -> NetworkTasks:
     """List the weighted tasks of a network on a target, each with its best latency."""
     target_id = _target_of(session, network_id, target)
-    weighted = tasks.weighted_tasks(session, network_id, target_id)
-    best = bests.best_latencies(session, [task.task_id for task in weighted])
-    items = [
-        NetworkTask(
-            task_id=task.task_id,
-            workload=task.workload_hash,
-            name=task.name,
-            engine=task.engine,
-            weight=task.weight,
-            flop=task.flop,
-            latency_secs=best.get(task.task_id),
-        )
-        for task in weighted
-    ]
-    return NetworkTasks(network_id, target_id, items)
+    tasks = catalogue.network_tasks(session, network_id, target_id)
+    return NetworkTasks(network_id, target_id, tasks)
 
 
 @router.get("/targets", response_model=TargetPage)
@@ -82,43 +63,43 @@ def list_targets(
     limit: schemas.Limit = 50,
 ) -> TargetPage:
     """List targets with their devices, the newest first."""
-    rows = catalogue.list_targets(session, pagination.number_of(cursor), limit + 1)
-    shown, more = pagination.cut(rows, limit)
-    return TargetPage([target_of(row) for row in shown], pagination.before(shown, more))
+    targets = catalogue.list_targets(session, pagination.number_of(cursor), limit + 1)
+    return TargetPage(*pagination.newest_first(targets, limit))
 
 
 @router.get("/workers", response_model=Workers)
 def list_workers(session: ReaderDep, _subject: Reading) -> Workers:
-    """List the processes that measure or stand by, those heard of last first."""
-    return Workers([worker_of(row) for row in workers.list_workers(session)[:1000]])
+    """List the processes that measure or are on standby, the last seen first."""
+    return Workers(catalogue.list_workers(session, _MAX_WORKERS))
 
 
 @router.get("/devices", response_model=Devices)
 def list_devices(session: ReaderDep, _subject: Reading) -> Devices:
-    """List the devices by name: what each does, or why it does nothing."""
-    return Devices([device_of(row) for row in devices.list_devices(session)[:10_000]])
+    """List the devices by name, with their activity or the reason that they have none."""
+    return Devices(catalogue.list_devices(session)[:_MAX_DEVICES])
 
 
-@router.get("/audit", response_model=ActionPage)
+@router.get("/audit", response_model=AuditPage)
 def list_actions(
     session: ReaderDep,
     _subject: Administering,
     job: schemas.OptionalId = None,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 100,
-) -> ActionPage:
-    """List who asked for what, the newest first."""
-    rows = audit.actions(session, job_id=job, before=pagination.number_of(cursor), limit=limit + 1)
-    shown, more = pagination.cut(rows, limit)
-    return ActionPage([action_of(row) for row in shown], pagination.before(shown, more))
+) -> AuditPage:
+    """List the audit log, the newest entry first."""
+    entries = catalogue.list_audit(
+        session, job_id=job, before=pagination.number_of(cursor), limit=limit + 1
+    )
+    return AuditPage(*pagination.newest_first(entries, limit))
 
 
 def _target_of(session: Session, network_id: int, target: int | None) -> int:
-    known = catalogue.targets_of(session, network_id)
-    if target is None and len(known) == 1:
-        return known[0]
-    if target is None and known:
-        raise Problem("invalid", f"say which target: it was split for {known}")
-    if target is None or target not in known:
+    targets = targets_of(session, network_id)
+    if target is None and len(targets) == 1:
+        return targets[0]
+    if target is None and targets:
+        raise Problem("invalid", f"network {network_id} has the targets {targets}: choose one")
+    if target is None or target not in targets:
         raise Problem("not-found", f"network {network_id} was not split for target {target}")
     return target

@@ -14,7 +14,7 @@ from api.errors import Problem
 from api.events import Channel
 from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import MOST, Id
+from api.schemas import MAX_ID, Id
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -30,8 +30,8 @@ async def stream_events(
     request: Request,
     _subject: Reading,
     state: StateDep,
-    after: Annotated[int, Query(ge=0, le=MOST, description="The last event you have.")] = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, le=MOST)] = None,
+    after: Annotated[int, Query(ge=0, le=MAX_ID, description="The last event you have.")] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MAX_ID)] = None,
 ) -> StreamingResponse:
     """Stream what happens to a job, from the event after the last that you have.
 

@@ -10,12 +10,14 @@ from api.dependencies import ReaderDep, Reading, StateDep, Submitting, WriterDep
 from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import Id, JobDetail, JobPage, build_of, links_of
-from records import audit, builds, jobs, submissions
+from api.schemas import Id, JobPage, links_of
+from records import audit, jobs, submissions
 from records.models import Job, JobState
 from tuner.queries import jobs as job_queries
+from tuner.queries.catalogue import builds_of
+from tuner.queries.history import read_failures
 from tuner.queries.jobs import JobOrder
-from tuner.schemas import JobSummary
+from tuner.schemas import JobDetails, JobSummary
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _AT_WORK: tuple[JobState, ...] = ("queued", "running")
@@ -47,17 +49,17 @@ def list_jobs(
     return JobPage(shown, pagination.after_job(shown[-1], sort) if more else None)
 
 
-@router.get("/jobs/{job_id}", response_model=JobDetail, responses=_ONE)
-def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetail:
+@router.get("/jobs/{job_id}", response_model=JobDetails, responses=_ONE)
+def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetails:
     """Serve a job with its forecast, its failures and its builds."""
     view = job_queries.read_job(session, job_id)
-    return JobDetail(
+    return JobDetails(
         job=view.job,
         split=view.split,
         outlook=view.outlook,
         last_pick=view.last_pick,
-        failures=job_queries.read_failures(session, job_id),
-        builds=[build_of(row) for row in builds.builds_of(session, job_id)],
+        failures=read_failures(session, job_id),
+        builds=builds_of(session, job_id),
         links=links_of(job_id),
     )
 

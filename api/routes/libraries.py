@@ -17,10 +17,12 @@ from api.errors import Problem, respond
 from api.etag import matches
 from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import Build, BuildIn, Id, LibraryPage, build_of, library_of
-from records import audit, builds, jobs, libraries
+from api.schemas import BuildIn, Id, LibraryPage
+from records import audit, builds, jobs
 from records.errors import NoSuchRow
 from records.service_models import Build as BuildRow
+from tuner.queries import catalogue
+from tuner.schemas import Build
 
 router = APIRouter(prefix=PREFIX, tags=["libraries"])
 _ARCHIVE = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*\.tar\.gz", re.ASCII)
@@ -61,7 +63,7 @@ def request_build(
     detail = {"build": build.id, **wanted.model_dump()}
     audit.log_action(session, subject.name, subject.address, "build", job_id, detail)
     state.tables.forget(job_id)
-    return build_of(build)
+    return catalogue.view_build(build)
 
 
 @router.get("/jobs/{job_id}/builds/{build_id}", response_model=Build, responses=problems(404))
@@ -71,7 +73,7 @@ def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: Reading) 
     build = builds.get_build(session, build_id)
     if build.job_id != job_id:
         raise NoSuchRow(f"no build {build_id} of job {job_id}")
-    return build_of(build)
+    return catalogue.view_build(build)
 
 
 @router.get(
@@ -125,9 +127,8 @@ def list_libraries(
     limit: schemas.Limit = 50,
 ) -> LibraryPage:
     """List compiled networks, the newest first."""
-    rows = libraries.list_libraries(session, before=pagination.number_of(cursor), limit=limit + 1)
-    shown, more = pagination.cut(rows, limit)
-    return LibraryPage([library_of(row) for row in shown], pagination.before(shown, more))
+    libraries = catalogue.list_libraries(session, pagination.number_of(cursor), limit + 1)
+    return LibraryPage(*pagination.newest_first(libraries, limit))
 
 
 def archive_path(data_dir: Path, build: BuildRow) -> Path:

@@ -17,12 +17,13 @@ from api.dependencies import Administering, ReaderDep, Reading, StateDep
 from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import BestPage, Imported, RecordPage, Text
+from api.schemas import BestPage, RecordPage, Text
 from api.streaming import lines_of
 from records import audit, jobs, log, tasks
 from records.errors import NoSuchRow
 from records.models import Target
 from tuner.queries import records as record_queries
+from tuner.schemas import Imported
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _LINES = "application/jsonl"
@@ -132,7 +133,7 @@ async def import_records(request: Request, subject: Administering, state: StateD
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)
         report = await run_in_threadpool(_import, state, spool, subject)
-    return Imported(report.n_added, report.n_known, report.n_bad)
+    return Imported(added=report.n_added, known=report.n_known, torn=report.n_bad)
 
 
 def _import(state: State, spool: Any, subject: Administering) -> log.ImportReport:

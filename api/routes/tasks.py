@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api import formats, schemas
+from api import formats, pagination, schemas
 from api.dependencies import ReaderDep, Reading, StateDep
 from api.etag import matches
 from api.forms import Kind
@@ -14,6 +14,7 @@ from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Failures, Id, PickPage
 from records import jobs, tasks
+from tuner.queries import history, picks
 from tuner.queries import jobs as job_queries
 from tuner.replay import recording as recordings
 from tuner.schemas import HistoryView, JobView
@@ -61,9 +62,9 @@ def list_picks(
     limit: schemas.Limit = 50,
 ) -> PickPage:
     """List who got a round and why, the newest first."""
-    picks = job_queries.read_picks(session, job_id, before=before, limit=limit + 1)
-    more = len(picks) > limit
-    return PickPage(picks[:limit], picks[limit - 1].sequence if more else None)
+    rows = picks.read_picks(session, job_id, before=before, limit=limit + 1)
+    shown, more = pagination.cut(rows, limit)
+    return PickPage(shown, shown[-1].sequence if more else None)
 
 
 @router.get("/jobs/{job_id}/history", response_model=HistoryView, responses=_ONE)
@@ -74,14 +75,14 @@ def read_history(
     points: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> HistoryView:
     """Serve the latency of the network over trials and time, and who got the trials."""
-    return job_queries.read_history(session, job_id, n_points=points)
+    return history.read_history(session, job_id, n_points=points)
 
 
 @router.get("/jobs/{job_id}/failures", response_model=Failures, responses=_ONE)
 def list_failures(job_id: Id, session: ReaderDep, _subject: Reading) -> Failures:
     """List how trials failed, the most frequent way first."""
     jobs.get_job(session, job_id)
-    return Failures(job_queries.read_failures(session, job_id))
+    return Failures(history.read_failures(session, job_id))
 
 
 @router.get(

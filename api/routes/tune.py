@@ -10,11 +10,11 @@ from api.dependencies import StateDep, Submitting
 from api.forms import body_schema
 from api.openapi import problems
 from api.routes import PREFIX
-from api.schemas import Submitted, links_of
+from api.schemas import links_of
 from api.submission import submit_form
 from records import jobs
 from tuner.queries import jobs as job_queries
-from tuner.schemas import JobSummary
+from tuner.schemas import JobSummary, Submitted
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 
@@ -48,7 +48,7 @@ async def tune(
     response.headers["location"] = links.self
     if job.state == "done":
         response.status_code = 200
-    return Submitted(job, created, links)
+    return Submitted(job=job, created=created, links=links)
 
 
 def _summary(state: State, job_id: int) -> JobSummary:

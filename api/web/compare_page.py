@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.dependencies import ReaderDep
@@ -14,8 +13,9 @@ from api.web import access, charts
 from api.web.charts import Curve
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
-from records.models import Job, Pick
+from tuner.queries import history as job_history
 from tuner.queries import jobs as job_queries
+from tuner.queries.comparison import OwnResult, own_results
 from tuner.schemas import HistoryView, JobSummary, JobView
 
 router = APIRouter(include_in_schema=False)
@@ -93,9 +93,8 @@ def compare_jobs(
     sort: str = "",
 ) -> HTMLResponse:
     """Show two jobs side by side, or ask which."""
-    recent = select(Job).where(~Job.hidden).order_by(Job.id.desc()).limit(_N_CHOICES)
     values: dict[str, Any] = {
-        "choices": job_queries.summaries(session, list(session.scalars(recent))),
+        "choices": job_queries.recent_jobs(session, _N_CHOICES),
         "a": a,
         "b": b,
         "both": None,
@@ -111,7 +110,7 @@ def _is_number(text: str) -> bool:
 
 def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
     views = [job_queries.read_job(session, job_id) for job_id in (a, b)]
-    histories = [job_queries.read_history(session, job_id) for job_id in (a, b)]
+    histories = [job_history.read_history(session, job_id) for job_id in (a, b)]
     sorting = read_sorting(sort, COLUMNS, "-saved", {"a": str(a), "b": str(b)})
     curves = [
         Curve(f"{letter} · {view.job.name}", history.points)
@@ -144,14 +143,9 @@ def differences(session: Session, a: JobView, b: JobView) -> list[Difference]:
 
 
 def _sides(session: Session, view: JobView) -> Mapping[str, Side]:
-    rows = session.execute(
-        select(Pick.task_id, func.min(Pick.best_secs), func.sum(Pick.n_measured))
-        .where(Pick.job_id == view.job.id)
-        .group_by(Pick.task_id)
-    )
-    own = {task_id: (best, n_trials) for task_id, best, n_trials in rows}
+    own = own_results(session, view.job.id)
     return {
-        task.workload: Side(task.weight, *own.get(task.task_id, (None, 0))) for task in view.tasks
+        task.workload: Side(task.weight, *own.get(task.task_id, OwnResult())) for task in view.tasks
     }
 
 

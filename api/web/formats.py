@@ -4,6 +4,7 @@ import math
 from datetime import datetime
 
 from records.models import now
+from scheduler import estimate
 
 DASH = "–"  # noqa: RUF001  an en dash, as printed
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -64,6 +65,12 @@ def size(n_bytes: int | None) -> str:
     return f"{n_bytes / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
 
 
+def gflops(flop: float, secs: float | None) -> str:
+    """Print billions of operations a second, without the unit."""
+    value = estimate.gflops(flop, secs)
+    return f"{value:.1f}" if value else DASH
+
+
 def ratio(part: float, whole: float | None) -> float | None:
     """Return a share from 0 to 1, or None where there is no whole."""
     if whole is None:
@@ -78,6 +85,7 @@ FILTERS = {
     "ago": ago,
     "stamp": stamp,
     "count": count,
+    "gflops": gflops,
     "percent": percent,
     "size": size,
 }

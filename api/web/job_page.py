@@ -15,10 +15,11 @@ from api.web.errors import Said
 from api.web.job_list import progress_of
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
-from records import builds, jobs, libraries
-from records.service_models import Build
+from records import jobs, libraries
+from tuner.queries import catalogue, history, picks
 from tuner.queries import jobs as job_queries
-from tuner.schemas import JobSummary, JobView
+from tuner.queries.progress import eta_secs
+from tuner.schemas import Build, JobSummary, JobView
 
 router = APIRouter(include_in_schema=False)
 
@@ -80,7 +81,7 @@ def job_page(
     """
     view = job_queries.read_job(session, job_id)
     sorting = read_sorting(sort, COLUMNS, "-share")
-    found = builds.builds_of(session, job_id)
+    builds = catalogue.builds_of(session, job_id)
     models = _models(session, job_id)
     return render(
         request,
@@ -92,16 +93,16 @@ def job_page(
         tasks=sort_rows(view.tasks, sorting, COLUMNS),
         table=sorting,
         progress=progress_of(view.job),
-        eta=eta_secs(view.job),
+        eta=eta_secs(view.job) if view.job.state == "running" else None,
         running=[task for task in view.tasks if task.running],
         unmeasured=sum(task.latency_secs is None for task in view.tasks),
         gradient_in_ms=view.job.objective != "geometric_mean",
         charts=_charts(request, session, view),
-        failures=job_queries.read_failures(session, job_id),
-        picks=job_queries.read_picks(session, job_id, limit=_N_PICKS),
-        builds=found,
+        failures=history.read_failures(session, job_id),
+        picks=picks.read_picks(session, job_id, limit=_N_PICKS),
+        builds=builds,
         models=models,
-        coverages=_coverages(session, found, models),
+        coverages=_coverages(session, builds, models),
         actions=actions_of(view.job),
     )
 
@@ -117,29 +118,16 @@ def actions_of(job: JobSummary) -> tuple[str, ...]:
     return ("delete",)
 
 
-def eta_secs(job: JobSummary) -> float | None:
-    """Estimate how long a running job still takes, by its pace so far."""
-    if job.state != "running":
-        return None
-    left = []
-    if job.budget_secs is not None:
-        left.append(max(job.budget_secs - job.spent_secs, 0.0))
-    if job.budget_trials is not None and job.spent_trials and job.spent_secs:
-        pace = job.spent_secs / job.spent_trials
-        left.append(max(job.budget_trials - job.spent_trials, 0) * pace)
-    return min(left, default=None)
-
-
 def _charts(request: Request, session: Session, view: JobView) -> list[Chart]:
     """Draw the course of a job, unless only what changes fast was asked for."""
     if request.query_params.get("fragment") == "fast":
         return []
-    history = job_queries.read_history(session, view.job.id)
-    curve = [Curve(view.job.name, history.points)]
+    course = history.read_history(session, view.job.id)
+    curve = [Curve(view.job.name, course.points)]
     return [
         charts.latency_over_trials(curve),
         charts.latency_over_time(curve),
-        charts.trials_per_task(history),
+        charts.trials_per_task(course),
     ]
 
 
@@ -150,9 +138,9 @@ def _models(session: Session, job_id: int) -> list[str]:
     return [str(model.get("name") or model.get("reference", "")) for model in stored]
 
 
-def _coverages(session: Session, found: list[Build], models: list[str]) -> list[Coverage]:
+def _coverages(session: Session, builds: list[Build], models: list[str]) -> list[Coverage]:
     newest: dict[int, Build] = {}
-    for build in found:
+    for build in builds:
         if build.state == "done" and build.library_key is not None:
             newest.setdefault(build.model_index, build)
     return [_coverage(session, build, models) for _, build in sorted(newest.items())]

@@ -1,4 +1,4 @@
-"""The records browser: best records by name or hash, records by page, and one record whole."""
+"""The records browser: best records by name or hash, records by page, and single records."""
 
 import json
 from dataclasses import dataclass
@@ -6,29 +6,29 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy import select
 
 from api.dependencies import ReaderDep
 from api.schemas import Id, OptionalId
 from api.web import access
-from api.web.record_queries import RecordFilter, find_records, find_tasks, task_of
 from api.web.rendering import render
 from api.web.sorting import query
-from records.errors import NoSuchRow
-from records.models import MeasureRecord, Pick, Target
+from records.models import MeasureRecord
+from tuner.queries import record_browser
+from tuner.queries.record_browser import RecordFilter
 
 router = APIRouter(include_in_schema=False)
 
-_MOST_TRACE = 200_000
+_MAX_TRACE_CHARS = 200_000
+_MAX_TARGET_DIGITS = 8
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of one measurement, seconds, and where each lies on a scale from 0 to 100."""
+    """Times of one measurement, seconds; ``positions`` are theirs on a scale from 0 to 100."""
 
     title: str
     secs: tuple[float, ...]
-    places: tuple[float, ...]
+    positions: tuple[float, ...]
 
 
 @router.get("/records")
@@ -42,27 +42,25 @@ def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the f
     failed: str = "",
     cursor: str = "",
 ) -> HTMLResponse:
-    """Look best records up, and browse all others."""
-    targets = list(session.scalars(select(Target).order_by(Target.id).limit(200)))
-    target_id = int(target) if target.isascii() and target.isdigit() and len(target) < 9 else None
-    wanted = RecordFilter(task, bool(failed), cursor)
-    chosen = None if task is None else task_of(session, task)
-    if task is not None and chosen is None:
-        raise NoSuchRow(f"no task {task}")
-    found = find_records(session, wanted)
+    """Search best records, and browse all records."""
+    is_id = target.isascii() and target.isdigit() and len(target) <= _MAX_TARGET_DIGITS
+    target_id = int(target) if is_id else None
+    chosen = None if task is None else record_browser.find_task(session, task)
+    page = record_browser.browse_records(session, RecordFilter(task, bool(failed), cursor))
+    is_search = q or target_id is not None
     kept = [("q", q), ("target", target), ("task", task), ("failed", failed)]
     return render(
         request,
         "records.html",
         q=q,
-        targets=targets,
+        targets=record_browser.list_targets(session),
         target_id=target_id,
-        tasks=find_tasks(session, q, target_id) if q or target_id is not None else None,
+        tasks=record_browser.find_tasks(session, q, target_id) if is_search else None,
         chosen=chosen,
         failed=bool(failed),
-        records=found.rows,
+        records=page.rows,
         first_page="/records" + query(kept) if cursor else None,
-        next_page="/records" + query([*kept, ("cursor", found.after)]) if found.after else None,
+        next_page="/records" + query([*kept, ("cursor", page.next)]) if page.next else None,
         all_link="/records" + query([*kept[:3]]),
         failed_link="/records" + query([*kept[:3], ("failed", "1")]),
     )
@@ -73,43 +71,39 @@ def read_record(
     request: Request, session: ReaderDep, _subject: access.Reader, record_id: Id
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
-    record = session.get(MeasureRecord, record_id)
-    if record is None:
-        raise NoSuchRow(f"no measure record {record_id}")
-    task = task_of(session, record.task_id)
-    pick = session.get(Pick, record.pick_id) if record.pick_id is not None else None
+    details = record_browser.read_record(session, record_id)
+    record = details.record
     return render(
         request,
         "record.html",
         record=record,
-        task=task,
-        pick=pick,
-        is_best=task is not None and task.record_id == record.id,
-        gflops=task.flop / record.latency / 1e9 if record.latency else None,
+        task=details.task,
+        pick=details.pick,
+        is_best=details.task.record_id == record.id,
         samples=_samples(record),
         trace=_pretty(record.trace),
-        cut=len(record.trace) > _MOST_TRACE,
+        cut=len(record.trace) > _MAX_TRACE_CHARS,
     )
 
 
 def _samples(record: MeasureRecord) -> list[Samples]:
-    given = [("Samples", record.run_secs), ("Samples of its final", record.confirmed_secs)]
-    shown = [(title, tuple(secs)) for title, secs in given if secs]
+    measurements = [("Samples", record.run_secs), ("Samples of the finals", record.confirmed_secs)]
+    shown = [(title, tuple(secs)) for title, secs in measurements if secs]
     if not shown:
         return []
-    least = min(min(secs) for _, secs in shown)
-    span = max(max(secs) for _, secs in shown) - least
+    low = min(min(secs) for _, secs in shown)
+    span = max(max(secs) for _, secs in shown) - low
     return [
-        Samples(title, secs, tuple(2 + 96 * (each - least) / span if span else 50 for each in secs))
+        Samples(title, secs, tuple(2 + 96 * (s - low) / span if span else 50 for s in secs))
         for title, secs in shown
     ]
 
 
 def _pretty(trace: str) -> str:
     shown: Any = trace
-    if len(trace) <= _MOST_TRACE:
+    if len(trace) <= _MAX_TRACE_CHARS:
         try:
             shown = json.dumps(json.loads(trace), indent=1, ensure_ascii=False)
         except ValueError:
             shown = trace
-    return str(shown)[:_MOST_TRACE]
+    return str(shown)[:_MAX_TRACE_CHARS]

@@ -35,7 +35,7 @@ def test_every_family_is_there_with_its_numbers(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a job that was tuned, while another waits, with a worker that is busy."""
-    monkeypatch.setattr(metrics, "_KEEP_SECS", 0.0)
+    monkeypatch.setattr(metrics, "_CACHE_SECS", 0.0)
     with served.sessions.begin() as session:
         job_id = make.tuned(session, n_trials=4)
         events.set_status(session, job_id, phase="resting", spent_trials=4, total_secs=9.0)
@@ -67,7 +67,7 @@ def test_every_family_is_there_with_its_numbers(
 
     worker = ("active", "here:1")
     failed = dict.fromkeys(ERROR_KINDS, 0.0) | {"run_error": 1.0}
-    states = dict.fromkeys(metrics._STATES, 0.0) | {"done": 1.0, "queued": 1.0}
+    states = dict.fromkeys(metrics.STATES, 0.0) | {"done": 1.0, "queued": 1.0}
     expected: dict[tuple[str, tuple[str, ...]], Any] = {
         ("database_up", ()): 1.0,
         ("trials_total", ("ok",)): 3.0,
@@ -92,7 +92,7 @@ def test_a_database_that_is_gone_is_a_number(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest of what came out of it is left out: a number of a minute ago is none."""
-    monkeypatch.setattr(metrics, "_KEEP_SECS", 0.0)
+    monkeypatch.setattr(metrics, "_CACHE_SECS", 0.0)
     with serving(quick) as served:
         before = samples(served)
         with served.sessions.begin() as session:

@@ -1,61 +1,69 @@
-"""What the client reads is what the API answers, field by field."""
+"""The client reads answers with the shapes that the API declares, and sends its options."""
 
 import types
-from dataclasses import fields
-from typing import get_args, get_type_hints
+import typing
+from dataclasses import MISSING, fields
+from typing import Any, get_args, get_type_hints
 
 import pytest
+from fastapi.routing import APIRoute
 
-from api import schemas
 from api.events import encode
 from api.forms import TuneForm
+from api.routes import catalogue, jobs, libraries, records, tasks, tune
 from records.models import Event as EventRow
 from records.models import now
-from tuner.client import models
+from tuner import schemas
+from tuner.client import TunerClient, models
 from tuner.client.streams import parse_events
 
-PAIRS = [
-    (schemas.Submitted, models.Submitted),
-    (schemas.Build, models.Build),
-    (schemas.JobDetail, models.JobDetails),
-    (schemas.Imported, models.Imported),
-    (schemas.NetworkOut, models.NetworkInfo),
-    (schemas.NetworkTask, models.NetworkTask),
-    (schemas.TargetOut, models.TargetInfo),
-    (schemas.WorkerOut, models.WorkerInfo),
-    (schemas.DeviceOut, models.DeviceInfo),
-    (schemas.LibraryOut, models.LibraryInfo),
-    (schemas.Action, models.AuditEntry),
-]
+_ROUTERS = (catalogue, jobs, libraries, records, tasks, tune)
+# A stream of events and the probes declare no model.
+_UNDECLARED = {schemas.Event, models.Health}
 
 
-def may_be_none(hint: object) -> bool:
-    """Return whether an annotation allows None."""
-    return types.NoneType in get_args(hint)
+@pytest.mark.parametrize("name", schemas.__all__)
+def test_a_field_that_may_be_null_has_a_default(name: str) -> None:
+    """A client reads the answer of an older service, which lacks the field."""
+    shape: Any = getattr(schemas, name)
+    hints = get_type_hints(shape)
 
-
-@pytest.mark.parametrize(("answered", "read"), PAIRS, ids=[pair[1].__name__ for pair in PAIRS])
-def test_fields_of_answers_have_one_name(answered: type, read: type) -> None:
-    """The client asks for no field that is not there, and takes null where it may come."""
-    theirs, ours = get_type_hints(answered), get_type_hints(read)
-
-    assert set(ours) <= set(theirs)
-    nullable = {name for name in ours if may_be_none(theirs[name])}
-    assert nullable <= {name for name, hint in ours.items() if may_be_none(hint)}
-
-
-def test_every_dataclass_of_the_client_is_compared() -> None:
-    """But for those that are no answer: what a stream sends, and what the client concludes."""
-    known = {read for _, read in PAIRS} | {models.Event, models.Health}
-    found = {
-        each
-        for each in vars(models).values()
-        if isinstance(each, type)
-        and each.__module__ == models.__name__
-        and hasattr(each, "__dataclass_fields__")
+    required = {
+        field.name
+        for field in fields(shape)
+        if field.default is MISSING and field.default_factory is MISSING
     }
 
-    assert found == known
+    assert not {field for field in required if types.NoneType in get_args(hints[field])}
+
+
+def test_the_client_reads_with_the_declared_shapes() -> None:
+    """Each method returns, or iterates over, a shape that some operation declares."""
+    declared = set()
+    for module in _ROUTERS:
+        for route in module.router.routes:
+            assert isinstance(route, APIRoute)
+            if route.response_model is not None:
+                hints = get_type_hints(route.response_model)
+                declared |= {route.response_model, *get_args(hints.get("items"))}
+
+    read = {
+        shape
+        for method in vars(TunerClient).values()
+        if isinstance(method, types.FunctionType) and not method.__name__.startswith("_")
+        for shape in _shapes(get_type_hints(method).get("return"))
+    }
+
+    assert {schemas.JobSummary, schemas.Build, schemas.WorkerInfo} < read
+    assert read - _UNDECLARED <= declared
+
+
+def _shapes(hint: Any) -> set[Any]:
+    kinds = (hint, *get_args(hint)) if typing.get_origin(hint) else (hint,)
+    return {kind for kind in kinds if hasattr(kind, "__dataclass_fields__")} - {_MANIFEST}
+
+
+_MANIFEST = get_type_hints(TunerClient.download_library)["return"]
 
 
 def test_options_of_a_job_have_one_name() -> None:
@@ -66,7 +74,7 @@ def test_options_of_a_job_have_one_name() -> None:
 
 
 def test_an_event_arrives_as_it_was_sent() -> None:
-    """Through the text of a stream."""
+    """An event survives the text of a stream."""
     row = EventRow(job_id=1, sequence=7, kind="trial", created=now(), data={"latency_secs": 0.5})
 
     (event,) = parse_events(encode(row).decode().split("\n"))

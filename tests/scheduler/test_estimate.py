@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scheduler.budget import Budget
-from scheduler.estimate import eta_secs, shares, total_latency
+from scheduler.estimate import eta_secs, gflops, shares, total_latency
 
 INF = float("inf")
 
@@ -41,6 +41,8 @@ def test_shares(best_secs: list[float], expected: list[float]) -> None:
     [
         (Budget(trials=100), 25, 50.0, 150.0),
         (Budget(trials=100), 0, 3.0, INF),
+        (Budget(trials=100), 25, 0.0, INF),  # other jobs paid for those trials
+        (Budget(trials=100), 100, 0.0, 0.0),
         (Budget(trials=100), 120, 50.0, 0.0),
         (Budget(trials=100, secs=60.0), 25, 50.0, 10.0),
         (Budget(secs=60.0), 0, 0.0, 60.0),
@@ -49,3 +51,9 @@ def test_shares(best_secs: list[float], expected: list[float]) -> None:
 def test_eta(budget: Budget, spent_trials: int, spent_secs: float, expected: float) -> None:
     """The pace so far, or the time limit if that comes first."""
     assert eta_secs(budget, spent_trials=spent_trials, spent_secs=spent_secs) == expected
+
+
+@pytest.mark.parametrize(("secs", "expected"), [(0.5, 4.0), (INF, 0.0), (0.0, 0.0), (None, 0.0)])
+def test_gflops(secs: float | None, expected: float) -> None:
+    """Throughput is 0 while the latency is unknown."""
+    assert gflops(2e9, secs) == expected

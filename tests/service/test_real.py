@@ -80,7 +80,7 @@ def test_a_network_becomes_a_tuned_library_that_computes_the_same(
             table = client.table(job)
             build = client.wait_for_build(client.build(job))
         assert build.state == "done", build.message
-        archive = httpx.get(url + submitted.links["library"], trust_env=False)
+        archive = httpx.get(url + submitted.links.library, trust_env=False)
         opened.check_counts(job)
 
     assert (events[-1].data["state"], table.job.trials) == ("done", _TRIALS), events[-1]

@@ -9,12 +9,12 @@ from tuner.client.errors import (
     ServerError,
     ServiceError,
 )
-from tuner.client.models import (
+from tuner.client.models import Health, TuneFields
+from tuner.schemas import (
     AuditEntry,
     Build,
     DeviceInfo,
     Event,
-    Health,
     Imported,
     JobDetails,
     LibraryInfo,
@@ -22,7 +22,6 @@ from tuner.client.models import (
     NetworkTask,
     Submitted,
     TargetInfo,
-    TuneFields,
     WorkerInfo,
 )
 

@@ -1,4 +1,4 @@
-"""The client: one method for each thing that a service does."""
+"""The client: one method for each operation of a service."""
 
 import tempfile
 import time
@@ -11,50 +11,46 @@ from typing import Any, Self, TypeVar, Unpack
 from tuner.client import downloads, streams, uploads
 from tuner.client.errors import ServerError
 from tuner.client.health import read_health
-from tuner.client.models import (
-    AuditEntry,
-    Build,
-    DeviceInfo,
-    Event,
-    Health,
-    Imported,
-    JobDetails,
-    LibraryInfo,
-    NetworkInfo,
-    NetworkTask,
-    Submitted,
-    TargetInfo,
-    TuneFields,
-    WorkerInfo,
-)
-from tuner.client.parsing import parse
+from tuner.client.models import Health, Page, TuneFields, read_answer
 from tuner.client.transport import Transport, patiently
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.schemas import (
+    AuditEntry,
     BestView,
+    Build,
+    DeviceInfo,
+    Event,
     FailureView,
     HistoryView,
+    Imported,
+    JobDetails,
     JobSummary,
     JobView,
+    LibraryInfo,
+    NetworkInfo,
+    NetworkTask,
     PickView,
     RecordView,
+    Submitted,
+    TargetInfo,
+    WorkerInfo,
 )
 
-#: States that a job does not leave by itself.
+#: States that a job leaves only on request.
 ENDED = ("done", "failed", "cancelled", "paused")
-_PAGE = 200
+_PAGE_SIZE = 200
 _UPLOAD_TIMEOUT_SECS = 600.0
-_POLL_SECS = 0.5
-_PATIENCE_SECS = 300.0
+_POLL_INTERVAL_SECS = 0.5
+_RECONNECT_TIMEOUT_SECS = 300.0
 Item = TypeVar("Item")
 
 
 class TunerClient:
-    """Speaks with one service; used as a context, by one thread at a time.
+    """Client of one service, used as a context manager; not thread-safe.
 
-    Every method raises a :class:`tuner.client.ServiceError` that says what is wrong, and sends a
-    request again if the service does not answer for a moment.
+    Every method raises a :class:`tuner.client.ServiceError` if the service rejects a request or
+    cannot be reached, and repeats a request while the service does not answer for a moment.
 
     >>> from tuner.client import TunerClient
     >>> with TunerClient("http://127.0.0.1:8080") as client:  # doctest: +SKIP
@@ -84,19 +80,19 @@ class TunerClient:
         key: str | None = None,
         **options: Unpack[TuneFields],
     ) -> Submitted:
-        """Ask for a network to be tuned, or for several in one job.
+        """Submit a job that tunes a network, or several.
 
-        What was asked for before is not begun anew: its job is returned, with limits raised to
-        what is asked for now.
+        A request that equals an earlier one starts no new job: it returns the earlier job, with
+        its limits raised to those of this request.
 
         Args:
-            models: ``.onnx`` files, and names such as ``zoo:resnet-18``.
-            sent: Told how many bytes of all model files were sent.
-            key: Two requests with one key are one; by default each call has its own.
-            options: See :class:`tuner.client.TuneFields`.
+            models: Paths of ``.onnx`` files, and names such as ``zoo:resnet-18``.
+            sent: Callback that gets the bytes sent so far and the bytes of all model files.
+            key: Idempotency key; by default each call has its own.
+            options: Options of the job; see :class:`tuner.client.TuneFields`.
 
         Raises:
-            RequestError: If a model cannot be read, or the service refuses the request.
+            RequestError: If a model cannot be read, or the service rejects the request.
         """
         files, zoo = uploads.split_models(models)
         headers = {"idempotency-key": key or uuid.uuid4().hex}
@@ -107,7 +103,7 @@ class TunerClient:
                     "POST", "/tune", files=parts, headers=headers, timeout=_UPLOAD_TIMEOUT_SECS
                 )
 
-        return parse(Submitted, self._transport.retried(send).json())
+        return read_answer(Submitted, self._transport.retried(send).content)
 
     def jobs(
         self, *, states: Sequence[str] = (), text: str = "", sort: str = "-created"
@@ -115,54 +111,52 @@ class TunerClient:
         """Iterate over jobs, a page at a time.
 
         Args:
-            states: Only jobs in these.
-            text: Only jobs whose name holds this.
-            sort: created, updated, priority or name; ``-`` before it is downwards.
+            states: States to include; empty for all.
+            text: Part of the name.
+            sort: created, updated, priority or name; a leading ``-`` reverses the order.
         """
         params = {"state": list(states), "q": text, "sort": sort}
         return self._pages(JobSummary, "/jobs", params)
 
     def job(self, job: int) -> JobDetails:
         """Return a job, its failures and its builds."""
-        return parse(JobDetails, self._transport.json("GET", f"/jobs/{job}"))
+        return self._transport.read(JobDetails, "GET", f"/jobs/{job}")
 
     def table(self, job: int) -> JobView:
         """Return the task scheduler table of a job."""
-        return parse(JobView, self._transport.json("GET", f"/jobs/{job}/tasks"))
+        return self._transport.read(JobView, "GET", f"/jobs/{job}/tasks")
 
     def picks(self, job: int) -> Iterator[PickView]:
-        """Iterate over the decisions of a job, the newest first."""
+        """Iterate over the picks of a job, the newest first."""
         return self._pages(PickView, f"/jobs/{job}/picks", {}, cursor="before")
 
     def history(self, job: int, points: int = 300) -> HistoryView:
         """Return the latency of a job over its trials and seconds."""
         params = {"points": points}
-        return parse(
-            HistoryView, self._transport.json("GET", f"/jobs/{job}/history", params=params)
-        )
+        return self._transport.read(HistoryView, "GET", f"/jobs/{job}/history", params=params)
 
     def failures(self, job: int) -> list[FailureView]:
-        """Return how the trials of a job failed."""
+        """Return how the trials of a job failed, the most frequent way first."""
         return list(self._pages(FailureView, f"/jobs/{job}/failures", {}))
 
     def recording(self, job: int) -> bytes:
-        """Return the curves of a job's tasks, as ``tuner replay`` reads them; compressed."""
+        """Return the compressed curves of a job's tasks, as ``tuner replay`` reads them."""
         return self._transport.request("GET", f"/jobs/{job}/recording").content
 
     def events(
-        self, job: int, after: int = 0, *, patience_secs: float = _PATIENCE_SECS
+        self, job: int, after: int = 0, *, patience_secs: float = _RECONNECT_TIMEOUT_SECS
     ) -> Iterator[Event]:
-        """Yield what happens to a job, as it happens, until the caller leaves the loop.
+        """Yield the events of a job as they happen, until the caller leaves the loop.
 
-        No event is missed or given twice, whatever happens to the connection.
+        Every event is yielded exactly once, even if the connection breaks.
 
         Args:
-            job: The job.
-            after: The number of the last event that is known.
-            patience_secs: How long to look for a service that does not answer any more.
+            job: Number of the job.
+            after: Number of the last event that the caller has.
+            patience_secs: Time to wait for a service that stopped answering, seconds.
 
         Raises:
-            ServiceError: If there is no such job, or the service stays away.
+            ServiceError: If the job does not exist, or the service does not come back in time.
         """
         transport = self._open()
         try:
@@ -171,65 +165,65 @@ class TunerClient:
             transport.close()
 
     def wait(self, job: int) -> JobSummary:
-        """Wait until a job has ended, or was paused; return it.
+        """Wait until a job has ended or is paused, and return it.
 
-        A service that is gone meanwhile is waited for, for some minutes.
+        While the service does not answer, keep trying for some minutes.
         """
-        now = self.job(job).job
-        while now.state not in ENDED:
-            for event in self.events(job, now.n_events):
+        summary = self.job(job).job
+        while summary.state not in ENDED:
+            for event in self.events(job, summary.n_events):
                 if event.kind == "state" and event.data.get("state") in ENDED:
                     break
-            now = patiently(lambda: self.job(job).job, _PATIENCE_SECS)
-        return now
+            summary = patiently(lambda: self.job(job).job, _RECONNECT_TIMEOUT_SECS)
+        return summary
 
     def cancel(self, job: int) -> JobSummary:
-        """Stop a job after its round; what it measured stays."""
+        """Stop a job after its running rounds; its measurements stay."""
         return self._change(job, "cancel")
 
     def pause(self, job: int) -> JobSummary:
-        """Stop a job after its round, until it is resumed."""
+        """Pause a job after its running rounds."""
         return self._change(job, "pause")
 
     def resume(self, job: int) -> JobSummary:
-        """Let a job go on that was paused or cancelled, or that failed."""
+        """Resume a job that is paused, cancelled or failed."""
         return self._change(job, "resume")
 
     def raise_budget(
         self, job: int, *, trials: int | None = None, seconds: float | None = None
     ) -> JobSummary:
-        """Raise the limits that a job has."""
+        """Raise the limits of a job; smaller ones change nothing."""
         limits = {"trials": trials, "seconds": seconds}
         return self._change(job, "budget", {k: v for k, v in limits.items() if v is not None})
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
-        """Change how much of the device a job gets: each step doubles it."""
+        """Change the priority of a job; one more doubles its share of device time."""
         return self._change(job, "priority", {"priority": priority})
 
     def delete(self, job: int) -> None:
-        """Take a job that does not run off the list; what it measured stays."""
+        """Remove a job that does not run from all lists; its measurements stay."""
         self._transport.request("DELETE", f"/jobs/{job}")
 
     def build(self, job: int, *, strict: bool = False, model_index: int = 0) -> Build:
-        """Ask for the library of a job's network, with the best records of now.
+        """Request the library of a job's network, built with the current best records.
 
         Args:
-            job: The job.
+            job: Number of the job.
             strict: Fail if a subgraph has no record.
-            model_index: Which of its models, if it has several.
+            model_index: Index of the network among those of the job, from 0.
         """
-        asked = {"strict": strict, "model_index": model_index}
-        return parse(Build, self._transport.json("POST", f"/jobs/{job}/build", json=asked))
+        body = {"strict": strict, "model_index": model_index}
+        return self._transport.read(Build, "POST", f"/jobs/{job}/build", json=body)
 
     def wait_for_build(self, build: Build) -> Build:
-        """Wait for a build that was asked for; a service that is gone meanwhile is waited for.
+        """Wait until a requested build has ended, and return it.
 
         Raises:
-            Failed: If the library cannot be built.
+            ServerError: If the library cannot be built.
         """
         while build.state not in ("done", "failed"):
-            time.sleep(_POLL_SECS)
-            build = patiently(partial(self._build_of, build), _PATIENCE_SECS)
+            time.sleep(_POLL_INTERVAL_SECS)
+            build = patiently(partial(self._build_of, build), _RECONNECT_TIMEOUT_SECS)
         if build.state == "failed":
             raise ServerError(f"build {build.id} of job {build.job_id} failed: {build.message}")
         return build
@@ -242,19 +236,19 @@ class TunerClient:
         model_index: int = 0,
         received: downloads.Received = lambda _n, _all: None,
     ) -> manifests.Manifest:
-        """Put the library that was built last into a folder, verified.
+        """Download the newest library of a job into a folder, and verify it.
 
-        The folder is replaced when all of it is there.
+        The folder is replaced at once, after all files have arrived.
 
         Args:
-            job: The job.
+            job: Number of the job.
             out: Folder of the library.
-            model_index: Which of the job's models, if it has several.
-            received: Told how many bytes of all arrived.
+            model_index: Index of the network among those of the job, from 0.
+            received: Callback that gets the bytes received so far and the size of the archive.
 
         Raises:
-            Refused: If nothing was built.
-            WorkError: If it arrives damaged, or cannot be written.
+            RequestRejected: If the job has no finished build.
+            WorkError: If the library arrives damaged or cannot be written.
         """
         with tempfile.TemporaryFile() as archive:
             params = {"model_index": model_index}
@@ -266,7 +260,7 @@ class TunerClient:
     def best_records(
         self, *, workload: str | None = None, target: int | None = None, job: int | None = None
     ) -> list[BestView]:
-        """Return the best record of every task, or of those of a workload, a target or a job."""
+        """Return the best record of every task, or of those of one workload, target or job."""
         params = {"workload": workload, "target": target, "job": job}
         return list(self._pages(BestView, "/records/best", params))
 
@@ -278,10 +272,10 @@ class TunerClient:
         return self._pages(RecordView, "/records/list", params)
 
     def export_records(self, *, target: int | None = None) -> Iterator[str]:
-        """Yield the lines of a log of all records, or those of a target, as they arrive.
+        """Yield the lines of a log of all records, or of those of a target, as they arrive.
 
         Raises:
-            Unreachable: If the connection breaks; what came before is no whole log.
+            ConnectError: If the connection breaks; the lines before are an incomplete log.
         """
         params = {} if target is None else {"target": target}
         with self._transport.stream("GET", "/records", params=params) as response:
@@ -289,19 +283,19 @@ class TunerClient:
                 yield f"{line}\n"
 
     def import_records(self, log: Iterable[bytes]) -> Imported:
-        """Send a log of records, as it is read; all of it is kept, or nothing.
+        """Send a log of records while reading it; the service imports all of it or nothing.
 
         Args:
-            log: Its bytes in pieces of any size, or an open file.
+            log: Bytes of the log in pieces of any size, or an open file.
         """
         headers = {"content-type": "application/x-ndjson"}
         response = self._transport.send(
             "POST", "/records", content=log, headers=headers, timeout=_UPLOAD_TIMEOUT_SECS
         )
-        return parse(Imported, response.json())
+        return read_answer(Imported, response.content)
 
     def networks(self) -> Iterator[NetworkInfo]:
-        """Iterate over the networks that the service knows."""
+        """Iterate over the networks of the service, the newest first."""
         return self._pages(NetworkInfo, "/networks", {})
 
     def network_tasks(self, network: int, target: int) -> list[NetworkTask]:
@@ -310,15 +304,15 @@ class TunerClient:
         return list(self._pages(NetworkTask, f"/networks/{network}/tasks", params))
 
     def targets(self) -> Iterator[TargetInfo]:
-        """Iterate over the targets that something was measured on."""
+        """Iterate over the targets of the service, the newest first."""
         return self._pages(TargetInfo, "/targets", {})
 
     def workers(self) -> Iterator[WorkerInfo]:
-        """Iterate over the processes that measure, or stand by to."""
+        """Iterate over the processes that measure or are on standby."""
         return self._pages(WorkerInfo, "/workers", {})
 
     def devices(self) -> Iterator[DeviceInfo]:
-        """Iterate over the devices by name."""
+        """Iterate over the devices, sorted by name."""
         return self._pages(DeviceInfo, "/devices", {})
 
     def libraries(self) -> Iterator[LibraryInfo]:
@@ -326,29 +320,28 @@ class TunerClient:
         return self._pages(LibraryInfo, "/libraries", {})
 
     def audit(self) -> Iterator[AuditEntry]:
-        """Iterate over who asked for what, the newest first; needs the scope admin."""
+        """Iterate over the audit log, the newest entry first; requires the scope admin."""
         return self._pages(AuditEntry, "/audit", {})
 
     def health(self) -> Health:
-        """Ask the service how it is."""
+        """Return the condition of the service."""
         return read_health(self._transport)
 
-    def _change(self, job: int, what: str, asked: dict[str, Any] | None = None) -> JobSummary:
-        answer = self._transport.json("POST", f"/jobs/{job}/{what}", json=asked)
-        return parse(JobSummary, answer)
+    def _change(self, job: int, action: str, body: dict[str, Any] | None = None) -> JobSummary:
+        return self._transport.read(JobSummary, "POST", f"/jobs/{job}/{action}", json=body)
 
     def _build_of(self, build: Build) -> Build:
-        path = f"/jobs/{build.job_id}/builds/{build.id}"
-        return parse(Build, self._transport.json("GET", path))
+        return self._transport.read(Build, "GET", f"/jobs/{build.job_id}/builds/{build.id}")
 
     def _pages(
         self, kind: type[Item], path: str, params: dict[str, Any], cursor: str = "cursor"
     ) -> Iterator[Item]:
-        given = {name: value for name, value in params.items() if value not in (None, "", [])}
-        place: dict[str, Any] = {}
+        query = {name: value for name, value in params.items() if value not in (None, "", [])}
+        query["limit"] = _PAGE_SIZE
+        page_of = Page[kind]  # type: ignore[valid-type]
         while True:
-            page = self._transport.json("GET", path, params=given | {"limit": _PAGE} | place)
-            yield from (parse(kind, item) for item in page["items"])
-            if page.get("next") is None:
+            page: Page[Item] = self._transport.read(page_of, "GET", path, params=query)
+            yield from page.items
+            if page.next is None:
                 return
-            place = {cursor: page["next"]}
+            query[cursor] = page.next

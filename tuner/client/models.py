@@ -1,11 +1,16 @@
-"""What a service answers beside the views of :mod:`tuner.schemas`."""
+"""Options that a client sends, and reading of answers into the shapes of tuner.schemas."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypedDict, TypeVar, cast
 
-from tuner.schemas import FailureView, JobSummary, OutlookView, PickView
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.client.errors import ServerError
+
+Shape = TypeVar("Shape")
+Item = TypeVar("Item")
 
 
 class TuneFields(TypedDict, total=False):
@@ -41,163 +46,53 @@ class TuneFields(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """A job that was asked for; ``created`` is False if it was there before."""
-
-    job: JobSummary
-    created: bool
-    links: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened to a job; numbers begin at 1 and have no gaps."""
-
-    sequence: int
-    kind: str
-    created: datetime
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Build:
-    """A library that was asked for: queued, running, done or failed."""
-
-    id: int
-    job_id: int
-    model_index: int
-    strict: bool
-    state: str
-    message: str | None
-    library_key: str | None
-    sha256: str | None
-    n_bytes: int | None
-    created: datetime
-    updated: datetime
-
-
-@dataclass(frozen=True)
-class JobDetails:
-    """A job with what belongs to it."""
-
-    job: JobSummary
-    outlook: OutlookView | None
-    last_pick: PickView | None
-    failures: list[FailureView]
-    builds: list[Build]
-    links: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Imported:
-    """What an import did; ``torn`` is 1 if its last line was cut off."""
-
-    added: int
-    known: int
-    torn: int
-
-
-@dataclass(frozen=True)
-class NetworkInfo:
-    """A network that the service knows."""
-
-    id: int
-    name: str
-    sha256: str
-    created: datetime | None = None
-
-
-@dataclass(frozen=True)
-class NetworkTask:
-    """A task of a network; ``latency_secs`` of one call, by its best record."""
-
-    task_id: int
-    workload: str
-    name: str
-    weight: int
-    flop: float
-    latency_secs: float | None
-
-
-@dataclass(frozen=True)
-class AuditEntry:
-    """What somebody asked for; ``subject`` is the name of a token, or anonymous."""
-
-    created: datetime
-    subject: str
-    address: str
-    action: str
-    job_id: int | None
-    detail: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class TargetInfo:
-    """A target that something was measured on, with the fingerprint of its device."""
-
-    id: int
-    spec: str
-    device: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class WorkerInfo:
-    """A process that measures, or stands by to; ``busy_share`` is that of the last minute."""
-
-    name: str
-    host: str
-    pid: int
-    role: str
-    activity: str
-    device: dict[str, Any] = field(default_factory=dict)
-    job_id: int | None = None
-    busy_secs: float = 0.0
-    busy_share: float = 0.0
-    alive: bool | None = None
-    started: datetime | None = None
-    heartbeat: datetime | None = None
-    stopped: datetime | None = None
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """A device: ``measuring``, ``idle``, or why it is ``apart`` from the others or ``lost``."""
-
-    name: str
-    state: str
-    reason: str = ""
-    worker: str = ""
-    host: str = ""
-    fingerprint: dict[str, Any] = field(default_factory=dict)
-    job_id: int | None = None
-    busy_secs: float = 0.0
-    busy_share: float = 0.0
-    alive: bool | None = None
-    heartbeat: datetime | None = None
-
-
-@dataclass(frozen=True)
-class LibraryInfo:
-    """A library in the build cache of the service."""
-
-    key: str
-    network_id: int | None = None
-    target_id: int | None = None
-    created: datetime | None = None
-
-
-@dataclass(frozen=True)
 class Health:
-    """How a service is.
+    """Condition of a service.
 
     Attributes:
-        ready: Whether it can serve: its database answers.
-        detail: What it says of itself, or why it is not ready.
-        version: Of the service, if it says.
-        skew_secs: Its clock less ours, give or take a second; None if it does not say.
+        ready: True if the service can serve requests, which takes its database.
+        detail: Status as the service reports it, or the reason that it is not ready.
+        version: Version of the service; None if it is not reported.
+        skew_secs: Clock of the service minus the local clock, accurate to a second; None if
+            the service sends no date.
     """
 
     ready: bool
     detail: str
     version: str | None
     skew_secs: float | None
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Items of a list; ``next`` continues it, and is None on the last page."""
+
+    items: list[Item]
+    next: str | int | None = None
+
+
+def read_answer(kind: type[Shape], content: bytes | str) -> Shape:
+    """Read a shape out of JSON; unknown fields are ignored, missing ones get their defaults.
+
+    Raises:
+        ServerError: If a required field is missing, or a field has another type.
+    """
+    try:
+        shape: Shape = _adapter(cast("Any", kind)).validate_json(content, strict=True)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in (_name(kind), *problem["loc"]))
+        raise ServerError(
+            f"cannot read the answer of the service: {field}: {problem['msg']}; "
+            "check that the URL is that of a tuner service"
+        ) from error
+    return shape
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))

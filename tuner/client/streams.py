@@ -1,15 +1,14 @@
 """The events of a job as they happen, over as many connections as it takes."""
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 
 import httpx
 
-from tuner.client.errors import ServerError, ServiceError
-from tuner.client.models import Event
-from tuner.client.parsing import parse
+from tuner.client.errors import ServiceError
+from tuner.client.models import read_answer
 from tuner.client.transport import Transport, delay_secs, is_passing
+from tuner.schemas import Event
 
 # The service says something every 15 seconds, if only that it is there.
 _SILENT_SECS = 45.0
@@ -80,12 +79,5 @@ def parse_events(lines: Iterable[str]) -> Iterator[Event | None]:
             if name == "data":
                 data.append(value.removeprefix(" "))
         elif data:
-            yield _event("\n".join(data))
+            yield read_answer(Event, "\n".join(data))
             data = []
-
-
-def _event(text: str) -> Event:
-    try:
-        return parse(Event, json.loads(text))
-    except ValueError as error:
-        raise ServerError(f"the service sent an event that is none: {text[:80]!r}") from error

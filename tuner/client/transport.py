@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from tuner.client.errors import ConnectError, ServerError, ServiceError, error_of
+from tuner.client.models import read_answer
 from tuner.errors import RequestError, summary
 
 _PREFIX = "/api/v1"
@@ -19,6 +20,7 @@ _FIRST_DELAY_SECS = 0.3
 _LONGEST_DELAY_SECS = 3.0
 _PASSING = (429, 502, 503, 504)
 Answer = TypeVar("Answer")
+Shape = TypeVar("Shape")
 
 
 class Transport:
@@ -40,19 +42,13 @@ class Transport:
         """Close its connections."""
         self._http.close()
 
-    def json(self, method: str, path: str, **options: Any) -> Any:
-        """Send a request and return the JSON of its answer.
+    def read(self, kind: type[Shape], method: str, path: str, **options: Any) -> Shape:
+        """Send a request and read its JSON answer into a shape.
 
         Raises:
             ServiceError: If it fails; see :mod:`tuner.client.errors`.
         """
-        response = self.request(method, path, **options)
-        try:
-            return response.json()
-        except ValueError as error:
-            raise ServerError(
-                f"{self.url} answered no JSON; is it a service of the tuner?"
-            ) from error
+        return read_answer(kind, self.request(method, path, **options).content)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Send a request, again if the service does not answer for a moment.

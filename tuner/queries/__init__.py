@@ -1,1 +1,1 @@
-"""Database reads for tables, pages and reports."""
+"""Database reads for tables, pages and reports, returned as shapes of tuner.schemas."""

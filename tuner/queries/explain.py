@@ -1,4 +1,4 @@
-"""Say in a sentence why a pick went where it went, from the terms that were stored with it."""
+"""The reason of a pick in a sentence, from the terms stored with it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,14 @@ _REASONS = {
 
 
 def explain(terms: Mapping[str, Any]) -> str:
-    """Return the reason of a pick, and the numbers behind it, as one sentence.
+    """Return the reason of a pick, with the numbers behind it, as one sentence.
 
     Args:
-        terms: As stored with the pick; see :class:`scheduler.decision.Decision`. Latencies
-            in seconds; null where a number was not finite.
+        terms: Terms of a :class:`scheduler.decision.Decision`, as stored with the pick:
+            latencies in seconds, None where a number was not finite.
     """
     reason = str(terms.get("reason", ""))
-    sentence = _REASONS.get(reason, "no reason was kept")
+    sentence = _REASONS.get(reason, "no reason was stored")
     numbers = _numbers(reason, terms)
     return sentence + (f": {', '.join(numbers)}" if numbers else "")
 
@@ -40,13 +40,13 @@ def _numbers(reason: str, terms: Mapping[str, Any]) -> list[str]:
         return []
     # Tasks are ranked by gain over cost, and so is the runner-up.
     ranked = {"gain": (terms.get("gain") or 0.0) / (terms.get("cost") or 1.0)}
-    said = [f"gain {_ms(ranked, 'gain')} a round"]
+    parts = [f"gain {_ms(ranked, 'gain')} a round"]
     if terms.get("runner_up_gain") is not None:
-        said.append(f"the next best {_ms(terms, 'runner_up_gain')}")
-    said += _parts(terms)
+        parts.append(f"the next best {_ms(terms, 'runner_up_gain')}")
+    parts += _parts(terms)
     if terms.get("cost") is not None:
-        said.append(f"a trial costs {terms['cost']:.2g} of the average")
-    return said
+        parts.append(f"a trial costs {terms['cost']:.2g} of the average")
+    return parts
 
 
 def _parts(terms: Mapping[str, Any]) -> list[str]:

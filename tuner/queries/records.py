@@ -1,4 +1,4 @@
-"""Read what people are shown of measurements."""
+"""Measure records and best records, as lists show them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +7,11 @@ from sqlalchemy import BindParameter, Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
+from scheduler import estimate
 from tuner.schemas import BestView, RecordView
 
-# Made once: to make them takes longer than the database takes to answer. The outer join keeps
-# SQLite from beginning with the targets, of which there are few, and walking their tasks.
+# Built once: building them takes longer than the database takes to answer. The outer join keeps
+# SQLite from starting with the targets, of which there are few, and walking all their tasks.
 _BESTS = (
     select(
         BestRecord.record_id.label("record"),
@@ -33,9 +34,9 @@ _BESTS = (
 
 
 def _named(workload: str | BindParameter[str]) -> Select[int]:
-    """Return the numbers of workloads with a hash, one an engine.
+    """Select the numbers of workloads with a hash, one for each engine.
 
-    With the hash as one more join, SQLite walks all tasks of a target.
+    With the hash in one more join, SQLite would walk all tasks of a target.
     """
     return select(Workload.id).where(Workload.hash == workload)
 
@@ -79,39 +80,35 @@ def read_bests(
     after: int | None = None,
     limit: int | None = None,
 ) -> list[BestView]:
-    """Return the best record of every task, in the order of the tasks.
+    """Return the best record of every task, sorted by the number of the task.
 
-    That of one workload takes a few look-ups by unique keys, whatever the number of records.
+    For one workload this takes a few look-ups by unique keys, whatever the number of records.
 
     Args:
         session: The transaction.
-        workload: Only tasks of the workload with this hash.
-        target_id: Only tasks on this target.
-        task_ids: Only these tasks.
-        after: Only tasks with a higher number.
-        limit: At most so many.
+        workload: Hash of the workload; None for all.
+        target_id: Number of the target; None for all.
+        task_ids: Numbers of the tasks; None for all.
+        after: Number of the last task of the previous page.
+        limit: Maximum of records.
     """
     if workload is not None and task_ids is None and after is None:
-        # The look-up that is made most: its statements are made once, too.
+        # The most frequent look-up: its statements are built once.
         statement = _OF_WORKLOAD if target_id is None else _OF_TASK
-        keys = {"workload": workload, "target": target_id}
-        found = sorted(_rows(session, statement, keys), key=lambda row: row["task"])
-        return [_best(row) for row in found[:limit]]
-    wanted = _BESTS
+        rows = _rows(session, statement, {"workload": workload, "target": target_id})
+        return _bests(rows, limit)
+    stmt = _BESTS
     if workload is not None:
-        wanted = wanted.where(Task.workload_id.in_(_named(workload)))
+        stmt = stmt.where(Task.workload_id.in_(_named(workload)))
     else:
-        wanted = wanted.order_by(Task.id).limit(limit)
+        stmt = stmt.order_by(Task.id).limit(limit)
     if target_id is not None:
-        wanted = wanted.where(Task.target_id == target_id)
+        stmt = stmt.where(Task.target_id == target_id)
     if task_ids is not None:
-        wanted = wanted.where(Task.id.in_(task_ids))
+        stmt = stmt.where(Task.id.in_(task_ids))
     if after is not None:
-        wanted = wanted.where(Task.id > after)
-    # A workload has a task a target: sorting those here keeps the database from walking all
-    # tasks in order.
-    found = sorted(_rows(session, wanted), key=lambda row: row["task"])
-    return [_best(row) for row in found[:limit]]
+        stmt = stmt.where(Task.id > after)
+    return _bests(_rows(session, stmt), limit)
 
 
 def read_records(
@@ -127,34 +124,39 @@ def read_records(
 
     Args:
         session: The transaction.
-        workload: Only those of the workload with this hash.
-        task: Only those of this task.
-        failed: Only those that failed.
-        before: Only those with a lower number.
-        limit: At most so many.
+        workload: Hash of the workload; None for all.
+        task: Number of the task; None for all.
+        failed: True for failures only.
+        before: Number of the last record of the previous page.
+        limit: Maximum of records.
     """
-    wanted = _RECORDS.limit(limit)
+    stmt = _RECORDS.limit(limit)
     if workload is not None:
-        wanted = wanted.where(Workload.hash == workload)
+        stmt = stmt.where(Workload.hash == workload)
     if task is not None:
-        wanted = wanted.where(Task.id == task)
+        stmt = stmt.where(Task.id == task)
     if failed:
-        wanted = wanted.where(MeasureRecord.error_kind.is_not(None))
+        stmt = stmt.where(MeasureRecord.error_kind.is_not(None))
     if before is not None:
-        wanted = wanted.where(MeasureRecord.id < before)
-    return [RecordView(**row) for row in _rows(session, wanted)]
+        stmt = stmt.where(MeasureRecord.id < before)
+    return [RecordView(**row) for row in _rows(session, stmt)]
+
+
+def _bests(rows: Iterator[dict[str, Any]], limit: int | None) -> list[BestView]:
+    # A workload has one task on each target: sorting those here keeps the database from walking
+    # all tasks in order.
+    return [_best(row) for row in sorted(rows, key=lambda row: row["task"])[:limit]]
 
 
 def _best(row: dict[str, Any]) -> BestView:
     flop = row.pop("flop")
-    latency = row["latency_secs"]
-    return BestView(**row, gflops=flop / latency / 1e9 if latency else 0.0)
+    return BestView(**row, gflops=estimate.gflops(flop, row["latency_secs"]))
 
 
 def _rows(
-    session: Session, wanted: Select[*tuple[Any, ...]], keys: dict[str, Any] | None = None
+    session: Session, stmt: Select[*tuple[Any, ...]], keys: dict[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield rows as dictionaries, each with the name of its device."""
-    for found in session.execute(wanted, keys).mappings():
-        row: dict[str, Any] = {str(name): value for name, value in found.items()}
+    for mapping in session.execute(stmt, keys).mappings():
+        row: dict[str, Any] = {str(name): value for name, value in mapping.items()}
         yield {**row, "device": row["device"].get("name")}

@@ -1,6 +1,5 @@
 """The task scheduler table of a job: what each task got, what it gave, and what it weighs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -35,11 +34,6 @@ class TaskRow:
     n_failed: int
     share: float
     exhausted: bool
-
-    @property
-    def gflops(self) -> float:
-        """Billions of floating-point operations a second; 0 before anything ran."""
-        return self.flop / self.latency / 1e9 if 0 < self.latency < math.inf else 0.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -113,7 +113,7 @@ def _derive(rounds: Sequence[RoundResult], failed: set[int]) -> TaskFeatures:
         n_failed_rounds=_failed_streak(history),
         last_pick=max(picks, default=0),
         picks=picks,
-        alive=not _exhausted(history, failed),
+        alive=not (history and is_exhausted(history[-1].pick_id, history[-1].n_trials, failed)),
         secs_per_trial=_secs_per_trial(history),
     )
 
@@ -150,8 +150,12 @@ def _failed_streak(history: Sequence[RoundResult]) -> int:
     return streak
 
 
-def _exhausted(history: Sequence[RoundResult], failed: set[int]) -> bool:
-    """A round that searched and found nothing new to try was the last."""
-    if not history or history[-1].pick_id is None or history[-1].n_trials:
-        return False
-    return history[-1].pick_id not in failed
+def is_exhausted(pick_id: int | None, n_trials: int, failed: Collection[int]) -> bool:
+    """Return whether the last round of a task searched and found no new candidate to try.
+
+    Args:
+        pick_id: Pick of the round; None for imported records, which no search found.
+        n_trials: Trials of the round.
+        failed: Picks whose search failed; those are tried again.
+    """
+    return pick_id is not None and not n_trials and pick_id not in failed

@@ -6,7 +6,12 @@ from tuner.schemas import HistoryPoint, HistoryView, TaskTrials
 
 
 def _points(n: int) -> list[HistoryPoint]:
-    return [HistoryPoint(i, i * 8, i * 60.0, None if i < 2 else 0.1 / i) for i in range(1, n + 1)]
+    return [
+        HistoryPoint(
+            pick=i, trials=i * 8, secs=i * 60.0, total_latency_secs=None if i < 2 else 0.1 / i
+        )
+        for i in range(1, n + 1)
+    ]
 
 
 def test_a_curve_begins_where_a_latency_is_known() -> None:
@@ -39,9 +44,11 @@ def test_names_are_no_markup_for_plotly() -> None:
 
 def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
     """Each task's share is of all trials."""
-    history = HistoryView(
-        1, _points(2), [TaskTrials(0, "conv", [8, 12]), TaskTrials(None, "other tasks", [0, 4])]
-    )
+    tasks = [
+        TaskTrials(task=0, name="conv", trials=[8, 12]),
+        TaskTrials(task=None, name="other tasks", trials=[0, 4]),
+    ]
+    history = HistoryView(job=1, points=_points(2), tasks=tasks)
     chart = charts.trials_per_task(history)
 
     assert chart.rows == [("0 · conv", "12", "75.0%"), ("other tasks", "4", "25.0%")]
@@ -50,7 +57,7 @@ def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
 
 def test_a_job_without_rounds_has_empty_charts() -> None:
     """Nothing to draw is no error."""
-    assert charts.trials_per_task(HistoryView(1, [], [])).rows == []
+    assert charts.trials_per_task(HistoryView(job=1, points=[], tasks=[])).rows == []
     assert "no round has led" in charts.latency_over_trials([Curve("net", [])]).summary
 
 

@@ -41,7 +41,7 @@ def test_the_same_request_is_answered_with_what_is_known(
     again = client.tune("zoo:mlp", trials=40)
 
     assert (again.created, again.job.id, again.job.state) == (False, done.id, "done")
-    assert again.links["tasks"] == f"/api/v1/jobs/{done.id}/tasks"
+    assert again.links.tasks == f"/api/v1/jobs/{done.id}/tasks"
 
 
 def test_a_file_is_sent_as_it_is_read(client: TunerClient, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_jobs_are_listed_over_pages(
     """Filters hold on each of them."""
     for seed in range(3):
         client.tune("zoo:mlp", trials=0, seed=seed, name=f"paged {seed}")
-    monkeypatch.setattr("tuner.client.client._PAGE", 2)
+    monkeypatch.setattr("tuner.client.client._PAGE_SIZE", 2)
 
     listed = [job.id for job in client.jobs(sort="created")]
 

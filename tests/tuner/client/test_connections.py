@@ -118,7 +118,7 @@ def test_a_library_that_arrives_damaged_leaves_the_old_one(tmp_path: Path) -> No
     ("status", "body", "words"),
     [
         ("500 Oops", b"", "HTTP status 500"),
-        ("200 OK", b"<html>hello</html>", "no JSON"),
+        ("200 OK", b"<html>hello</html>", "Invalid JSON"),
         ("200 OK", b"[1]", "JobDetails"),
         ("200 OK", b'{"job": 3}', "JobDetails.job"),
         ("302 Found", b"", "redirects"),

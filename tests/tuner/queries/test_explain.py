@@ -40,7 +40,7 @@ from tuner.queries.explain import explain
             "gain 0.01 ms a round, saves 0.01 ms ± 0.002 ms a call, weight 1",
         ),
         ({"reason": "epsilon", "gain": 1e-5, "backward": 0.0}, "drawn at random"),
-        ({}, "no reason was kept"),
+        ({}, "no reason was stored"),
     ],
 )
 def test_reasons_are_said_in_words(terms: dict[str, object], words: str) -> None:

@@ -1,25 +1,15 @@
 """The contract of what commands read jobs and records from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol
 
 from tuner.errors import RequestError
-from tuner.schemas import BestView, JobSummary, JobView, PickView, RecordView
+from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
 
 if TYPE_CHECKING:
     from scheduler.replay import Recording
 
 _MAX_KNOWN = 10
-
-
-@dataclass(frozen=True)
-class Imported:
-    """What an import did; ``torn`` is 1 if its last line was cut off."""
-
-    added: int
-    known: int
-    torn: int
 
 
 class Backend(Protocol):

@@ -9,13 +9,14 @@ from sqlalchemy.orm import Session
 from records import jobs, log, submissions, tasks
 from records.errors import BadLog
 from records.models import Job, JobState, Target, Task, Workload
-from tuner.cli.backends.base import Imported, no_such_job
+from tuner.cli.backends.base import no_such_job
 from tuner.context import Context
 from tuner.errors import RequestError
 from tuner.queries import jobs as job_queries
+from tuner.queries import picks as pick_queries
 from tuner.queries import records as record_queries
 from tuner.replay import recording as recordings
-from tuner.schemas import BestView, JobSummary, JobView, PickView, RecordView
+from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
 
 if TYPE_CHECKING:
     from scheduler.replay import Recording
@@ -48,7 +49,7 @@ class LocalBackend:
     def picks(self, job: int, n_picks: int) -> list[PickView]:
         """See the contract."""
         with self._context.readers() as session:
-            return job_queries.read_picks(session, job, limit=n_picks)[::-1]
+            return pick_queries.read_picks(session, job, limit=n_picks)[::-1]
 
     def pause(self, job: int) -> JobSummary:
         """See the contract."""
@@ -122,7 +123,7 @@ class LocalBackend:
                 report = log.import_(session, stream)
         except BadLog as error:
             raise RequestError(f"cannot import {name}: {error}; nothing was kept") from error
-        return Imported(report.n_added, report.n_known, report.n_bad)
+        return Imported(added=report.n_added, known=report.n_known, torn=report.n_bad)
 
     def _changed(self, job: int, change: Callable[[Session], object]) -> JobSummary:
         """Change a job that exists, and return what it is now."""

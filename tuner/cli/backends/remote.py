@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
-from tuner.cli.backends.base import Imported, no_such_job
+from tuner.cli.backends.base import no_such_job
 from tuner.client import NotFoundError, RequestRejected, TunerClient
 from tuner.errors import RequestError
 from tuner.replay import recording as recordings
-from tuner.schemas import BestView, JobSummary, JobView, PickView, RecordView
+from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
 
 if TYPE_CHECKING:
     from scheduler.replay import Recording
@@ -109,10 +109,9 @@ class RemoteBackend:
     def import_(self, stream: IO[str], name: str) -> Imported:
         """See the contract."""
         try:
-            done = self._client.import_records(_chunks(cast("TextIO", stream).buffer))
+            return self._client.import_records(_chunks(cast("TextIO", stream).buffer))
         except RequestRejected as error:
             raise RequestError(f"cannot import {name}: {error}") from error
-        return Imported(done.added, done.known, done.torn)
 
     def _existing(self, job: int, ask: Callable[[], JobSummary]) -> JobSummary:
         """Ask for a job, and say which there are if it is none of them."""

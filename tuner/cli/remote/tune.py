@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from tuner.cli.console import stderr_console
 from tuner.cli.remote.submit import submit
 from tuner.cli.remote.watch import Watch
-from tuner.cli.rendering.progress import make_progress, snapshot_of_job
+from tuner.cli.rendering.progress import make_progress
 from tuner.client import Submitted, TunerClient
 from tuner.errors import TunerError, WorkError
 from tuner.interrupts import Interrupted, interruptible
 from tuner.jobs.requests import TuneRequest, options_of
+from tuner.queries.progress import progress_of_job
 from tuner.reports import TuneReport
 
 
@@ -68,7 +69,7 @@ def _watch(client: TunerClient, submitted: Sequence[Submitted], started: float) 
     if any(job.state == "queued" for job in jobs) and not _has_worker(client):
         console.print("note: no worker of the service is active; jobs wait for one", style="yellow")
     with make_progress(console) as progress:
-        watch = Watch(client, lambda view: progress.show(snapshot_of_job(view)))
+        watch = Watch(client, lambda view: progress.show(progress_of_job(view)))
         watch.follow(jobs)
     return [_result(watch, each, started) for each in submitted]
 

@@ -1,35 +1,9 @@
-"""Jobs as ``--json`` prints them, and the table of a session as views."""
+"""Jobs as ``--json`` prints them."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tuner.schemas import JobSummary, JobView, PickView, TaskView
-from tuner.tuning.snapshot import JobSnapshot
-
-
-def task_views(overview: JobSnapshot, current: int | None = None) -> list[TaskView]:
-    """Return the rows of a session's table; ``current`` is the task whose round runs."""
-    return [
-        TaskView(
-            id=index,
-            task_id=row.task_id,
-            workload=row.workload,
-            name=row.name,
-            weight=row.weight,
-            flop=row.flop,
-            latency_secs=row.latency if math.isfinite(row.latency) else None,
-            gflops=row.gflops,
-            share=row.share,
-            trials=row.n_trials,
-            failed=row.n_failed,
-            exhausted=row.exhausted,
-            gradient=None,
-            running=row.task_id == current,
-            last_pick=None,
-        )
-        for index, row in enumerate(overview.rows)
-    ]
 
 
 def tasks_as_json(tasks: Sequence[TaskView]) -> list[dict[str, Any]]:

@@ -127,9 +127,9 @@ def saving(outlook: OutlookView) -> str:
     return f"{outlook.saving * 1e3:.2g} ± {outlook.spread * 1e3:.1g} ms"
 
 
-def clock(secs: float) -> str:
+def clock(secs: float | None) -> str:
     """Format a duration as h:mm:ss; a dash for one not known yet."""
-    if not math.isfinite(secs):
+    if secs is None or not math.isfinite(secs):
         return "-"
     minutes, seconds = divmod(round(secs), 60)
     hours, minutes = divmod(minutes, 60)

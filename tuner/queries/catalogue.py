@@ -1,0 +1,136 @@
+"""Networks, targets, workers, devices, libraries, builds and the audit log, as shapes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from records import audit, bests, builds, catalogue, devices, libraries, tasks, workers
+from records.models import Job, NetworkTask, Target, Task
+from records.service_models import Build as BuildRow
+from tuner import schemas
+from tuner.schemas.base import Schema
+
+Shape = TypeVar("Shape", bound=Schema)
+
+
+@dataclass(frozen=True)
+class NetworkUse:
+    """The targets of a network, each with its number of tasks, and its newest jobs.
+
+    Attributes:
+        targets: Name of the device and number of tasks, for each target.
+        jobs: Numbers of the jobs, the newest first.
+    """
+
+    targets: tuple[tuple[str, int], ...]
+    jobs: tuple[int, ...]
+
+
+def list_networks(session: Session, before: int | None, limit: int) -> list[schemas.NetworkInfo]:
+    """Return at most ``limit`` networks, the newest first; only those before a number."""
+    rows = catalogue.list_networks(session, before, limit)
+    targets = catalogue.targets_by_network(session, [row.id for row in rows])
+    return [
+        _shape(schemas.NetworkInfo, row, target_ids=list(targets.get(row.id, []))) for row in rows
+    ]
+
+
+def network_tasks(session: Session, network_id: int, target_id: int) -> list[schemas.NetworkTask]:
+    """Return the weighted tasks of a network on a target, each with its best latency."""
+    weighted = tasks.weighted_tasks(session, network_id, target_id)
+    best_secs = bests.best_latencies(session, [task.task_id for task in weighted])
+    return [
+        schemas.NetworkTask(
+            task_id=task.task_id,
+            workload=task.workload_hash,
+            name=task.name,
+            engine=task.engine,
+            weight=task.weight,
+            flop=task.flop,
+            latency_secs=best_secs.get(task.task_id),
+        )
+        for task in weighted
+    ]
+
+
+def network_uses(
+    session: Session, network_ids: Sequence[int], *, n_jobs: int
+) -> dict[int, NetworkUse]:
+    """Return the targets and the newest jobs of networks, by network."""
+    targets: dict[int, list[tuple[str, int]]] = {}
+    counts = (
+        select(NetworkTask.network_id, Target.device, func.count())
+        .join(Task, Task.id == NetworkTask.task_id)
+        .join(Target, Target.id == Task.target_id)
+        .where(NetworkTask.network_id.in_(network_ids))
+        .group_by(NetworkTask.network_id, Target.id)
+        .order_by(Target.id)
+    )
+    for network_id, device, n_tasks in session.execute(counts):
+        name = str(device.get("name") or "unnamed device")
+        targets.setdefault(network_id, []).append((name, n_tasks))
+    jobs: dict[int, list[int]] = {}
+    newest = (
+        select(Job.id, Job.network_id)
+        .where(Job.network_id.in_(network_ids), ~Job.hidden)
+        .order_by(Job.id.desc())
+    )
+    for job_id, network_id in session.execute(newest):
+        jobs.setdefault(network_id or 0, []).append(job_id)
+    return {
+        network_id: NetworkUse(
+            tuple(targets.get(network_id, ())), tuple(jobs.get(network_id, ())[:n_jobs])
+        )
+        for network_id in network_ids
+    }
+
+
+def list_targets(session: Session, before: int | None, limit: int) -> list[schemas.TargetInfo]:
+    """Return at most ``limit`` targets, the newest first; only those before a number."""
+    rows = catalogue.list_targets(session, before, limit)
+    return [_shape(schemas.TargetInfo, row) for row in rows]
+
+
+def list_workers(session: Session, limit: int) -> list[schemas.WorkerInfo]:
+    """Return at most ``limit`` processes, the last seen first."""
+    rows = workers.list_workers(session)[:limit]
+    return [_shape(schemas.WorkerInfo, row, alive=workers.is_alive(row)) for row in rows]
+
+
+def list_devices(session: Session) -> list[schemas.DeviceInfo]:
+    """Return the devices by name."""
+    rows = devices.list_devices(session)
+    return [_shape(schemas.DeviceInfo, row, alive=devices.is_alive(row)) for row in rows]
+
+
+def list_libraries(session: Session, before: int | None, limit: int) -> list[schemas.LibraryInfo]:
+    """Return at most ``limit`` libraries, the newest first; only those before a number."""
+    rows = libraries.list_libraries(session, before=before, limit=limit)
+    return [_shape(schemas.LibraryInfo, row) for row in rows]
+
+
+def list_audit(
+    session: Session, *, job_id: int | None = None, before: int | None, limit: int
+) -> list[schemas.AuditEntry]:
+    """Return at most ``limit`` entries of the audit log, the newest first."""
+    rows = audit.actions(session, job_id=job_id, before=before, limit=limit)
+    return [_shape(schemas.AuditEntry, row) for row in rows]
+
+
+def builds_of(session: Session, job_id: int) -> list[schemas.Build]:
+    """Return the builds of a job, the newest first."""
+    return [view_build(row) for row in builds.builds_of(session, job_id)]
+
+
+def view_build(row: BuildRow) -> schemas.Build:
+    """Return a build without the path of its archive, which stays on the service."""
+    return _shape(schemas.Build, row)
+
+
+def _shape(kind: type[Shape], row: object, **values: Any) -> Shape:
+    """Fill a shape from the columns of a row that have the same names, and from values."""
+    names = {field.name for field in fields(kind)} - values.keys()  # type: ignore[arg-type]
+    return kind(**{name: getattr(row, name) for name in names}, **values)

@@ -1,0 +1,114 @@
+"""The rows of a task scheduler table, of a session in this process or out of the database."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from records import bests, picks, task_stats
+from records.models import Job, JobStatus, Pick
+from records.tasks import WeightedTask
+from scheduler import estimate
+from tuner.queries.picks import picks_by_task
+from tuner.schemas import PickView, TaskView
+from tuner.tuning.snapshot import JobSnapshot, TaskRow
+from tuner.tuning.task_state import is_exhausted
+
+
+def view_snapshot(snapshot: JobSnapshot, current: int | None = None) -> list[TaskView]:
+    """Return the rows of a session; ``current`` is the id of the task whose round runs."""
+    return [
+        _view(index, row, running=row.task_id == current) for index, row in enumerate(snapshot.rows)
+    ]
+
+
+def read_tasks(
+    session: Session, job: Job, status: JobStatus | None, weighted: Sequence[WeightedTask]
+) -> list[TaskView]:
+    """Read the rows of a job's table from sums, without scanning its records."""
+    if not weighted:
+        return []
+    counts = task_stats.of_tasks(session, job.id, [task.task_id for task in weighted])
+    own_picks = picks_by_task(
+        session, [count.own for count in counts.values() if count.own is not None], weighted
+    )
+    gains = {} if status is None else status.gains
+    views = []
+    for index, row in enumerate(_read_rows(session, weighted, counts)):
+        pick = own_picks.get(row.task_id)
+        views.append(
+            _view(
+                index,
+                row,
+                gradient=gains.get(str(row.task_id)),
+                running=pick is not None and not pick.done and job.state == "running",
+                last_pick=pick,
+            )
+        )
+    return views
+
+
+def _view(
+    index: int,
+    row: TaskRow,
+    *,
+    running: bool,
+    gradient: float | None = None,
+    last_pick: PickView | None = None,
+) -> TaskView:
+    return TaskView(
+        id=index,
+        task_id=row.task_id,
+        workload=row.workload,
+        name=row.name,
+        weight=row.weight,
+        flop=row.flop,
+        latency_secs=row.latency if math.isfinite(row.latency) else None,
+        gflops=estimate.gflops(row.flop, row.latency),
+        share=row.share,
+        trials=row.n_trials,
+        failed=row.n_failed,
+        exhausted=row.exhausted,
+        gradient=gradient,
+        running=running,
+        last_pick=last_pick,
+    )
+
+
+def _read_rows(
+    session: Session,
+    weighted: Sequence[WeightedTask],
+    counts: Mapping[int, task_stats.TaskTrialCounts],
+) -> list[TaskRow]:
+    best_secs = bests.best_latencies(session, [task.task_id for task in weighted])
+    latencies = [best_secs.get(task.task_id, math.inf) for task in weighted]
+    weights = np.array([task.weight for task in weighted], dtype=np.int64)
+    shares = estimate.shares(weights, np.array(latencies, dtype=float)).tolist()
+    exhausted = _exhausted(session, [count.newest for count in counts.values()])
+    return [
+        TaskRow(
+            task_id=task.task_id,
+            workload=task.workload_hash,
+            name=task.name,
+            weight=task.weight,
+            flop=task.flop,
+            latency=latency,
+            n_trials=counts[task.task_id].n_trials,
+            n_failed=counts[task.task_id].n_failed,
+            share=share,
+            exhausted=task.task_id in exhausted,
+        )
+        for task, latency, share in zip(weighted, latencies, shares, strict=True)
+    ]
+
+
+def _exhausted(session: Session, newest: Sequence[int | None]) -> set[int]:
+    """Return the tasks whose newest pick, one of these, shows that nothing is left to try."""
+    ids = [pick_id for pick_id in newest if pick_id is not None]
+    rows = session.execute(
+        select(Pick.id, Pick.task_id, Pick.n_measured).where(Pick.id.in_(ids), Pick.n_measured == 0)
+    ).all()
+    failed = picks.failed_picks(session, [row.id for row in rows]) if rows else set()
+    return {row.task_id for row in rows if is_exhausted(row.id, row.n_measured, failed)}

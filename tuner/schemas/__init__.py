@@ -1,0 +1,66 @@
+"""Shapes of jobs, records and devices, shared by the command line, REST and the client.
+
+Plain data, each shape defined once: :mod:`tuner.queries` builds them out of the database,
+``--json`` and the REST API print them, and :mod:`tuner.client` reads them back. Latencies and
+durations are in seconds; None stands for what is not known yet.
+"""
+
+from tuner.schemas.catalogue import (
+    AuditEntry,
+    DeviceInfo,
+    LibraryInfo,
+    NetworkInfo,
+    NetworkTask,
+    TargetInfo,
+    WorkerInfo,
+)
+from tuner.schemas.jobs import (
+    Build,
+    Event,
+    FailureView,
+    HistoryPoint,
+    HistoryView,
+    JobDetails,
+    JobSummary,
+    JobView,
+    Links,
+    OutlookView,
+    PickView,
+    SplitView,
+    Submitted,
+    TaskTrials,
+    TaskView,
+)
+from tuner.schemas.records import (
+    BestView,
+    Imported,
+    RecordView,
+)
+
+__all__ = [
+    "AuditEntry",
+    "BestView",
+    "Build",
+    "DeviceInfo",
+    "Event",
+    "FailureView",
+    "HistoryPoint",
+    "HistoryView",
+    "Imported",
+    "JobDetails",
+    "JobSummary",
+    "JobView",
+    "LibraryInfo",
+    "Links",
+    "NetworkInfo",
+    "NetworkTask",
+    "OutlookView",
+    "PickView",
+    "RecordView",
+    "SplitView",
+    "Submitted",
+    "TargetInfo",
+    "TaskTrials",
+    "TaskView",
+    "WorkerInfo",
+]

@@ -1,0 +1,93 @@
+"""Measure records and best records."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tuner.schemas.base import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestView(Schema):
+    """The best record of a task.
+
+    Attributes:
+        record: Number of the measure record.
+        task: Number of the task.
+        workload: Hash of the workload.
+        name: Name of the workload, for people.
+        target_id: Number of the target.
+        latency_secs: Latency of one call.
+        confirmed: True if the finals confirmed it, in turns with its rivals.
+        created: Time of the measurement.
+        gflops: Billions of operations a second.
+        target: Canonical JSON of the target.
+        device: Name of the device.
+    """
+
+    record: int
+    task: int
+    workload: str
+    name: str
+    target_id: int
+    latency_secs: float
+    confirmed: bool
+    created: datetime
+    gflops: float
+    target: str
+    device: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordView(Schema):
+    """A measure record: its samples, or the error instead.
+
+    Attributes:
+        record: Number of the record.
+        task: Number of the task.
+        workload: Hash of the task's workload.
+        name: Name of the workload, for people.
+        target_id: Number of the target.
+        trace_hash: Hash of the trace, unique among those of the task.
+        latency_secs: Latency of one call; None for a failure.
+        run_secs: All samples.
+        confirmed_secs: Samples of the finals, in turns with rivals.
+        error_kind: Kind of failure.
+        error_text: Message of the failure.
+        verified: True if the output was compared with the reference.
+        max_error: Largest difference from the reference.
+        conditions: State of the device during timing, as far as it reports one: clocks in MHz,
+            temperature in degrees Celsius, and the reasons it was ``throttled``.
+        worker: Device that measured the record.
+        created: Time of the measurement.
+        target: Canonical JSON of the target.
+        device: Name of the device.
+    """
+
+    record: int
+    task: int
+    workload: str
+    name: str
+    target_id: int
+    trace_hash: str
+    latency_secs: float | None = None
+    run_secs: list[float] | None = None
+    confirmed_secs: list[float] | None = None
+    error_kind: str | None = None
+    error_text: str | None = None
+    verified: bool
+    max_error: float | None = None
+    conditions: dict[str, Any] | None = None
+    worker: str
+    created: datetime
+    target: str
+    device: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported(Schema):
+    """The result of an import; ``torn`` is 1 if the last line was cut off and left out."""
+
+    added: int
+    known: int
+    torn: int
