@@ -22,9 +22,8 @@ class Example:
 
 
 def documents() -> list[Path]:
-    """Every page of the documentation."""
-    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
-    return sorted(pages)
+    """Return every page of the documentation."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def examples() -> list[Example]:
