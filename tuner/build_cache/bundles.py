@@ -1,4 +1,4 @@
-"""Bundles: entries in one file, for machines without a network."""
+"""Bundles: entries in one tar file, for machines without a network."""
 
 import os
 import re
@@ -14,29 +14,29 @@ from typing import IO
 
 from tuner.build_cache import headers, index, packing
 from tuner.build_cache.entries import verify_blob_file
-from tuner.build_cache.headers import Damaged, Newer
-from tuner.build_cache.index import Spot
+from tuner.build_cache.headers import DamagedEntryError, NewerFormatError
+from tuner.build_cache.index import IndexedEntry
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.packing import Packed
 from tuner.errors import RequestError, WorkError
 
-# The last member: without it a bundle is cut off, which the form of the file may not show.
+# Name of the last member; without it a bundle is cut off, which tar itself may not notice.
 _END = "end"
-_ENTRY = re.compile(r"([a-z]{1,32})/([0-9a-f]{64})")
-_BLOB = re.compile(r"[a-z]{1,32}/([0-9a-f]{64}\.[0-9a-f]{32}\.blob)")
+_ENTRY_NAME = re.compile(r"([a-z]{1,32})/([0-9a-f]{64})")
+_BLOB_NAME = re.compile(r"[a-z]{1,32}/([0-9a-f]{64}\.[0-9a-f]{32}\.blob)")
 
 Progress = Callable[[int], None]
 
 
 @dataclass
 class Imported:
-    """What came of an import.
+    """The result of an import.
 
     Attributes:
-        added: Entries that are new here.
-        known: Entries that were here.
-        refused: Why others were not taken, a line each.
-        truncated: Whether the bundle ended in the middle.
+        added: Number of entries added to the store.
+        known: Number of entries that the store had.
+        refused: Reason for each entry that was refused, one line each.
+        truncated: True if the bundle is cut off.
     """
 
     added: int
@@ -46,20 +46,23 @@ class Imported:
 
 
 def export(
-    local: LocalTier, file: Path, spots: Iterable[Spot], progress: Progress | None = None
+    local: LocalTier,
+    file: Path,
+    entries: Iterable[IndexedEntry],
+    progress: Progress | None = None,
 ) -> int:
-    """Write entries to a bundle, which appears when it is whole; return how many.
+    """Write entries to a bundle, which appears when it is complete; return their number.
 
-    Those that are damaged are dropped with a warning, as by a look-up.
+    Damaged entries are dropped with a warning, as by a look-up.
 
     Raises:
-        RequestError: If there can be no such file.
+        RequestError: If the file cannot be created.
         WorkError: If it cannot be written; nothing is left behind.
     """
     n_written = 0
-    with _whole(file) as stream, tarfile.open(fileobj=stream, mode="w") as bundle:
-        for spot in sorted(spots, key=lambda each: (each.kind, each.digest)):
-            n_written += _add(local, spot, bundle)
+    with _atomic_file(file) as stream, tarfile.open(fileobj=stream, mode="w") as bundle:
+        for entry in sorted(entries, key=lambda entry: (entry.kind, entry.digest)):
+            n_written += _add(local, entry, bundle)
             if progress is not None:
                 progress(n_written)
         bundle.addfile(tarfile.TarInfo(_END))
@@ -67,22 +70,22 @@ def export(
 
 
 def import_(local: LocalTier, file: Path, progress: Progress | None = None) -> Imported:
-    """Take the entries of a bundle that are not here, each verified.
+    """Import the entries of a bundle that the store does not have, each verified.
 
-    Names in a bundle choose no place: an entry goes where its key belongs. Of a bundle that
-    is cut off, what is whole is taken.
+    Names in a bundle do not choose paths: the path of an entry follows from its key. The whole
+    entries of a bundle that is cut off are imported.
 
     Raises:
-        RequestError: If the file cannot be read or is no bundle.
+        RequestError: If the file cannot be read or is not a bundle.
         WorkError: If the store cannot be written.
     """
     imported = Imported(0, 0, [], truncated=True)
     try:
         with file.open("rb") as stream, tempfile.TemporaryDirectory(prefix="tuner-") as folder:
-            _take_all(local, stream, Path(folder), imported, progress)
+            _import_all(local, stream, Path(folder), imported, progress)
     except tarfile.TarError as error:
         if not imported.added + imported.known + len(imported.refused):
-            raise RequestError(f"{file} is no bundle, or cut off: {error}") from error
+            raise RequestError(f"{file} is not a bundle, or cut off: {error}") from error
     except OSError as error:
         what = f"cannot read {file}" if error.filename == str(file) else "cannot import"
         raise (RequestError if error.filename == str(file) else WorkError)(
@@ -91,20 +94,20 @@ def import_(local: LocalTier, file: Path, progress: Progress | None = None) -> I
     return imported
 
 
-def _add(local: LocalTier, spot: Spot, bundle: tarfile.TarFile) -> bool:
-    header = index.header_of(spot)
-    if header is None or header.key.digest != spot.digest:
+def _add(local: LocalTier, entry: IndexedEntry, bundle: tarfile.TarFile) -> bool:
+    header = index.header_of(entry)
+    if header is None or header.key.digest != entry.digest:
         return False
-    # Held, so that nothing of it goes while it is copied.
-    entry = local.find(header.key, used=False)
-    if entry is None:
+    # Held open, so that none of its files is removed while it is copied.
+    held = local.find(header.key, used=False)
+    if held is None:
         return False
-    with entry:
+    with held:
         for blob in header.blobs.values():
-            path = spot.path.with_name(headers.blob_name(spot.digest, blob))
-            _add_file(bundle, f"{spot.kind}/{path.name}", path)
-        # Last: who finds it has read all that belongs to it.
-        _add_file(bundle, f"{spot.kind}/{spot.digest}", spot.path)
+            path = entry.path.with_name(headers.blob_name(entry.digest, blob))
+            _add_file(bundle, f"{entry.kind}/{path.name}", path)
+        # Last: a reader that meets it has read its blobs.
+        _add_file(bundle, f"{entry.kind}/{entry.digest}", entry.path)
     return True
 
 
@@ -115,7 +118,7 @@ def _add_file(bundle: tarfile.TarFile, name: str, path: Path) -> None:
         bundle.addfile(member, stream)
 
 
-def _take_all(
+def _import_all(
     local: LocalTier,
     stream: IO[bytes],
     folder: Path,
@@ -128,27 +131,29 @@ def _take_all(
                 imported.truncated = False
                 return
             content = bundle.extractfile(member) if member.isreg() else None
-            entry, blob = _ENTRY.fullmatch(member.name), _BLOB.fullmatch(member.name)
+            entry, blob = _ENTRY_NAME.fullmatch(member.name), _BLOB_NAME.fullmatch(member.name)
             if content is None or member.issparse() or not (entry or blob):
-                imported.refused.append(f"{member.name!r} is nothing that belongs in a bundle")
+                imported.refused.append(f"{member.name!r} does not belong in a bundle")
             elif blob:
-                with (folder / blob[1]).open("wb") as place:
-                    shutil.copyfileobj(content, place)
+                with (folder / blob[1]).open("wb") as file:
+                    shutil.copyfileobj(content, file)
             elif entry:
-                _take(local, entry[2], content.read(), folder, imported)
+                _import_entry(local, entry[2], content.read(), folder, imported)
             if progress is not None:
                 progress(imported.added + imported.known)
 
 
-def _take(local: LocalTier, digest: str, data: bytes, folder: Path, imported: Imported) -> None:
+def _import_entry(
+    local: LocalTier, digest: str, data: bytes, folder: Path, imported: Imported
+) -> None:
     try:
         packed = _packed(digest, data, folder)
-    except (Damaged, Newer) as error:
+    except (DamagedEntryError, NewerFormatError) as error:
         imported.refused.append(f"entry {digest[:12]} is refused: {error}")
         return
-    known = local.find(packed.header.key, used=False)
-    if known is not None:
-        known.close()
+    present = local.find(packed.header.key, used=False)
+    if present is not None:
+        present.close()
         imported.known += 1
         return
     local.commit(packed).close()
@@ -160,32 +165,35 @@ def _take(local: LocalTier, digest: str, data: bytes, folder: Path, imported: Im
 def _packed(digest: str, data: bytes, folder: Path) -> Packed:
     header, _ = headers.read_header(data)
     if header.key.digest != digest:
-        raise Damaged("it was made for another key")
+        raise DamagedEntryError("it was made for another key")
     packing.unpack(data, header.key)
     blobs = {}
     for name, file in header.blobs.items():
         blobs[name] = folder / headers.blob_name(digest, file)
         if not blobs[name].is_file():
-            raise Damaged(f"{name} is missing")
+            raise DamagedEntryError(f"{name} is missing")
         verify_blob_file(blobs[name], name, file)
     return Packed(header, data, blobs)
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes its place when it is complete."""
-    beside = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
+def _atomic_file(file: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file, and rename it to ``file`` when it is complete."""
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(6)}")
     try:
-        stream = beside.open("xb")
-    except OSError as error:
-        raise RequestError(f"cannot write {file}: {error.strerror}") from error
-    try:
-        with stream:
+        with _create(temporary, file) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        beside.replace(file)
+        temporary.replace(file)
     except OSError as error:
         raise WorkError(f"cannot write {file}: {error.strerror}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def _create(temporary: Path, file: Path) -> IO[bytes]:
+    try:
+        return temporary.open("xb")
+    except OSError as error:
+        raise RequestError(f"cannot write {file}: {error.strerror}") from error

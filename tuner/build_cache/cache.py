@@ -1,4 +1,4 @@
-"""The cache: what was made once under a key is found, here or in a store that many share."""
+"""The build cache: entries made once under a key, from a local tier or one that machines share."""
 
 import logging
 import tempfile
@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tuner.build_cache import diff, packing
-from tuner.build_cache.entries import Entry, kept_in_memory
-from tuner.build_cache.keys import Difference, Key
+from tuner.build_cache.entries import Entry, open_unstored
+from tuner.build_cache.keys import Key, KeyDifference
 from tuner.build_cache.local import LocalTier
-from tuner.build_cache.locks import STALE_SECS, Lock, Pauses
+from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
 
 if TYPE_CHECKING:
@@ -24,59 +23,52 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Made:
-    """An entry, and whether it was there before."""
+    """An entry, and whether it was in the cache before."""
 
     entry: Entry
     hit: bool
 
 
 class BuildLock:
-    """The right to make an entry, of one process among all that share the store.
+    """The right of one thread, among all processes that share the store, to make an entry.
 
     Attributes:
-        key: Of the entry.
-        found: The entry, if it appeared before the right was given: nothing is to be made.
+        key: Key of the entry.
+        entry: The entry, if it appeared before the lock was acquired: there is nothing to make.
     """
 
-    def __init__(self, cache: "Cache", key: Key, lock: Lock | None, found: Entry | None) -> None:
+    def __init__(self, cache: "Cache", key: Key, lock: KeyLock, entry: Entry | None) -> None:
         self.key = key
-        self.found = found
+        self.entry = entry
         self._cache = cache
         self._lock = lock
 
     def keep(self, folder: Path, info: Mapping[str, Any]) -> Entry:
-        """Store the files of a folder, and give the right back.
+        """Store the files of a folder, and release the lock.
 
-        A store that cannot be written is warned about; the entry is then this process' alone.
-        The folder may be removed afterwards; until then its files must stay as they are.
+        If the store cannot be written, a warning says so and only this process has the entry.
+        The folder may be removed after the call; its files must not change before.
 
         Raises:
-            ValueError: If there is anything but files in the folder, or ``info`` is no JSON.
+            ValueError: If there is anything but files in the folder, or ``info`` is not JSON.
         """
         try:
             packed = packing.pack(self.key, folder, info)
             entry = self._cache.store(packed)
         finally:
-            self.abandon()
+            self.release()
         self._cache.share(packed)
         return entry
 
-    def abandon(self) -> None:
-        """Give the right back; whoever waits makes the entry. A second time is allowed."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()
+    def release(self) -> None:
+        """Let a waiting process make the entry; a second call does nothing."""
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.abandon()
+    def __exit__(self, *_error: object) -> None:
+        self.release()
 
 
 class Cache:
@@ -84,12 +76,11 @@ class Cache:
 
     Args:
         root: Directory of the local tier; it need not exist, nor be writable.
-        remote: URL of a second tier for any of fsspec's file systems; None for none.
-        warn: Told once of everything that was wrong and is dealt with; logs it by default.
-        stale_secs: The owner of a lock that shows no life for so long is dead.
+        remote: URL of a second tier on any file system of fsspec; None for none.
+        warn: Receives each problem that the cache deals with once; logs it by default.
 
     Raises:
-        RequestError: If there can be no such remote tier.
+        RequestError: If the URL names an unknown file system.
     """
 
     def __init__(
@@ -98,55 +89,52 @@ class Cache:
         remote: str | None = None,
         *,
         warn: Callable[[str], None] | None = None,
-        stale_secs: float = STALE_SECS,
     ) -> None:
         self.root = root
-        self._told: set[str] = set()
-        self._tell = warn or _LOG.warning
-        self.local = LocalTier(root, self._warn, stale_secs)
+        self._warnings: set[str] = set()
+        self._emit = warn or _LOG.warning
+        self.local = LocalTier(root, self._warn)
         self.remote = _remote_tier(remote, self._warn) if remote else None
 
     def find(self, key: Key) -> Entry | None:
-        """Return an entry, verified; one that is damaged is dropped with a warning.
+        """Return an entry, verified; a damaged one is dropped with a warning.
 
-        One that only the remote tier has is copied into the local one.
+        An entry that only the remote tier has is copied into the local one.
         """
         return self.local.find(key) or self._fetch(key)
 
-    def try_claim(self, key: Key) -> BuildLock | None:
-        """Ask for the right to make an entry; None while another live process has it.
+    def try_lock(self, key: Key) -> BuildLock | None:
+        """Acquire the right to make an entry; None while another process or thread has it.
 
-        Look at :attr:`BuildLock.found` first: the entry may have appeared meanwhile.
+        The entry may have appeared since the last look-up, see :attr:`BuildLock.entry`. If the
+        lock cannot be written, the right is given to all, and the work may be done twice.
         """
+        lock = self.local.lock_of(key.digest)
         try:
-            lock = self.local.locks.take(key.digest)
+            if not lock.try_acquire():
+                return None
         except OSError as error:
-            self._cannot_write(error)
-            return BuildLock(self, key, None, self.local.find(key))
-        if lock is None:
-            return None
+            _LOG.debug("%s is made without a lock: %s", key.digest, error)
         return BuildLock(self, key, lock, self.local.find(key, lock))
 
     def wait_for(self, key: Key) -> Entry | None:
-        """Wait while another process makes an entry; None if it did not, and it is our turn."""
-        pauses = Pauses()
-        while self.local.locks.is_held(key.digest):
-            pauses.sleep()
+        """Wait while another process makes an entry; None if it did not, and the caller may."""
+        self.local.lock_of(key.digest).wait()
         return self.local.find(key)
 
     def get_or_make(self, key: Key, make: Callable[[Path], Mapping[str, Any]]) -> Made:
-        """Return an entry, making it if there is none: one process does, the others wait.
+        """Return an entry, making it if it is missing: one process does, the others wait.
 
         Args:
-            key: Of the entry.
-            make: Fills a folder with files, and returns what is to be known of them, as JSON.
+            key: Key of the entry.
+            make: Fills a folder with files, and returns the information to keep, as JSON.
         """
         entry = self.local.find(key)
         while entry is None:
-            claim = self.try_claim(key)
-            if claim is not None:
-                with claim:
-                    return self._found_or_made(claim, make)
+            lock = self.try_lock(key)
+            if lock is not None:
+                with lock:
+                    return self._found_or_made(lock, make)
             entry = self.wait_for(key)
         return Made(entry, hit=True)
 
@@ -154,12 +142,12 @@ class Cache:
         """Store an entry without files, unless another process is about to.
 
         Raises:
-            ValueError: If ``info`` is no JSON.
+            ValueError: If ``info`` is not JSON.
         """
-        claim = self.try_claim(key)
-        if claim is not None:
-            with claim, tempfile.TemporaryDirectory() as folder:
-                claim.keep(Path(folder), info).close()
+        lock = self.try_lock(key)
+        if lock is not None:
+            with lock, tempfile.TemporaryDirectory() as folder:
+                lock.keep(Path(folder), info).close()
 
     @contextmanager
     def new_folder(self) -> Iterator[Path]:
@@ -167,8 +155,8 @@ class Cache:
         with self.local.new_folder() as folder:
             yield folder
 
-    def nearest(self, key: Key) -> Difference | None:
-        """Return how the entry that differs least from a key does; None if there is no other."""
+    def nearest(self, key: Key) -> KeyDifference | None:
+        """Return how the entry that differs least from a key does; None if there is none."""
         return diff.nearest(self.local, key)
 
     def store(self, packed: Packed) -> Entry:
@@ -176,8 +164,8 @@ class Cache:
         try:
             return self.local.commit(packed)
         except OSError as error:
-            self._cannot_write(error)
-            return kept_in_memory(packed)
+            self._warn_unwritable(error)
+            return open_unstored(packed)
 
     def share(self, packed: Packed) -> None:
         """Copy an entry to the remote tier, if there is one."""
@@ -187,14 +175,14 @@ class Cache:
             with self.new_folder() as folder:
                 self.remote.send(packed, folder)
         except OSError as error:
-            self._cannot_write(error)
+            self._warn_unwritable(error)
 
-    def _found_or_made(self, claim: BuildLock, make: Callable[[Path], Mapping[str, Any]]) -> Made:
-        entry = claim.found or self._fetch(claim.key)
+    def _found_or_made(self, lock: BuildLock, make: Callable[[Path], Mapping[str, Any]]) -> Made:
+        entry = lock.entry or self._fetch(lock.key)
         if entry is not None:
             return Made(entry, hit=True)
         with self.new_folder() as folder:
-            return Made(claim.keep(folder, make(folder)), hit=False)
+            return Made(lock.keep(folder, make(folder)), hit=False)
 
     def _fetch(self, key: Key) -> Entry | None:
         if self.remote is None:
@@ -204,16 +192,16 @@ class Cache:
                 packed = self.remote.fetch(key, folder)
                 return None if packed is None else self.store(packed)
         except OSError as error:
-            self._cannot_write(error)
+            self._warn_unwritable(error)
             return None
 
-    def _cannot_write(self, error: OSError) -> None:
+    def _warn_unwritable(self, error: OSError) -> None:
         self._warn(f"cannot write the cache {self.root}: {error.strerror}; nothing is kept in it")
 
     def _warn(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._tell(text)
+        if text not in self._warnings:
+            self._warnings.add(text)
+            self._emit(text)
 
 
 def _remote_tier(url: str, warn: Callable[[str], None]) -> "RemoteTier":

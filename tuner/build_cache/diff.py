@@ -1,44 +1,44 @@
-"""Which entry comes nearest to a key that has none: the explanation of a miss."""
+"""Explain a cache miss by the entry whose key differs least."""
 
 from functools import lru_cache
 from itertools import takewhile
 
 from tuner.build_cache import index
 from tuner.build_cache.headers import Header
-from tuner.build_cache.index import Spot
-from tuner.build_cache.keys import Difference, Key, differing
+from tuner.build_cache.index import IndexedEntry
+from tuner.build_cache.keys import Key, KeyDifference, differing
 from tuner.build_cache.local import LocalTier
 
-# So many of those used last are compared.
-_LIMIT = 2000
+# Entries compared, most recently used first.
+_MAX_COMPARED = 2000
 
 
-def nearest(local: LocalTier, key: Key) -> Difference | None:
+def nearest(local: LocalTier, key: Key) -> KeyDifference | None:
     """Return how the entry of the same kind that differs in the fewest parts differs.
 
-    Ties go to the title that begins most like the key's, then to the entry used last.
+    Ties go to the title that begins most like the key's, then to the most recently used entry.
     """
-    found = [spot for spot in index.spots(local, key.kind) if spot.digest != key.digest]
-    found.sort(key=lambda spot: spot.used, reverse=True)
-    best: tuple[tuple[int, int], Difference] | None = None
-    for spot in found[:_LIMIT]:
-        header = _read(spot)
+    entries = [entry for entry in index.entries(local, key.kind) if entry.digest != key.digest]
+    entries.sort(key=lambda entry: entry.used, reverse=True)
+    best: tuple[tuple[int, int], KeyDifference] | None = None
+    for entry in entries[:_MAX_COMPARED]:
+        header = _read(entry)
         if header is None:
             continue
         parts = differing(key.parts, header.parts)
         rank = (len(parts), -_n_alike(header.title, key.title))
         if best is None or rank < best[0]:
-            best = (rank, Difference(spot.digest, header.title, parts))
+            best = (rank, KeyDifference(entry.digest, header.title, parts))
     return None if best is None else best[1]
 
 
 def _n_alike(one: str, other: str) -> int:
-    """Count the characters that two titles begin with alike; equal ones have one more."""
+    """Return the length of the common prefix of two titles; equal titles count one more."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(f"{one}\n", f"{other}\n", strict=False))
     return sum(1 for _ in same)
 
 
-@lru_cache(maxsize=2 * _LIMIT)
-def _read(spot: Spot) -> Header | None:
-    """Remember what was read: a build asks once for each of its misses."""
-    return index.header_of(spot)
+@lru_cache(maxsize=2 * _MAX_COMPARED)
+def _read(entry: IndexedEntry) -> Header | None:
+    """Read a header once per process: a build explains each of its misses."""
+    return index.header_of(entry)

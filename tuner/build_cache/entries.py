@@ -1,4 +1,4 @@
-"""Entries of the cache as their readers see them: open, verified, safe from being removed."""
+"""Open entries of the cache: verified, and held against removal."""
 
 import contextlib
 import errno
@@ -11,18 +11,25 @@ from pathlib import Path
 from typing import Any, Self
 
 from tuner.build_cache import packing
-from tuner.build_cache.headers import Damaged, FileInfo, Header
+from tuner.build_cache.headers import DamagedEntryError, FileInfo, Header
 from tuner.build_cache.keys import Key
 from tuner.build_cache.packing import Packed
 from tuner.errors import WorkError
 
 _CHUNK_BYTES = 1 << 20
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+_LINK_UNSUPPORTED = (
+    errno.EXDEV,
+    errno.EPERM,
+    errno.EACCES,
+    errno.EMLINK,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+)
 
 
 @dataclass(frozen=True)
 class Blob:
-    """A large file of an entry, open; ``path`` is where it lies in a store, None if in none."""
+    """A large file of an entry, open; ``path`` is None if it lies in no store."""
 
     descriptor: int
     path: Path | None
@@ -31,14 +38,14 @@ class Blob:
 class Entry:
     """An entry that was verified when it was opened; any thread may read it.
 
-    Until it is closed, or forgotten, or its process ends, no upkeep removes it, and what it
-    serves is what was verified, whatever happens to the store meanwhile.
+    Garbage collection does not remove it before it is closed, unreferenced, or its process ends. It
+    serves the content that was verified, whatever happens to the store.
 
     Args:
-        header: What it says of itself.
+        header: Its header.
         body: The files inside it.
-        blobs: The files beside it, by name; closed with the entry.
-        descriptors: What else is closed with it.
+        blobs: Its blobs by name; closed with the entry.
+        descriptors: Other files to close with it.
     """
 
     def __init__(
@@ -51,12 +58,12 @@ class Entry:
         self.header = header
         self._body = body
         self._blobs = dict(blobs)
-        held = (*descriptors, *(blob.descriptor for blob in blobs.values()))
-        self._close = weakref.finalize(self, _close_all, held)
+        opened = (*descriptors, *(blob.descriptor for blob in blobs.values()))
+        self._close = weakref.finalize(self, _close_all, opened)
 
     @property
     def key(self) -> Key:
-        """The key it is stored under, with its parts."""
+        """The key it is stored under."""
         return self.header.key
 
     @property
@@ -66,19 +73,19 @@ class Entry:
 
     @property
     def files(self) -> Mapping[str, FileInfo]:
-        """What is known of every file, by name."""
+        """Size and checksum of every file by name."""
         return self.header.files
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What its maker wrote of it."""
+        """Information that its maker stored with it."""
         return self.header.info
 
     def read(self, name: str) -> bytes:
         """Return a file.
 
         Raises:
-            KeyError: If there is none of that name.
+            KeyError: If it has no file of that name.
             WorkError: If the disk damaged it since the entry was opened.
         """
         if name not in self._blobs:
@@ -88,11 +95,11 @@ class Entry:
             raise _changed(self.key, name)
         return content
 
-    def place(self, folder: Path) -> None:
-        """Put all files into a folder that exists, in the place of any of their names.
+    def write_into(self, folder: Path) -> None:
+        """Write all files into an existing folder, replacing files of the same names.
 
-        Large files become read-only hard links where the file system allows it: who alters
-        one alters the entry, which is then found damaged and made again.
+        Large files become read-only hard links where the file system allows it: altering one
+        alters the entry, which is then recognised as damaged and made again.
 
         Raises:
             WorkError: If the disk damaged one since the entry was opened.
@@ -102,7 +109,7 @@ class Entry:
             path = folder / name
             path.unlink(missing_ok=True)
             if name in self._blobs:
-                self._place_blob(name, path)
+                self._write_blob(name, path)
             else:
                 path.write_bytes(self.read(name))
 
@@ -113,7 +120,7 @@ class Entry:
         self.close()
 
     def close(self) -> None:
-        """Let upkeep have it; what was placed stays. A second time is allowed."""
+        """Let garbage collection remove it; a second call does nothing."""
         self._close()
 
     def _open(self, name: str) -> Blob:
@@ -121,9 +128,9 @@ class Entry:
             raise ValueError(f"the entry of {self.key.title or self.digest} is closed")
         return self._blobs[name]
 
-    def _place_blob(self, name: str, path: Path) -> None:
+    def _write_blob(self, name: str, path: Path) -> None:
         blob = self._open(name)
-        if blob.path is not None and _linked(blob.path, blob.descriptor, path):
+        if blob.path is not None and _link(blob.path, blob.descriptor, path):
             return
         digest = hashlib.sha256()
         with path.open("xb") as stream:
@@ -135,8 +142,8 @@ class Entry:
             raise _changed(self.key, name)
 
 
-def kept_in_memory(packed: Packed) -> Entry:
-    """Open an entry that could not be stored; its large files stay those of its maker.
+def open_unstored(packed: Packed) -> Entry:
+    """Open an entry that could not be stored; its blobs are the files of its maker.
 
     Raises:
         OSError: If one of them cannot be opened.
@@ -155,21 +162,21 @@ def verify_blob(descriptor: int, name: str, file: FileInfo) -> None:
     """Compare an open file with its checksum.
 
     Raises:
-        Damaged: If it differs.
+        DamagedEntryError: If it differs.
     """
     digest, n_bytes = hashlib.sha256(), 0
     for chunk in _chunks(descriptor):
         digest.update(chunk)
         n_bytes += len(chunk)
     if n_bytes != file.n_bytes or digest.hexdigest() != file.sha256:
-        raise Damaged(f"{name} does not have the checksum it was written with")
+        raise DamagedEntryError(f"{name} does not have the checksum it was written with")
 
 
 def verify_blob_file(path: Path, name: str, file: FileInfo) -> None:
     """Compare a file with its checksum.
 
     Raises:
-        Damaged: If it differs.
+        DamagedEntryError: If it differs.
         OSError: If it cannot be read.
     """
     with path.open("rb") as stream:
@@ -177,21 +184,21 @@ def verify_blob_file(path: Path, name: str, file: FileInfo) -> None:
 
 
 def _chunks(descriptor: int) -> Iterator[bytes]:
-    """Read an open file from its start, at no position that other threads would share."""
+    """Read an open file from its start, without moving the position that threads share."""
     offset = 0
     while chunk := os.pread(descriptor, _CHUNK_BYTES, offset):
         offset += len(chunk)
         yield chunk
 
 
-def _linked(source: Path, descriptor: int, path: Path) -> bool:
-    """Try a hard link; it must be to the file that was verified."""
+def _link(source: Path, descriptor: int, path: Path) -> bool:
+    """Make a hard link to the file that was verified; False if that is not possible."""
     try:
         os.link(source, path)
     except FileNotFoundError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LINK:
+        if error.errno not in _LINK_UNSUPPORTED:
             raise
         return False
     if os.path.samestat(path.stat(), os.fstat(descriptor)):

@@ -1,4 +1,4 @@
-"""Making room in the local tier: entries that are too much, and what killed processes left."""
+"""Garbage collection of the local tier: entries beyond a limit, and files of killed processes."""
 
 import contextlib
 import fcntl
@@ -12,28 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.build_cache import index
-from tuner.build_cache.index import Spot, Stray
+from tuner.build_cache.index import IndexedEntry, OrphanBlobs
 from tuner.build_cache.keys import is_digest
 from tuner.build_cache.local import LocalTier
-from tuner.build_cache.process_identity import owner_of_tag
+from tuner.build_cache.locks import KeyLock
+from tuner.build_cache.process_identity import has_ended
 
-# What a process on another machine writes is left alone for so long.
-_FOREIGN_SECS = 24 * 3600.0
+# Age at which temporary files of processes on other hosts are removed.
+_FOREIGN_MAX_AGE_SECS = 24 * 3600.0
 
 Progress = Callable[[int], None]
 
 
 @dataclass
 class Collected:
-    """What was removed, and what was not.
+    """Counts of what was removed, and of what is left.
 
     Attributes:
         n_entries: Entries removed.
-        n_bytes: They took on disk.
-        n_held: Entries that should have gone, had no process held them.
-        n_strays: Files removed that killed processes had left.
-        n_left: Entries that are left.
-        n_left_bytes: They take on disk.
+        n_bytes: Their size on disk.
+        n_held: Entries that were to be removed, but are in use or cannot be removed.
+        n_strays: Files of killed processes removed.
+        n_left: Entries left.
+        n_left_bytes: Their size on disk.
     """
 
     n_entries: int = 0
@@ -43,12 +44,12 @@ class Collected:
     n_left: int = 0
     n_left_bytes: int = 0
 
-    def count(self, spot: Spot) -> None:
+    def count(self, entry: IndexedEntry) -> None:
         """Count an entry as removed."""
         self.n_entries += 1
-        self.n_bytes += spot.n_bytes
+        self.n_bytes += entry.n_bytes
         self.n_left -= 1
-        self.n_left_bytes -= spot.n_bytes
+        self.n_left_bytes -= entry.n_bytes
 
 
 def collect(
@@ -59,52 +60,57 @@ def collect(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Collected:
-    """Remove what is too much, those unused for longest first, and what no one left whole.
+    """Remove entries beyond a limit, least recently used first, and files of killed processes.
 
-    Nothing that a process holds open is removed, nor what one writes.
+    Nothing that a process holds open or is writing is removed.
 
     Args:
         local: The store.
-        max_bytes: It may take so much; None for no limit.
-        unused_for_secs: Entries that nobody used for so long go; None for no limit.
-        dry_run: Only say what would go.
-        progress: Told how many entries went so far.
+        max_bytes: Largest size on disk; None for no limit.
+        unused_for_secs: Longest time without a use; None for no limit.
+        dry_run: Only count what would be removed.
+        progress: Called with the number of entries removed so far.
     """
-    found = list(index.scan(local))
-    spots = sorted((f for f in found if isinstance(f, Spot)), key=lambda spot: spot.used)
+    items = list(index.scan(local))
+    entries = sorted(
+        (item for item in items if isinstance(item, IndexedEntry)), key=lambda entry: entry.used
+    )
     oldest = -math.inf if unused_for_secs is None else time.time() - unused_for_secs
     limit = math.inf if max_bytes is None else max_bytes
-    collected = Collected(n_left=len(spots), n_left_bytes=sum(spot.n_bytes for spot in spots))
-    while spots and (chosen := _chosen(spots, collected.n_left_bytes, oldest, limit)):
-        spots = spots[len(chosen) :]
+    n_bytes = sum(entry.n_bytes for entry in entries)
+    collected = Collected(n_left=len(entries), n_left_bytes=n_bytes)
+    while entries and (excess := _excess(entries, collected.n_left_bytes, oldest, limit)):
+        entries = entries[len(excess) :]
         # Folder by folder: a disk takes many times as long for the same in any other order.
-        for spot in sorted(chosen, key=lambda each: (each.folder, each.digest)):
-            if dry_run or _remove(local, spot):
-                collected.count(spot)
+        for entry in sorted(excess, key=lambda entry: (entry.folder, entry.digest)):
+            if dry_run or _remove(local, entry):
+                collected.count(entry)
             else:
                 collected.n_held += 1
             if progress is not None:
                 progress(collected.n_entries)
-    strays = [f for f in found if isinstance(f, Stray)]
-    collected.n_strays = _sweep(local, strays, dry_run=dry_run)
+    orphans = [item for item in items if isinstance(item, OrphanBlobs)]
+    collected.n_strays = _sweep(local, orphans, dry_run=dry_run)
     return collected
 
 
-def _chosen(spots: Sequence[Spot], n_bytes: int, oldest: float, limit: float) -> list[Spot]:
-    """Return the first of entries, sorted by use, that are too old or too much."""
-    chosen = []
-    for spot in spots:
-        if spot.used >= oldest and n_bytes <= limit:
+def _excess(
+    entries: Sequence[IndexedEntry], n_bytes: int, oldest: float, limit: float
+) -> list[IndexedEntry]:
+    """Return the first of entries, sorted by use, that are too old or exceed the limit."""
+    excess = []
+    for entry in entries:
+        if entry.used >= oldest and n_bytes <= limit:
             break
-        chosen.append(spot)
-        n_bytes -= spot.n_bytes
-    return chosen
+        excess.append(entry)
+        n_bytes -= entry.n_bytes
+    return excess
 
 
 def remove_old_libraries(data_dir: Path, *, dry_run: bool) -> int:
-    """Remove libraries as earlier versions kept them, which nothing reads; return their bytes."""
+    """Remove libraries in the form of earlier versions, which nothing reads; return their bytes."""
     n_bytes = 0
-    # Only what has a key for its name: a user may have built into that folder, too.
+    # Only folders named by a key: a user may have built into this folder, too.
     for folder in (data_dir / "libraries").glob("*"):
         if not is_digest(folder.name):
             continue
@@ -116,51 +122,51 @@ def remove_old_libraries(data_dir: Path, *, dry_run: bool) -> int:
     return n_bytes
 
 
-def _remove(local: LocalTier, spot: Spot) -> bool:
-    """Remove an entry that nobody holds; False if somebody does, or it cannot be removed."""
+def _remove(local: LocalTier, entry: IndexedEntry) -> bool:
+    """Remove an entry; False if a process holds it open, or it cannot be removed."""
     try:
-        descriptor = os.open(spot.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     try:
-        return _is_free(descriptor) and _removed(local, spot, os.fstat(descriptor))
+        return _exclude_readers(descriptor) and _unlink(local, entry, os.fstat(descriptor))
     except OSError:
         return False
     finally:
         os.close(descriptor)
 
 
-def _is_free(descriptor: int) -> bool:
+def _exclude_readers(descriptor: int) -> bool:
     """Keep readers away from an open entry; False if there are some."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        # There are no locks here; who has an entry open keeps what it has open.
+        # A file system without locks: readers keep the files that they have open.
         return True
     return True
 
 
-def _removed(local: LocalTier, spot: Spot, found: os.stat_result) -> bool:
-    if spot.blob_names or stat.S_ISDIR(found.st_mode):
-        return local.drop(spot.kind, spot.digest, found)
-    if not os.path.samestat(spot.path.lstat(), found):
+def _unlink(local: LocalTier, entry: IndexedEntry, status: os.stat_result) -> bool:
+    if entry.blob_names or stat.S_ISDIR(status.st_mode):
+        return local.drop(entry.kind, entry.digest, status)
+    if not os.path.samestat(entry.path.lstat(), status):
         return False
-    spot.path.unlink()
+    entry.path.unlink()
     return True
 
 
-def _sweep(local: LocalTier, strays: list[Stray], *, dry_run: bool) -> int:
-    """Remove what processes left that were killed; return how many files."""
-    n_swept = 0
-    for stray in strays:
-        n_swept += len(stray.blobs) if dry_run else _sweep_blobs(local, stray)
-    for path in (*_left_over(local), *_dead_locks(local)):
+def _sweep(local: LocalTier, orphans: list[OrphanBlobs], *, dry_run: bool) -> int:
+    """Remove what killed processes left; return the number of files."""
+    n_swept = sum(
+        len(orphan.blobs) if dry_run else _sweep_blobs(local, orphan) for orphan in orphans
+    )
+    for path in _temporary_files(local):
         n_swept += 1
         if not dry_run:
             _discard(path)
-    return n_swept
+    return n_swept + _sweep_locks(local, dry_run=dry_run)
 
 
 def _discard(path: Path) -> None:
@@ -171,48 +177,47 @@ def _discard(path: Path) -> None:
             path.unlink()
 
 
-def _sweep_blobs(local: LocalTier, stray: Stray) -> int:
+def _sweep_blobs(local: LocalTier, orphan: OrphanBlobs) -> int:
     """Remove blobs under the lock of their key: its entry may be about to appear."""
+    lock = local.lock_of(orphan.digest)
     try:
-        lock = local.locks.take(stray.digest)
-    except OSError:
-        return 0
-    if lock is None:
-        return 0
-    try:
-        if stray.blobs[0].with_name(stray.digest).exists():
+        if not lock.try_acquire() or orphan.blobs[0].with_name(orphan.digest).exists():
             return 0
-        for blob in stray.blobs:
+        for blob in orphan.blobs:
             blob.unlink(missing_ok=True)
     except OSError:
         return 0
     finally:
         lock.release()
-    return len(stray.blobs)
+    return len(orphan.blobs)
 
 
-def _left_over(local: LocalTier) -> Iterator[Path]:
-    """List temporary files of processes that are gone, or that nobody can ask."""
+def _sweep_locks(local: LocalTier, *, dry_run: bool) -> int:
+    """Remove lock files that no process holds; a process that was killed leaves its own."""
+    n_swept = 0
+    for path in local.locks.glob("*.lock"):
+        lock = KeyLock(path)
+        with contextlib.suppress(OSError):
+            if lock.try_acquire():
+                n_swept += 1
+                lock.release(keep_file=dry_run)
+    return n_swept
+
+
+def _temporary_files(local: LocalTier) -> Iterator[Path]:
+    """List temporary files of processes that have ended, or may have and are old."""
     try:
-        found = list(local.scratch.iterdir())
+        paths = list(local.scratch.iterdir())
     except OSError:
         return
-    for path in found:
-        owner = owner_of_tag(".".join(path.name.split(".")[:4]))
-        is_known = owner is not None and owner.is_known_here
-        if owner.is_gone if owner is not None and is_known else _is_old(path):
+    for path in paths:
+        ended = has_ended(".".join(path.name.split(".")[:4]))
+        if _is_old(path) if ended is None else ended:
             yield path
 
 
 def _is_old(path: Path) -> bool:
     try:
-        return path.lstat().st_mtime < time.time() - _FOREIGN_SECS
+        return path.lstat().st_mtime < time.time() - _FOREIGN_MAX_AGE_SECS
     except OSError:
         return False
-
-
-def _dead_locks(local: LocalTier) -> Iterator[Path]:
-    """List locks whose owners are gone, for nobody may ask for their keys again."""
-    for path in local.scratch.with_name(".locks").glob("*.lock"):
-        if not local.locks.is_held(path.stem) or _is_old(path):
-            yield path

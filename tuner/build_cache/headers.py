@@ -1,10 +1,10 @@
-"""The form of an entry: one file, and beside it the large files that do not compress.
+"""The format of an entry: one file, and a blob for each large file that does not compress.
 
-A prefix of fixed length holds a magic word, the version of the form, the length of the header,
-the bytes of all files unpacked, and the sha256 of prefix and header. The header is JSON. What
-follows it are the small files, each compressed where that helps. A large file that does not
-compress lies beside the entry as it is, under a name made of its content, so that it can be
-given away as a hard link and never stands for other content.
+A prefix of fixed length holds a magic word, the version of the format, the length of the header,
+the bytes of all files unpacked, and the sha256 of prefix and header. The header is JSON. The small
+files follow it, each compressed where that helps. A blob is a file of its own in the same folder,
+unchanged, under a name made of its content: it can be given away as a hard link, and its name never
+stands for other content.
 """
 
 import hashlib
@@ -21,28 +21,28 @@ VERSION = 1
 MAGIC = b"tunerent"
 PREFIX = struct.Struct("<8sIIQ32s")
 
-_HEADER_LIMIT = 64 << 20
+_MAX_HEADER_BYTES = 64 << 20
 
 
-class Damaged(Exception):  # noqa: N818  the name says what an entry is
-    """An entry is not what was written; the text says in what."""
+class DamagedEntryError(Exception):
+    """An entry is not as it was written; the text says what is wrong."""
 
 
-class Newer(Exception):  # noqa: N818  the name says what an entry is
-    """An entry is of a form that a later version of this package writes."""
+class NewerFormatError(Exception):
+    """An entry has a format that a later version of this package writes."""
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file of an entry; ``n_bytes`` is its own size, whatever the store makes of it."""
+    """A file of an entry, with its unpacked size."""
 
     sha256: str
     n_bytes: int
 
 
 @dataclass(frozen=True)
-class Stored:
-    """How a file is kept: ``zstd`` or ``raw`` inside the entry, or as a ``blob`` beside it."""
+class StoredFile:
+    """The storage of a file: ``zstd`` or ``raw`` inside the entry, or a ``blob`` of its own."""
 
     form: str
     offset: int
@@ -51,7 +51,19 @@ class Stored:
 
 @dataclass(frozen=True)
 class Header:
-    """What an entry says of itself."""
+    """The description that an entry begins with.
+
+    Attributes:
+        kind: Kind of its key.
+        parts: Parts of its key.
+        title: Text for people.
+        created: Time it was made, seconds since 1970.
+        origin: Host and version of the tuner that made it.
+        files: Size and checksum of every file by name.
+        stored: Storage of every file by name.
+        info: JSON of its maker.
+        body_sha256: Checksum of what follows the header.
+    """
 
     kind: str
     parts: Mapping[str, Any]
@@ -59,23 +71,25 @@ class Header:
     created: float
     origin: str
     files: Mapping[str, FileInfo]
-    stored: Mapping[str, Stored]
+    stored: Mapping[str, StoredFile]
     info: Mapping[str, Any]
     body_sha256: str
 
     @cached_property
     def key(self) -> Key:
-        """The key that it was written for."""
+        """The key that the entry was written for."""
         return Key(self.kind, self.parts, self.title)
 
     @property
     def blobs(self) -> dict[str, FileInfo]:
-        """The files that lie beside the entry."""
-        return {n: self.files[n] for n, how in self.stored.items() if how.form == "blob"}
+        """The files that are blobs, by name."""
+        return {
+            name: self.files[name] for name, stored in self.stored.items() if stored.form == "blob"
+        }
 
     @property
     def n_bytes(self) -> int:
-        """Of all files together, unpacked."""
+        """Unpacked size of all files together."""
         return sum(file.n_bytes for file in self.files.values())
 
 
@@ -85,47 +99,49 @@ def blob_name(digest: str, file: FileInfo) -> str:
 
 
 def read_header(data: bytes) -> tuple[Header, int]:
-    """Read and check the header of an entry; return also where the files begin.
+    """Read and check the header of an entry; return it and the offset of the files.
 
     Raises:
-        Damaged: If anything is wrong.
-        Newer: If it was written by a later version.
+        DamagedEntryError: If anything is wrong.
+        NewerFormatError: If it was written by a later version.
     """
     n_header, _ = read_prefix(data)
     body = PREFIX.size + n_header
     if len(data) < body:
-        raise Damaged("it is cut off")
+        raise DamagedEntryError("it is cut off")
     digest = hashlib.sha256(data[: PREFIX.size - 32])
     digest.update(memoryview(data)[PREFIX.size : body])
     if digest.digest() != data[PREFIX.size - 32 : PREFIX.size]:
-        raise Damaged("its header does not have the checksum it was written with")
+        raise DamagedEntryError("its header does not have the checksum it was written with")
     try:
         return _parse(json.loads(data[PREFIX.size : body])), body
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"its header makes no sense: {error}") from error
+        raise DamagedEntryError(f"its header is invalid: {error}") from error
 
 
 def read_prefix(data: bytes) -> tuple[int, int]:
-    """Return the bytes of the header, and of all files unpacked.
+    """Return the length of the header, and of all files unpacked, in bytes.
 
     Raises:
-        Damaged: If this is no entry.
-        Newer: If it was written by a later version.
+        DamagedEntryError: If this is not an entry.
+        NewerFormatError: If it was written by a later version.
     """
     if len(data) < PREFIX.size:
-        raise Damaged("it is cut off" if data else "it is empty")
-    magic, found, n_header, n_bytes, _ = PREFIX.unpack_from(data)
+        raise DamagedEntryError("it is cut off" if data else "it is empty")
+    magic, version, n_header, n_bytes, _ = PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise Damaged("it is no entry of a cache")
-    if found > VERSION:
-        raise Newer(f"it has the form {found} of a later version, which knows more than {VERSION}")
-    if n_header > _HEADER_LIMIT:
-        raise Damaged("its header makes no sense")
+        raise DamagedEntryError("it is not an entry of a cache")
+    if version > VERSION:
+        raise NewerFormatError(
+            f"it has format {version} of a later version; this one reads formats up to {VERSION}"
+        )
+    if n_header > _MAX_HEADER_BYTES:
+        raise DamagedEntryError("its header is invalid")
     return n_header, n_bytes
 
 
-def written(header: Header) -> bytes:
-    """Return what an entry begins with: prefix and header."""
+def serialise(header: Header) -> bytes:
+    """Serialise prefix and header, which an entry begins with."""
     value = {
         "kind": header.kind,
         "parts": header.parts,
@@ -148,11 +164,11 @@ def _parse(raw: Mapping[str, Any]) -> Header:
     files, stored = {}, {}
     for name, file in raw["files"].items():
         if not name or name in (".", "..") or "/" in name or "\0" in name:
-            raise ValueError(f"{name!r} is no name of a file")
+            raise ValueError(f"{name!r} is not a file name")
         files[name] = FileInfo(str(file["sha256"]), int(file["n_bytes"]))
-        stored[name] = Stored(**file["stored"])
+        stored[name] = StoredFile(**file["stored"])
         if stored[name].form not in ("zstd", "raw", "blob"):
-            raise ValueError(f"{name} is kept in a form that is not known")
+            raise ValueError(f"{name} is stored in an unknown form")
     header = Header(
         kind=raw["kind"],
         parts=dict(raw["parts"].items()),
@@ -164,5 +180,5 @@ def _parse(raw: Mapping[str, Any]) -> Header:
         info=dict(raw["info"].items()),
         body_sha256=str(raw["body_sha256"]),
     )
-    header.key.text  # noqa: B018  it is a ValueError where there can be none
+    header.key.text  # noqa: B018  raises ValueError if it is not JSON
     return header

@@ -1,4 +1,4 @@
-"""What an answer that is kept depended on: our own code, the packages it uses, the processor."""
+"""Inputs of cache keys: the tuner's code, packages, programs and the processor."""
 
 import hashlib
 import os
@@ -30,15 +30,15 @@ def versions_of(*packages: str) -> dict[str, str | None]:
 
 
 def binaries_of(*packages: str) -> dict[str, list[list[object]]]:
-    """Tell whether the shared libraries of packages are others now, with the same version.
+    """Return paths, sizes and times of the shared libraries of packages.
 
-    Whoever builds a package from source may link it anew and keep its number.
+    A package that is built from source may change under the same version.
     """
     return {package: _binaries(package) for package in packages}
 
 
 def tool(name: str) -> list[object]:
-    """Tell which program of a name is first on the path, and whether it is another one now."""
+    """Return path, size and time of the first program of a name on the path; empty for none."""
     path = shutil.which(name)
     if path is None:
         return []
@@ -46,7 +46,7 @@ def tool(name: str) -> list[object]:
 
 
 def processor() -> dict[str, object]:
-    """Describe the processor that code for this machine is made for."""
+    """Describe the processor of this machine."""
     fields = cpu_fields()
     return {
         "machine": os.uname().machine,
@@ -56,7 +56,7 @@ def processor() -> dict[str, object]:
 
 
 def cpu_fields() -> dict[str, str]:
-    """Return what the system says of its first core, by name; empty if it says nothing."""
+    """Return the fields of /proc/cpuinfo for the first core by name; empty if it is missing."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
     except OSError:

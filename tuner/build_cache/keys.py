@@ -14,12 +14,12 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry is found by.
+    """The identity of an entry.
 
     Attributes:
-        kind: What sort of thing it is, in lower-case letters.
-        parts: JSON: everything the bytes depend on, and nothing else.
-        title: For people; no part of the digest.
+        kind: Sort of entry, in lower-case letters.
+        parts: JSON of everything the bytes depend on, and nothing else.
+        title: Text for people; not part of the digest.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Differing:
+class PartDifference:
     """One part in which two keys differ; None where a key has no such part."""
 
     part: str
@@ -51,12 +51,12 @@ class Differing:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How an entry's key differs from another key."""
+class KeyDifference:
+    """The difference between a key and the key of an entry."""
 
     digest: str
     title: str
-    parts: tuple[Differing, ...]
+    parts: tuple[PartDifference, ...]
 
 
 def canonical(value: Any) -> str:
@@ -64,27 +64,27 @@ def canonical(value: Any) -> str:
 
     Raises:
         ValueError: If the value holds infinities or NaN.
-        TypeError: If it is no JSON.
+        TypeError: If it is not JSON.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def is_digest(text: str) -> bool:
-    """Tell whether a text has the form of a digest."""
+    """Return whether a text has the form of a digest."""
     return bool(_DIGEST.fullmatch(text))
 
 
 def is_kind(text: str) -> bool:
-    """Tell whether a text has the form of a kind."""
+    """Return whether a text has the form of a kind."""
     return bool(_KIND.fullmatch(text))
 
 
-def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[Differing, ...]:
-    """List the parts that differ, by name; those of nested mappings as ``outer.inner``."""
+def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[PartDifference, ...]:
+    """List the parts that differ, sorted by name; parts of nested mappings are ``outer.inner``."""
     flat_ours, flat_theirs = dict(_flat(ours)), dict(_flat(theirs))
     names = sorted(set(flat_ours) | set(flat_theirs))
     return tuple(
-        Differing(name, flat_ours.get(name), flat_theirs.get(name))
+        PartDifference(name, flat_ours.get(name), flat_theirs.get(name))
         for name in names
         if canonical(flat_ours.get(name)) != canonical(flat_theirs.get(name))
     )

@@ -13,62 +13,63 @@ from pathlib import Path
 
 from tuner.build_cache import headers, packing
 from tuner.build_cache.entries import Blob, Entry, verify_blob
-from tuner.build_cache.headers import Damaged, Header, Newer
+from tuner.build_cache.headers import DamagedEntryError, Header, NewerFormatError
 from tuner.build_cache.keys import Key
-from tuner.build_cache.locks import STALE_SECS, Lock, Locks
+from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
-from tuner.build_cache.process_identity import this_process
+from tuner.build_cache.process_identity import process_tag
 
 LAYOUT = "v1"
-TOUCH_EVERY_SECS = 3600.0
-_HOLD_SECS = 1.0
-# So often a look-up may meet an entry that is just written anew.
-_REOPENINGS = 10
-_READ_BYTES = 1 << 18
-# Less room than this is a full disk: what is made elsewhere can still be used.
-_ROOM_BYTES = 64 << 20
+TOUCH_INTERVAL_SECS = 3600.0
+_HOLD_TIMEOUT_SECS = 1.0
+# Attempts of a look-up to open an entry that other processes keep replacing.
+_MAX_OPEN_ATTEMPTS = 10
+_COPY_BYTES = 1 << 18
+# A disk with less free space counts as full; entries are then made in the system's folder.
+_MIN_FREE_BYTES = 64 << 20
 
 
-class _Replaced(Exception):  # noqa: N818  the name says what happened to it
-    """An entry was removed, or written anew, between its opening and its being held."""
+class _ReplacedError(Exception):
+    """An entry was removed or replaced after it was opened and before it was held."""
 
 
 class LocalTier:
-    """Entries as files ``ROOT/v1/KIND/DD/DIGEST``, where DD is how the digest begins.
+    """Entries as files ``ROOT/v1/KIND/DD/DIGEST``, where DD are the first digits of the digest.
 
     Args:
         root: The directory; it need not exist.
-        warn: Told of everything that was wrong and is dealt with.
-        stale_secs: When the owner of a lock counts as dead, see :class:`Locks`.
+        warn: Receives each problem that the store deals with.
     """
 
-    def __init__(
-        self, root: Path, warn: Callable[[str], None], stale_secs: float = STALE_SECS
-    ) -> None:
+    def __init__(self, root: Path, warn: Callable[[str], None]) -> None:
         self.root = root
         self.entries = root / LAYOUT
         self.scratch = self.entries / ".tmp"
-        self.locks = Locks(self.entries / ".locks", self.scratch, stale_secs)
+        self.locks = self.entries / ".locks"
         self._warn = warn
 
     def path_of(self, kind: str, digest: str) -> Path:
-        """Return where an entry is, or would be."""
+        """Return the path of an entry, which need not exist."""
         return self.entries / kind / digest[:2] / digest
 
-    def find(self, key: Key, lock: Lock | None = None, *, used: bool = True) -> Entry | None:
-        """Open an entry; one that is not what was written is dropped with a warning.
+    def lock_of(self, digest: str) -> KeyLock:
+        """Return the lock of a key, not acquired."""
+        return KeyLock(self.locks / f"{digest}.lock")
+
+    def find(self, key: Key, lock: KeyLock | None = None, *, used: bool = True) -> Entry | None:
+        """Open an entry; a damaged one is dropped with a warning.
 
         Args:
-            key: What to find.
+            key: Key of the entry.
             lock: The lock of the key, if the caller holds it.
-            used: Whether that counts as a use.
+            used: Count the look-up as a use.
         """
-        for _ in range(_REOPENINGS):
-            with contextlib.suppress(_Replaced):
-                return self._found(key, lock, used=used)
+        for _ in range(_MAX_OPEN_ATTEMPTS):
+            with contextlib.suppress(_ReplacedError):
+                return self._find(key, lock, used=used)
         return None
 
-    def _found(self, key: Key, lock: Lock | None, *, used: bool) -> Entry | None:
+    def _find(self, key: Key, lock: KeyLock | None, *, used: bool) -> Entry | None:
         path = self.path_of(key.kind, key.digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -78,16 +79,16 @@ class LocalTier:
             self._warn(f"cannot read {path}: {error.strerror}; it is made again")
             return None
         try:
-            entry = self._opened(key, path, descriptor)
+            entry = self._open(key, path, descriptor)
             if used and entry is not None:
                 _touch(descriptor)
             return entry
-        except _Replaced:
+        except _ReplacedError:
             os.close(descriptor)
             raise
-        except Newer as error:
+        except NewerFormatError as error:
             self._warn(f"{path} is not used: {error}")
-        except Damaged as error:
+        except DamagedEntryError as error:
             self._warn(f"{path} is damaged and is dropped: {error}")
             self.drop(key.kind, key.digest, os.fstat(descriptor), lock)
         except OSError as error:
@@ -96,10 +97,10 @@ class LocalTier:
         return None
 
     def commit(self, packed: Packed) -> Entry:
-        """Store an entry: it is there whole or not at all, also after a loss of power.
+        """Store an entry, whole or not at all, also if the power fails.
 
         Raises:
-            OSError: If it cannot be written; nothing of it is found then.
+            OSError: If it cannot be written; no part of it is found then.
         """
         digest = packed.header.key.digest
         path = self.path_of(packed.header.kind, digest)
@@ -107,8 +108,8 @@ class LocalTier:
         blobs: dict[str, Blob] = {}
         try:
             for name, source in packed.blobs.items():
-                place = path.parent / headers.blob_name(digest, packed.header.files[name])
-                blobs[name] = Blob(self._move_in(place, source, 0o444), place)
+                blob_path = path.parent / headers.blob_name(digest, packed.header.files[name])
+                blobs[name] = Blob(self._move_in(blob_path, source, 0o444), blob_path)
             descriptor = self._move_in(path, packed.data)
         except OSError:
             for blob in blobs.values():
@@ -117,24 +118,23 @@ class LocalTier:
         _sync_folder(path.parent)
         return Entry(packed.header, packed.body, blobs, (descriptor,))
 
-    def drop(self, kind: str, digest: str, found: os.stat_result, lock: Lock | None = None) -> bool:
-        """Remove the entry that ``found`` describes; False if it is there no more, or stays.
+    def drop(
+        self, kind: str, digest: str, status: os.stat_result, lock: KeyLock | None = None
+    ) -> bool:
+        """Remove the entry with a file status; False if it was replaced or cannot be removed.
 
-        Under the lock of its key: somebody may be writing it anew, or even have written it.
+        The caller holds ``lock``, or the key is locked here: another process may be replacing the
+        entry, or may have done so.
         """
+        own = self.lock_of(digest)
         try:
-            held = lock or self.locks.take(digest)
-        except OSError:
-            return False
-        if held is None:
-            return False
-        try:
-            return self._remove(self.path_of(kind, digest), found)
+            if lock is None and not own.try_acquire():
+                return False
+            return self._remove(self.path_of(kind, digest), status)
         except OSError:
             return False
         finally:
-            if lock is None:
-                held.release()
+            own.release()
 
     @contextmanager
     def new_folder(self) -> Iterator[Path]:
@@ -146,82 +146,85 @@ class LocalTier:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _new_folder(self) -> Path:
-        folder = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
+        folder = self.scratch / f"{process_tag()}.{secrets.token_hex(8)}"
         try:
             folder.mkdir(parents=True)
-            if shutil.disk_usage(folder).free < _ROOM_BYTES:
+            if shutil.disk_usage(folder).free < _MIN_FREE_BYTES:
                 folder.rmdir()
                 return Path(tempfile.mkdtemp(prefix="tuner-"))
         except OSError:
             return Path(tempfile.mkdtemp(prefix="tuner-"))
         return folder
 
-    def _opened(self, key: Key, path: Path, descriptor: int) -> Entry | None:
-        if not _held(descriptor):
+    def _open(self, key: Key, path: Path, descriptor: int) -> Entry | None:
+        if not _hold(descriptor):
             os.close(descriptor)
             return None
         if os.fstat(descriptor).st_nlink == 0:
-            raise _Replaced
+            raise _ReplacedError
         data = read_all(descriptor, os.fstat(descriptor).st_size)
         header, body = packing.unpack(data, key)
         blobs = open_blobs(header, path.parent, key.digest)
         return Entry(header, body, blobs, (descriptor,))
 
     def _move_in(self, path: Path, source: bytes | Path, mode: int = 0o644) -> int:
-        """Put a file beside its place, and then move it there; return it open and held."""
+        """Write a temporary file and rename it; return it open and held."""
         self.scratch.mkdir(parents=True, exist_ok=True)
-        beside = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
-        descriptor = self._laid(beside, source, mode)
-        with _undone(beside, descriptor):
+        temporary = self.scratch / f"{process_tag()}.{secrets.token_hex(8)}"
+        descriptor = self._write(temporary, source, mode)
+        with _removed_on_error(temporary, descriptor):
             os.fsync(descriptor)
-            _held(descriptor)
-            self._replace(beside, path)
+            _hold(descriptor)
+            self._replace(temporary, path)
         return descriptor
 
-    def _laid(self, beside: Path, source: bytes | Path, mode: int) -> int:
+    def _write(self, temporary: Path, source: bytes | Path, mode: int) -> int:
         """Write a file, or link it if it was made in this store; return it open."""
         if isinstance(source, Path) and source.parent.parent == self.scratch:
             with contextlib.suppress(OSError):
-                os.link(source, beside)
-                beside.chmod(mode)
-                return os.open(beside, os.O_RDONLY | os.O_CLOEXEC)
-            beside.unlink(missing_ok=True)
+                os.link(source, temporary)
+                temporary.chmod(mode)
+                return os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+            temporary.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(beside, flags, mode)
-        with _undone(beside, descriptor), open(descriptor, "wb", closefd=False) as stream:
+        descriptor = os.open(temporary, flags, mode)
+        with (
+            _removed_on_error(temporary, descriptor),
+            open(descriptor, "wb", closefd=False) as stream,
+        ):
             if isinstance(source, Path):
                 with source.open("rb") as content:
-                    shutil.copyfileobj(content, stream, _READ_BYTES)
+                    shutil.copyfileobj(content, stream, _COPY_BYTES)
             else:
                 stream.write(source)
         return descriptor
 
-    def _replace(self, beside: Path, path: Path) -> None:
+    def _replace(self, temporary: Path, path: Path) -> None:
         try:
-            beside.replace(path)
+            temporary.replace(path)
         except IsADirectoryError:
             self._set_aside(path)
-            beside.replace(path)
+            temporary.replace(path)
 
     def _set_aside(self, folder: Path) -> None:
-        aside = self.scratch / f"{this_process().tag}.{secrets.token_hex(8)}"
+        aside = self.scratch / f"{process_tag()}.{secrets.token_hex(8)}"
         folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def _remove(self, path: Path, found: os.stat_result) -> bool:
-        if not os.path.samestat(path.lstat(), found):
+    def _remove(self, path: Path, status: os.stat_result) -> bool:
+        if not os.path.samestat(path.lstat(), status):
             return False
-        for each in (path, *path.parent.glob(f"{path.name}.*.blob")):
-            if each.is_dir():
-                self._set_aside(each)
+        for file in (path, *path.parent.glob(f"{path.name}.*.blob")):
+            if file.is_dir():
+                self._set_aside(file)
             else:
-                each.unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
         return True
 
 
 @contextmanager
-def _undone(path: Path, descriptor: int) -> Iterator[None]:
-    """Close and remove an open file if what is done with it fails."""
+def _removed_on_error(path: Path, descriptor: int) -> Iterator[None]:
+    """Close and remove an open file if the block raises."""
     try:
         yield
     except BaseException:
@@ -232,26 +235,26 @@ def _undone(path: Path, descriptor: int) -> Iterator[None]:
 
 
 def read_all(descriptor: int, n_bytes: int) -> bytes:
-    """Read an open file of which the size is known.
+    """Read an open file of a known size; a file that was cut since gives fewer bytes.
 
     Raises:
-        Damaged: If it is a folder, or shorter by now.
+        DamagedEntryError: If it is a folder.
     """
     try:
         parts = [os.pread(descriptor, max(n_bytes, 1), 0)]
         while len(parts[-1]) and sum(map(len, parts)) < n_bytes:
             parts.append(os.pread(descriptor, n_bytes, sum(map(len, parts))))
     except IsADirectoryError as error:
-        raise Damaged("it is a folder") from error
+        raise DamagedEntryError("it is a folder") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def open_blobs(header: Header, folder: Path, digest: str) -> Mapping[str, Blob]:
-    """Open and verify what lies beside an entry.
+    """Open and verify the large files of an entry.
 
     Raises:
-        Damaged: If anything is missing or not what was written.
-        OSError: If it cannot be read.
+        DamagedEntryError: If one is missing, or not as it was written.
+        OSError: If one cannot be read.
     """
     blobs: dict[str, Blob] = {}
     try:
@@ -261,9 +264,9 @@ def open_blobs(header: Header, folder: Path, digest: str) -> Mapping[str, Blob]:
                 blobs[name] = Blob(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path)
                 verify_blob(blobs[name].descriptor, name, file)
             except FileNotFoundError as error:
-                raise Damaged(f"{name} is missing") from error
+                raise DamagedEntryError(f"{name} is missing") from error
             except IsADirectoryError as error:
-                raise Damaged(f"{name} is a folder") from error
+                raise DamagedEntryError(f"{name} is a folder") from error
     except BaseException:
         for blob in blobs.values():
             os.close(blob.descriptor)
@@ -271,9 +274,9 @@ def open_blobs(header: Header, folder: Path, digest: str) -> Mapping[str, Blob]:
     return blobs
 
 
-def _held(descriptor: int) -> bool:
-    """Hold an open entry against removal; False if it cannot be, for somebody removes it."""
-    deadline = time.monotonic() + _HOLD_SECS
+def _hold(descriptor: int) -> bool:
+    """Hold an open entry against removal; False if another process is removing it."""
+    deadline = time.monotonic() + _HOLD_TIMEOUT_SECS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -288,8 +291,8 @@ def _held(descriptor: int) -> bool:
 
 
 def _touch(descriptor: int) -> None:
-    """Note the use of an entry, at most once an hour; what cannot be noted is not."""
-    if not 0 <= time.time() - os.fstat(descriptor).st_mtime < TOUCH_EVERY_SECS:
+    """Note the use of an entry in its file's time, at most once an hour; ignore failures."""
+    if not 0 <= time.time() - os.fstat(descriptor).st_mtime < TOUCH_INTERVAL_SECS:
         with contextlib.suppress(OSError):
             os.utime(descriptor)
 

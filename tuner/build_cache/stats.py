@@ -1,29 +1,29 @@
-"""What the local tier holds, in sums, and whether it is whole."""
+"""Statistics and verification of the local tier."""
 
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tuner.build_cache import headers, index, packing
-from tuner.build_cache.headers import Damaged, Newer
-from tuner.build_cache.index import Spot
+from tuner.build_cache.headers import DamagedEntryError, NewerFormatError
+from tuner.build_cache.index import IndexedEntry
 from tuner.build_cache.local import LocalTier, open_blobs, read_all
 
-# So many entries of a kind are looked into for what they would be unpacked.
+# Entries of a kind that are opened to estimate the unpacked size of all.
 _SAMPLE = 256
 
 
 @dataclass(frozen=True)
 class KindStats:
-    """The entries of one kind.
+    """Sums over the entries of one kind.
 
     Attributes:
-        kind: Of all of them.
-        n_entries: How many there are.
-        n_bytes: On disk.
-        n_raw_bytes: Unpacked; judged by a sample where there are many.
-        oldest_use: When the one unused for longest was used last, seconds since 1970.
-        newest_use: When the one used last was.
+        kind: Kind of the entries.
+        n_entries: Number of entries.
+        n_bytes: Size on disk.
+        n_raw_bytes: Unpacked size; estimated from a sample where there are many.
+        oldest_use: Last use of the least recently used entry, seconds since 1970.
+        newest_use: Last use of the most recently used entry, seconds since 1970.
     """
 
     kind: str
@@ -35,53 +35,55 @@ class KindStats:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What is wrong with an entry; None if it is whole."""
+class VerifyResult:
+    """The problem of an entry, None if it is whole; ``dropped`` says that it was removed."""
 
-    spot: Spot
+    entry: IndexedEntry
     problem: str | None
     dropped: bool = False
 
 
 def stats(local: LocalTier) -> list[KindStats]:
-    """Sum entries up by kind, from what directories say alone."""
-    return [_stats_of(kind, list(index.spots(local, kind))) for kind in index.kinds(local)]
+    """Sum entries up by kind, from the directories and a sample of prefixes."""
+    return [_stats_of(kind, list(index.entries(local, kind))) for kind in index.kinds(local)]
 
 
-def verify(local: LocalTier, spots: Iterable[Spot], *, drop: bool) -> Iterator[Verdict]:
+def verify(
+    local: LocalTier, entries: Iterable[IndexedEntry], *, drop: bool
+) -> Iterator[VerifyResult]:
     """Read entries whole, one after the other.
 
     Args:
-        local: Where they are.
-        spots: Which.
-        drop: Remove those that are damaged; never one of a later version.
+        local: The store.
+        entries: Entries of the store.
+        drop: Remove damaged entries; those of a later version always stay.
     """
-    for spot in spots:
+    for entry in entries:
         try:
-            descriptor = os.open(spot.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             continue
         except OSError as error:
-            yield Verdict(spot, f"it cannot be read: {error.strerror}")
+            yield VerifyResult(entry, f"it cannot be read: {error.strerror}")
             continue
         try:
-            problem, is_damaged = _problem(spot, descriptor)
-            found = os.fstat(descriptor)
+            problem, is_damaged = _problem(entry, descriptor)
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        dropped = is_damaged and drop and local.drop(spot.kind, spot.digest, found)
-        yield Verdict(spot, problem, dropped)
+        dropped = is_damaged and drop and local.drop(entry.kind, entry.digest, status)
+        yield VerifyResult(entry, problem, dropped)
 
 
-def _stats_of(kind: str, spots: list[Spot]) -> KindStats:
-    used = [spot.used for spot in spots] or [0.0]
-    n_bytes = sum(spot.n_bytes for spot in spots)
-    sample = spots[:: max(1, len(spots) // _SAMPLE)]
-    n_sampled = sum(spot.n_bytes for spot in sample)
-    n_raw = sum(_raw_bytes(spot) for spot in sample)
+def _stats_of(kind: str, entries: list[IndexedEntry]) -> KindStats:
+    used = [entry.used for entry in entries] or [0.0]
+    n_bytes = sum(entry.n_bytes for entry in entries)
+    sample = entries[:: max(1, len(entries) // _SAMPLE)]
+    n_sampled = sum(entry.n_bytes for entry in sample)
+    n_raw = sum(_raw_bytes(entry) for entry in sample)
     return KindStats(
         kind=kind,
-        n_entries=len(spots),
+        n_entries=len(entries),
         n_bytes=n_bytes,
         n_raw_bytes=round(n_raw * n_bytes / n_sampled) if n_sampled else 0,
         oldest_use=min(used),
@@ -89,30 +91,30 @@ def _stats_of(kind: str, spots: list[Spot]) -> KindStats:
     )
 
 
-def _raw_bytes(spot: Spot) -> int:
+def _raw_bytes(entry: IndexedEntry) -> int:
     try:
-        with spot.path.open("rb") as stream:
+        with entry.path.open("rb") as stream:
             return headers.read_prefix(stream.read(headers.PREFIX.size))[1]
-    except (OSError, Damaged, Newer):
+    except (OSError, DamagedEntryError, NewerFormatError):
         return 0
 
 
-def _problem(spot: Spot, descriptor: int) -> tuple[str | None, bool]:
-    """Say what is wrong with an entry, and whether that makes it worthless."""
+def _problem(entry: IndexedEntry, descriptor: int) -> tuple[str | None, bool]:
+    """Return the problem of an entry, and whether it is damaged."""
     try:
         data = read_all(descriptor, os.fstat(descriptor).st_size)
         header, _ = headers.read_header(data)
-        if (header.kind, header.key.digest) != (spot.kind, spot.digest):
-            raise Damaged("it was made for another key")
+        if (header.kind, header.key.digest) != (entry.kind, entry.digest):
+            raise DamagedEntryError("it was made for another key")
         _, body = packing.unpack(data, header.key)
-        for name, how in header.stored.items():
-            if how.form != "blob":
+        for name, stored in header.stored.items():
+            if stored.form != "blob":
                 packing.content_of(header, body, name)
-        for blob in open_blobs(header, spot.path.parent, spot.digest).values():
+        for blob in open_blobs(header, entry.path.parent, entry.digest).values():
             os.close(blob.descriptor)
-    except Damaged as error:
+    except DamagedEntryError as error:
         return str(error), True
-    except Newer as error:
+    except NewerFormatError as error:
         return str(error), False
     except OSError as error:
         return f"it cannot be read: {error.strerror}", False

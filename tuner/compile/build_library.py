@@ -62,9 +62,9 @@ class Kept:
     steps: tuple[Step, ...]
     compile_secs: float
 
-    def place(self, folder: Path) -> None:
+    def write_into(self, folder: Path) -> None:
         """Lay its files out in a folder that exists."""
-        self.entry.place(folder)
+        self.entry.write_into(folder)
         manifests.write(folder, self.manifest)
 
 
@@ -112,7 +112,7 @@ def build_library(
     started = time.perf_counter()
     kept = keep_library(context, networks, worker, options, best)
     with kept.entry:
-        replace_folder(out, kept.place)
+        replace_folder(out, kept.write_into)
     return Built(
         folder=out,
         manifest=kept.manifest,
@@ -231,7 +231,7 @@ class _Build:
         objects = self.compiler.objects(wanted)
         try:
             with self.compiler.cache.new_folder() as placed:
-                linked = objects.place(placed)
+                linked = objects.write_into(placed)
                 result = self._link(
                     LinkRequest(
                         models=tuple(network.model.file for network in self.networks),

@@ -10,7 +10,7 @@ from typing import Any
 from records import tasks
 from tuner.build_cache.cache import BuildLock, Cache
 from tuner.build_cache.entries import Entry
-from tuner.build_cache.keys import Difference, Key
+from tuner.build_cache.keys import Key, KeyDifference
 from tuner.context import Context
 from tuner.engines.base import LinkedObject, ObjectRequest, ObjectResult, TargetInfo
 from tuner.errors import WorkError
@@ -60,7 +60,7 @@ class Step:
     name: str
     hit: bool
     secs: float
-    why: Difference | None = None
+    why: KeyDifference | None = None
 
 
 OnStep = Callable[[Step], None]
@@ -73,13 +73,13 @@ class Objects:
     entries: Mapping[str, Entry]
     steps: tuple[Step, ...]
 
-    def place(self, folder: Path) -> dict[str, LinkedObject]:
+    def write_into(self, folder: Path) -> dict[str, LinkedObject]:
         """Lay out the files of every object below a folder."""
         linked = {}
         for workload, entry in self.entries.items():
             into = folder / entry.digest
             into.mkdir(exist_ok=True)
-            entry.place(into)
+            entry.write_into(into)
             info = entry.info
             linked[workload] = LinkedObject(str(into), symbol_of(entry.digest), info["linking"])
         return linked
@@ -163,15 +163,15 @@ class Compiler:
         with ExitStack() as stack:
             claimed: list[tuple[SubgraphRequest, BuildLock]] = []
             for each in missing:
-                claim = self.cache.try_claim(self.key_of(each))
+                claim = self.cache.try_lock(self.key_of(each))
                 if claim is None:
                     others.append(each)
                     continue
                 stack.enter_context(claim)
-                if claim.found is None:
+                if claim.entry is None:
                     claimed.append((each, claim))
                 else:
-                    self._take(each, claim.found, got, steps, hit=True)
+                    self._take(each, claim.entry, got, steps, hit=True)
             for each, entry in self._compile_claimed(claimed):
                 self._take(each, entry, got, steps, hit=False)
         unfinished = []

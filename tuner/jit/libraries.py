@@ -138,7 +138,7 @@ def _keep(context: Context, request: ModelRequest) -> Kept:
 def _load(kept: Kept) -> "Library":
     # The process keeps what it has mapped, whatever becomes of the files.
     with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
-        kept.place(Path(folder))
+        kept.write_into(Path(folder))
         return load(Path(folder))
 
 

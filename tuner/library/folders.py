@@ -1,4 +1,4 @@
-"""Folders that are replaced as a whole: what was there stays until the new content is complete."""
+"""Replace folders as a whole: the old content stays until the new one is complete."""
 
 import errno
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from tuner.errors import WorkError
 
-_SWAP_ATTEMPTS = 8
+_MAX_SWAPS = 8
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> Path:
-    """Fill a temporary folder beside ``folder``, then swap it in.
+    """Fill a temporary folder in the parent of ``folder``, then swap it in.
 
-    Whatever ``folder`` held stays until the new content is complete on disk.
+    The old content of ``folder`` stays until the new content is complete on disk.
 
     Raises:
-        WorkError: If the disk is full or not writable; ``folder`` is as before.
+        WorkError: If the disk is full or not writable; ``folder`` is unchanged.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,8 @@ def _sync(folder: Path) -> None:
 
 
 def _swap_or_retry(made: Path, folder: Path) -> None:
-    """Swap; another writer of the same folder may be between its two renames right now."""
-    for _ in range(_SWAP_ATTEMPTS):
+    """Swap, again if another writer of the same folder is between its two renames."""
+    for _ in range(_MAX_SWAPS):
         try:
             _swap(made, folder)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Built libraries as callables of this process, whatever engine they were built by."""
+"""Load libraries of any engine as callables of this process."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -16,8 +16,8 @@ Array = np.ndarray[Any, Any]
 class Library(Protocol):
     """A compiled network, callable on arrays by input name.
 
-    It may hold several programs, for other shapes of the same inputs: the shapes of a call
-    choose. Calls are to come one at a time.
+    It may hold several programs, for other shapes of the same inputs; the shapes of a call
+    choose one. It serves one call at a time, and callers must not overlap.
     """
 
     @property
@@ -46,15 +46,15 @@ class Library(Protocol):
 
 
 def load(folder: Path) -> Library:
-    """Load a library by the module ``loading`` beside the engine that built it.
+    """Load a library by the module ``loading`` in the package of the engine that built it.
 
     Raises:
         RequestError: If there is no library, it is damaged, or its engine cannot load here.
     """
     engine = manifest.read(folder).engine
-    beside = ".".join([*engine.split(".")[:-1], "loading"])
+    loader = ".".join([*engine.split(".")[:-1], "loading"])
     try:
-        module = import_module(beside)
+        module = import_module(loader)
     except ImportError as error:
         raise RequestError(
             f"{folder} was built by {engine}, which cannot load it here: {error}"

@@ -1,4 +1,4 @@
-"""The manifest of a library: what it is, what it was made of, and that it is whole."""
+"""The manifest of a library: its contents, their origin, and checksums of its files."""
 
 import hashlib
 import json
@@ -18,17 +18,17 @@ Inputs = Mapping[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class SubgraphEntry:
-    """One subgraph of a library, and what it was made from.
+    """One subgraph of a library, and its origin.
 
     Attributes:
-        name: What it computes.
-        workload: Its hash.
-        n_calls: Kernel calls it stands for, in all programs.
-        record: Id of the measure record it was built from; None for a fallback.
+        name: Operators that it computes, with their shapes.
+        workload: Hash of the workload.
+        n_calls: Kernel calls in all programs together.
+        record: Id of the measure record that it was built from; None for a fallback.
         latency: Seconds of one call by that record; None for a fallback.
         trace: Hash of the record's trace; None for a fallback.
         entry: Digest of its entry in the build cache.
-        objects: The sha256 of its object's files by name.
+        objects: The sha256 of its object files by name.
     """
 
     name: str
@@ -43,7 +43,7 @@ class SubgraphEntry:
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight in the library's file of weights; offset and size in bytes."""
+    """A weight in the library's file of weights; offset and size are in bytes."""
 
     offset: int
     n_bytes: int
@@ -56,10 +56,10 @@ class Program:
     """A network of a library, for one set of input shapes.
 
     Attributes:
-        entry: Name of its function.
+        entry: Name of the function that runs it.
         network: Hash of the cleaned model.
         inputs: Shape and dtype by input name.
-        weights: Numbers of the weights that the function takes after the inputs.
+        weights: Indices of the weights that the function takes after the inputs.
         calls: Kernel calls by workload.
     """
 
@@ -72,11 +72,11 @@ class Program:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a library holds.
+    """The description of a library.
 
     Attributes:
         files: The sha256 of every file by name.
-        engine: Module that built it; libraries that name none are the first engine's.
+        engine: Module that built it; manifests without one are those of the first engine.
     """
 
     model_name: str
@@ -93,7 +93,7 @@ class Manifest:
 
     @property
     def inputs(self) -> Inputs:
-        """Inputs of the first program; the others differ in shapes only."""
+        """Inputs of the first program; those of the others differ only in shapes."""
         return self.programs[0].inputs
 
     @property
@@ -103,7 +103,7 @@ class Manifest:
 
     def estimate(self, program: Program) -> float | None:
         """Sum of the records' latencies over the calls of a program; None with a fallback."""
-        latencies = {each.workload: each.latency for each in self.subgraphs}
+        latencies = {subgraph.workload: subgraph.latency for subgraph in self.subgraphs}
         parts = [(latencies.get(workload), n) for workload, n in program.calls.items()]
         if any(latency is None for latency, _ in parts):
             return None
@@ -111,7 +111,7 @@ class Manifest:
 
 
 def as_json(manifest: Manifest) -> dict[str, Any]:
-    """Return what a manifest's file holds."""
+    """Return the content of a manifest's file."""
     raw: dict[str, Any] = json.loads(json.dumps(manifest, default=vars))
     return raw
 
@@ -119,8 +119,8 @@ def as_json(manifest: Manifest) -> dict[str, Any]:
 def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a library, last of its files."""
     path = folder / MANIFEST
-    # In the order of the fields: that of the inputs is the order that the programs take them in.
-    # Not into the file that may be there: it may be a link to one that others read.
+    # Keys are not sorted: the order of the inputs is the order in which the programs take them.
+    # An existing file is not written into: it may be a link to an entry of the build cache.
     path.unlink(missing_ok=True)
     path.write_text(json.dumps(manifest, default=vars, indent=1) + "\n")
 
@@ -129,16 +129,16 @@ def read(folder: Path) -> Manifest:
     """Read and check a library's manifest.
 
     Raises:
-        RequestError: If there is no library, it is damaged, or of another version.
+        RequestError: If there is no library, or it is damaged or of another version.
     """
     return read_file(folder / MANIFEST)
 
 
 def read_file(path: Path) -> Manifest:
-    """Read and check a manifest by its file.
+    """Read and check the manifest in a file.
 
     Raises:
-        RequestError: As :func:`read`.
+        RequestError: If there is no library, or it is damaged or of another version.
     """
     try:
         content = path.read_bytes()
@@ -148,7 +148,7 @@ def read_file(path: Path) -> Manifest:
 
 
 def parse(content: bytes, name: str) -> Manifest:
-    """Check what a manifest holds; messages call it by ``name``.
+    """Parse and check the content of a manifest; messages call it by ``name``.
 
     Raises:
         RequestError: If it is damaged or of another version.
@@ -171,7 +171,7 @@ def _check_version(name: str, version: int) -> None:
 
 
 def _parse(raw: dict[str, Any]) -> Manifest:
-    programs = tuple(_program(each) for each in raw["programs"])
+    programs = tuple(_program(program) for program in raw["programs"])
     if not programs:
         raise ValueError("it names no program")
     return Manifest(
@@ -180,9 +180,9 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             "outputs": tuple(raw["outputs"]),
             "programs": programs,
             "weights": tuple(
-                Weight(**{**each, "shape": tuple(each["shape"])}) for each in raw["weights"]
+                Weight(**{**weight, "shape": tuple(weight["shape"])}) for weight in raw["weights"]
             ),
-            "subgraphs": tuple(SubgraphEntry(**each) for each in raw["subgraphs"]),
+            "subgraphs": tuple(SubgraphEntry(**subgraph) for subgraph in raw["subgraphs"]),
             "files": dict(raw["files"].items()),
         }
     )

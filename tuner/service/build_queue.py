@@ -89,7 +89,7 @@ class BuildQueue:
         data_dir = self._context.settings.data_dir
         try:
             with kept.entry, open_cache(self._context.settings).new_folder() as folder:
-                kept.place(folder)
+                kept.write_into(folder)
                 return kept.entry.digest, pack(folder, kept.entry.digest, data_dir)
         except OSError as error:
             raise WorkError(f"cannot write the library: {error.strerror or error}") from error

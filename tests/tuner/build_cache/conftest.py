@@ -1,4 +1,4 @@
-"""A cache, and what it complained about."""
+"""A cache and its warnings."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tuner.build_cache.cache import Cache
 
 @pytest.fixture
 def warnings() -> list[str]:
-    """What the cache warned of."""
+    """The warnings of the cache."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Root obeys permissions, as others do, while it has put its privilege down."""
+"""Drop the privileges of root, so that file permissions hold for tests."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ _MASK = (1 << 1) | (1 << 2) | (1 << 3)
 
 @contextmanager
 def without_privilege() -> Iterator[None]:
-    """Let file permissions hold for this thread, whoever runs the tests."""
+    """Have this thread obey file permissions, even if root runs the tests."""
     if os.geteuid() != 0:
         yield
         return

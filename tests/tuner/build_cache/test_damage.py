@@ -25,7 +25,7 @@ def flip(path: Path, place: int) -> None:
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Edit a header as somebody would who mends its checksum, too."""
+    """Edit a header and update its checksum."""
     data = path.read_bytes()
     n_header, n_raw = headers.read_prefix(data)
     header = json.loads(data[headers.PREFIX.size : headers.PREFIX.size + n_header])
@@ -40,14 +40,14 @@ def _prefix(text: bytes, n_raw: int, version: int = headers.VERSION) -> bytes:
 
 
 def as_folder(path: Path) -> None:
-    """Put a folder with something in it in the place of a file."""
+    """Replace a file by a folder that is not empty."""
     path.unlink()
     path.mkdir()
     (path / "something").touch()
 
 
 def blob_of(path: Path) -> Path:
-    """Return what lies beside an entry."""
+    """Return the blob of an entry."""
     (blob,) = path.parent.glob("*.blob")
     return blob
 
@@ -61,7 +61,7 @@ def edited_blob(path: Path) -> None:
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
-    "no-entry": lambda path: path.write_bytes(b"something else" * 100),
+    "not-an-entry": lambda path: path.write_bytes(b"something else" * 100),
     "cut-in-prefix": lambda path: os.truncate(path, 20),
     "cut-in-header": lambda path: os.truncate(path, 200),
     "cut-at-end": lambda path: os.truncate(path, path.stat().st_size - 1),
@@ -102,7 +102,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_entry_is_dropped_and_made_again(
     cache: Cache, warnings: list[str], damage: Callable[[Path], object]
 ) -> None:
-    """One warning names it; what is made in its place is whole, and nothing else is left."""
+    """One warning names it; the new entry is whole, and no other file is left."""
     path = put(cache, key(), large)
     whole = names(cache.root)
     damage(path)
@@ -113,28 +113,28 @@ def test_a_damaged_entry_is_dropped_and_made_again(
     assert len(warnings[0].splitlines()) == 1
     assert names(cache.root) == []
     put(cache, key(), large)
-    found = cache.find(key())
-    assert found is not None
-    assert (found.read("code.o"), found.read("weights.bin")) == (CODE, WEIGHTS)
+    entry = cache.find(key())
+    assert entry is not None
+    assert (entry.read("code.o"), entry.read("weights.bin")) == (CODE, WEIGHTS)
     assert names(cache.root) == whole
     assert len(warnings) == 1
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_claim_on_a_damaged_entry_makes_it_again(
+def test_a_damaged_entry_under_its_lock_is_made_again(
     cache: Cache, damage: Callable[[Path], object]
 ) -> None:
-    """Damage that is seen under the lock is dealt with there."""
+    """Damage that is noticed under the lock does not stop the build."""
     damage(put(cache, key(), large))
 
-    found = cache.get_or_make(key(), large)
+    made = cache.get_or_make(key(), large)
 
-    assert not found.hit
-    assert found.entry.read("weights.bin") == WEIGHTS
+    assert not made.hit
+    assert made.entry.read("weights.bin") == WEIGHTS
 
 
 def test_swapped_entries_are_not_used(cache: Cache, warnings: list[str]) -> None:
-    """A whole entry under the name of another is damaged."""
+    """A whole entry under the name of another counts as damaged."""
     first, second = put(cache, key()), put(cache, key(1))
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
@@ -145,13 +145,13 @@ def test_swapped_entries_are_not_used(cache: Cache, warnings: list[str]) -> None
     assert all("made for another key" in warning for warning in warnings)
 
 
-def test_a_collision_of_digests_is_no_hit(
+def test_a_collision_of_digests_is_a_miss(
     cache: Cache, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys are compared as a whole, should two ever have one digest."""
+    """Keys are compared as a whole, even if their digests are equal."""
 
     class Colliding:
-        """A hash that is the same for everything."""
+        """A hash that is equal for all inputs."""
 
         @staticmethod
         def sha256(_text: bytes) -> Any:
@@ -171,7 +171,7 @@ def test_a_collision_of_digests_is_no_hit(
 
 
 def test_an_entry_of_a_later_version_is_left_alone(cache: Cache, warnings: list[str]) -> None:
-    """It is not used, and not dropped: whoever can read it may need it."""
+    """It is neither used nor dropped: a later version may need it."""
     path = put(cache, key())
     content = bytearray(path.read_bytes())
     struct.pack_into("<I", content, 8, headers.VERSION + 1)
@@ -183,8 +183,8 @@ def test_an_entry_of_a_later_version_is_left_alone(cache: Cache, warnings: list[
     assert cache.get_or_make(key(), small).entry.read("code.o") == CODE
 
 
-def test_a_pipe_in_the_place_of_an_entry_blocks_nobody(cache: Cache) -> None:
-    """Neither a look-up nor making it."""
+def test_a_pipe_in_the_place_of_an_entry_does_not_block(cache: Cache) -> None:
+    """Both a look-up and a build go on."""
     path = put(cache, key())
     path.unlink()
     os.mkfifo(path)
@@ -200,15 +200,15 @@ def test_an_unreadable_entry_is_made_again(cache: Cache, warnings: list[str], wh
     (path if which == "entry" else blob_of(path)).chmod(0)
 
     with without_privilege():
-        found = cache.get_or_make(key(), large)
+        made = cache.get_or_make(key(), large)
 
-    assert not found.hit
+    assert not made.hit
     assert "Permission denied" in warnings[0]
     assert Cache(cache.root).get_or_make(key(), large).hit
 
 
 def test_a_file_in_the_place_of_the_store_is_warned_of(tmp_path: Path, warnings: list[str]) -> None:
-    """What is made is used, and kept nowhere."""
+    """An entry is made and used, and is not kept."""
     (tmp_path / "cache").touch()
     cache = Cache(tmp_path / "cache", warn=warnings.append)
 
@@ -216,8 +216,8 @@ def test_a_file_in_the_place_of_the_store_is_warned_of(tmp_path: Path, warnings:
     assert "cannot write the cache" in warnings[0]
 
 
-def test_a_store_that_vanishes_is_made_anew(cache: Cache, warnings: list[str]) -> None:
-    """Somebody may empty it at any time."""
+def test_a_store_that_was_removed_is_made_again(cache: Cache, warnings: list[str]) -> None:
+    """A store may be emptied at any time."""
     put(cache, key())
     shutil.rmtree(cache.root)
 
@@ -226,14 +226,14 @@ def test_a_store_that_vanishes_is_made_anew(cache: Cache, warnings: list[str]) -
     assert warnings == []
 
 
-def test_only_what_was_seen_is_dropped(cache: Cache) -> None:
-    """Somebody may have made it again since."""
+def test_only_the_examined_version_is_dropped(cache: Cache) -> None:
+    """An entry that was made again since stays."""
     path = put(cache, key())
     with path.open("rb") as seen:
-        found = os.fstat(seen.fileno())
+        status = os.fstat(seen.fileno())
         path.unlink()
         put(cache, key())
 
-        assert not cache.local.drop("subgraph", key().digest, found)
+        assert not cache.local.drop("subgraph", key().digest, status)
     assert cache.local.drop("subgraph", key().digest, path.stat())
     assert names(cache.root) == []

@@ -1,4 +1,4 @@
-"""Making room removes what nobody used for longest, and nothing that is in use."""
+"""Garbage collection removes the least recently used entries, and none that is in use."""
 
 import os
 import subprocess
@@ -13,16 +13,16 @@ from tests.tuner.build_cache.entries import WEIGHTS, key, large, names, put
 from tuner.build_cache import gc as cache_gc
 from tuner.build_cache import index
 from tuner.build_cache.cache import Cache
-from tuner.build_cache.process_identity import this_process
+from tuner.build_cache.process_identity import process_tag
 
-# Later versions of Python doubt forks of processes with threads; the children here take no lock
-# that a thread might hold.
+# Later versions of Python warn of forks in processes with threads; the children here take no lock
+# that a thread may hold.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 
 @pytest.fixture
 def filled(cache: Cache) -> Cache:
-    """Four entries; number N was used N hours ago, the last has no large file."""
+    """Four entries: number N was used N hours ago, and the last has no large file."""
     now = time.time()
     for number in range(4):
         path = put(cache, key(number), large) if number < 3 else put(cache, key(number))
@@ -31,22 +31,22 @@ def filled(cache: Cache) -> Cache:
 
 
 def left(cache: Cache) -> list[int]:
-    """The numbers of the entries that are there."""
-    digests = {spot.digest for spot in index.spots(cache.local)}
+    """Return the numbers of the entries that are left."""
+    digests = {entry.digest for entry in index.entries(cache.local)}
     return [number for number in range(4) if key(number).digest in digests]
 
 
-def test_without_a_limit_nothing_goes(filled: Cache) -> None:
-    """Not even in the oldest of stores."""
+def test_without_a_limit_no_entry_is_removed(filled: Cache) -> None:
+    """Age alone removes nothing."""
     collected = cache_gc.collect(filled.local)
 
     assert (collected.n_entries, collected.n_left) == (0, 4)
     assert left(filled) == [0, 1, 2, 3]
 
 
-def test_those_unused_for_longest_go_first(filled: Cache) -> None:
-    """Until the rest fits, with what lies beside them."""
-    n_bytes = sum(spot.n_bytes for spot in index.spots(filled.local))
+def test_least_recently_used_entries_are_removed_first(filled: Cache) -> None:
+    """They are removed with their blobs until the rest fits."""
+    n_bytes = sum(entry.n_bytes for entry in index.entries(filled.local))
 
     collected = cache_gc.collect(filled.local, max_bytes=n_bytes - len(WEIGHTS))
 
@@ -58,15 +58,15 @@ def test_those_unused_for_longest_go_first(filled: Cache) -> None:
     assert names(filled.root) == []
 
 
-def test_what_nobody_used_for_long_goes(filled: Cache) -> None:
-    """By the time of its last use, not of its making."""
+def test_entries_unused_for_too_long_are_removed(filled: Cache) -> None:
+    """The time of the last use counts."""
     cache_gc.collect(filled.local, unused_for_secs=1.5 * 3600)
 
     assert left(filled) == [0, 1]
 
 
 def test_a_dry_run_removes_nothing(filled: Cache) -> None:
-    """It says what would go."""
+    """It returns the counts of a real run."""
     before = names(filled.root)
 
     planned = cache_gc.collect(filled.local, max_bytes=0, dry_run=True)
@@ -76,19 +76,19 @@ def test_a_dry_run_removes_nothing(filled: Cache) -> None:
 
 
 def test_a_last_use_in_the_future_is_now(filled: Cache) -> None:
-    """A clock that was set back makes nothing old, and keeps nothing for ever."""
+    """A clock that was set back neither ages an entry nor keeps it for ever."""
     path = filled.local.path_of("subgraph", key(2).digest)
     os.utime(path, (time.time() + 1e6, time.time() + 1e6))
 
     cache_gc.collect(filled.local, unused_for_secs=1800)
 
     assert left(filled) == [0, 2]
-    assert all(spot.used <= time.time() for spot in index.spots(filled.local))
+    assert all(entry.used <= time.time() for entry in index.entries(filled.local))
     assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
 
 
-def test_what_is_open_stays(filled: Cache) -> None:
-    """Until it is closed."""
+def test_open_entry_stays_until_it_is_closed(filled: Cache) -> None:
+    """It is counted as held."""
     with filled.find(key(1)) or pytest.fail("gone") as entry:
         collected = cache_gc.collect(filled.local, max_bytes=0)
 
@@ -98,8 +98,8 @@ def test_what_is_open_stays(filled: Cache) -> None:
     assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
 
 
-def test_what_another_process_has_open_stays_until_it_dies(filled: Cache) -> None:
-    """The kernel lets go for it."""
+def test_entry_open_in_another_process_stays_until_that_dies(filled: Cache) -> None:
+    """The kernel ends the hold with the process."""
     program = (
         "import pathlib\n"
         "from tests.tuner.build_cache.entries import key\n"
@@ -124,46 +124,47 @@ def test_what_another_process_has_open_stays_until_it_dies(filled: Cache) -> Non
     assert cache_gc.collect(filled.local, max_bytes=0).n_left == 0
 
 
-def test_what_stopped_processes_left_goes(cache: Cache) -> None:
-    """Temporary files and locks of the dead, and blobs of no entry; nothing of the living."""
+def test_files_of_dead_processes_are_removed(cache: Cache) -> None:
+    """Temporary files, locks and blobs without an entry go; those of living processes stay."""
     path = put(cache, key(), large)
     path.unlink()
     scratch, locks = cache.local.scratch, cache.root / "v1" / ".locks"
-    dead = this_process().tag.rpartition(".")[0] + ".1"
+    dead = process_tag().rpartition(".")[0] + ".1"
     (scratch / f"{dead}.abc").write_text("half an entry")
     (scratch / f"{dead}.def").mkdir()
     (scratch / f"{dead}.def" / "code.o").touch()
-    (scratch / f"{this_process().tag}.abc").touch()
+    (scratch / f"{process_tag()}.abc").touch()
     (scratch / "far.1.2.3.young").touch()
     (scratch / "far.1.2.3.old").touch()
     os.utime(scratch / "far.1.2.3.old", (0, 0))
-    claim = cache.try_claim(key(1))
-    assert claim is not None
+    lock = cache.try_lock(key(1))
+    assert lock is not None
+    (locks / f"{key(2).digest}.lock").touch()
 
-    assert cache_gc.collect(cache.local, dry_run=True).n_strays == 4
-    assert cache_gc.collect(cache.local).n_strays == 4
+    assert cache_gc.collect(cache.local, dry_run=True).n_strays == 5
+    assert cache_gc.collect(cache.local).n_strays == 5
 
-    ours = f"{this_process().tag}.abc"
-    assert sorted(each.name for each in scratch.iterdir()) == sorted([ours, "far.1.2.3.young"])
-    assert [each.name for each in locks.glob("*.lock")] == [f"{key(1).digest}.lock"]
+    own = f"{process_tag()}.abc"
+    assert sorted(path.name for path in scratch.iterdir()) == sorted([own, "far.1.2.3.young"])
+    assert [path.name for path in locks.glob("*.lock")] == [f"{key(1).digest}.lock"]
     assert not list(path.parent.iterdir())
 
 
 def test_blobs_of_an_entry_that_is_being_made_stay(cache: Cache) -> None:
-    """They are written before the entry that they belong to."""
+    """They are written before their entry."""
     path = put(cache, key(), large)
     path.unlink()
     (blob,) = path.parent.iterdir()
-    claim = cache.try_claim(key())
+    lock = cache.try_lock(key())
 
     cache_gc.collect(cache.local)
 
-    assert claim is not None
+    assert lock is not None
     assert blob.exists()
 
 
-def test_an_entry_used_while_it_is_removed_is_whole_or_not_there(cache: Cache) -> None:
-    """Readers and upkeep at once: no damage is ever seen."""
+def test_entry_used_while_it_is_removed_is_whole_or_missing(cache: Cache) -> None:
+    """Readers beside garbage collection never see damage."""
     for _ in range(50):
         put(cache, key(), large)
         pid = os.fork()
@@ -181,8 +182,8 @@ def test_an_entry_used_while_it_is_removed_is_whole_or_not_there(cache: Cache) -
         cache_gc.collect(cache.local, max_bytes=0)
 
 
-def test_libraries_of_earlier_versions_go(tmp_path: Path) -> None:
-    """Nothing reads them any more; what somebody built beside them stays."""
+def test_libraries_of_earlier_versions_are_removed(tmp_path: Path) -> None:
+    """A library that a user built into the same folder stays."""
     assert cache_gc.remove_old_libraries(tmp_path, dry_run=False) == 0
     old = tmp_path / "libraries" / key().digest / "lib.so"
     built = tmp_path / "libraries" / "squeezenet.lib" / "lib.so"
@@ -198,6 +199,6 @@ def test_libraries_of_earlier_versions_go(tmp_path: Path) -> None:
 
 
 def test_a_store_that_does_not_exist_is_empty(cache: Cache) -> None:
-    """And is not made by looking."""
+    """Garbage collection does not create it."""
     assert cache_gc.collect(cache.local, max_bytes=0).n_entries == 0
     assert not cache.root.exists()

@@ -1,4 +1,4 @@
-"""kill -9 at any instant leaves no broken entry, and keeps nobody waiting."""
+"""kill -9 at any instant leaves no broken entry, and no lock that others wait for."""
 
 import os
 import random
@@ -15,29 +15,29 @@ from tuner.build_cache import gc as cache_gc
 from tuner.build_cache import index
 from tuner.build_cache.cache import Cache
 
-# Later versions of Python doubt forks of processes with threads; the children here take no lock
-# that a thread might hold.
+# Later versions of Python warn of forks in processes with threads; the children here take no lock
+# that a thread may hold.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 N_KILLS = 200
 _N_KEYS = 5
 _CODE_BYTES = 900_000
-# A child gets this far into its work at most before it is killed.
-_LATEST_SECS = 0.03
+# Longest time that a child works before it is killed.
+_MAX_WORK_SECS = 0.03
 
 
 def content(number: int) -> dict[str, bytes]:
-    """The files of an entry, different for each, and so large that writing them takes a while."""
+    """Return files that differ between entries and are large enough to take a while to write."""
     large = WEIGHTS[number:] + WEIGHTS[:number]
     return {"code.o": large[:_CODE_BYTES], "weights.bin": large}
 
 
 def work(root: Path) -> None:
-    """Make entries, read them, remove them, for ever."""
+    """Make, read and remove entries without end."""
     cache = Cache(root)
-    drawn = random.Random(os.getpid())
+    rng = random.Random(os.getpid())
     while True:
-        number = drawn.randrange(_N_KEYS)
+        number = rng.randrange(_N_KEYS)
 
         def make(folder: Path, number: int = number) -> dict[str, Any]:
             for name, data in content(number).items():
@@ -46,12 +46,12 @@ def work(root: Path) -> None:
 
         with cache.get_or_make(key(number), make).entry as entry:
             entry.read("weights.bin")
-        if drawn.random() < 0.5:
+        if rng.random() < 0.5:
             cache_gc.collect(cache.local, max_bytes=2 << 20)
 
 
 def start(root: Path) -> int:
-    """Fork a child that works: it starts in a millisecond and is really killed."""
+    """Fork a child that works; it starts within a millisecond and is killed for real."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -62,7 +62,7 @@ def start(root: Path) -> int:
 
 
 def kill(pid: int) -> None:
-    """Kill a child at once, and see that nothing else had ended it."""
+    """Kill a child, and check that it had not ended before."""
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status)
@@ -70,7 +70,7 @@ def kill(pid: int) -> None:
 
 
 def whole_entries(cache: Cache) -> int:
-    """Read every entry; a damaged one fails the test. Return how many there are."""
+    """Read every entry, and return their number; a damaged one fails the test."""
     n_found = 0
     for number in range(_N_KEYS):
         entry = cache.find(key(number))
@@ -86,73 +86,73 @@ def whole_entries(cache: Cache) -> int:
 def test_kills_at_random_instants_leave_whole_entries_or_none(
     cache: Cache, warnings: list[str]
 ) -> None:
-    """Also where two processes work side by side; the next claim is free at once."""
-    drawn = random.Random(11)
+    """Two processes work side by side; after their death every lock is free at once."""
+    rng = random.Random(11)
     n_found = 0
     for _ in range(N_KILLS // 2):
         pids = [start(cache.root), start(cache.root)]
         for pid in pids:
-            time.sleep(drawn.uniform(0, _LATEST_SECS))
+            time.sleep(rng.uniform(0, _MAX_WORK_SECS))
             kill(pid)
         n_found += whole_entries(cache)
         for number in range(_N_KEYS):
-            claim = cache.try_claim(key(number))
-            assert claim is not None, "the lock of a dead process keeps others out"
-            claim.abandon()
+            lock = cache.try_lock(key(number))
+            assert lock is not None, "the lock of a dead process keeps others out"
+            lock.release()
 
     assert warnings == []
-    assert n_found > N_KILLS / 2, "the children hardly came to write anything"
+    assert n_found > N_KILLS / 2, "the children hardly wrote an entry"
 
 
-def test_upkeep_removes_what_killed_processes_left(cache: Cache) -> None:
-    """Temporary files, locks and blobs without an entry, and no entry that is whole."""
-    drawn = random.Random(12)
+def test_garbage_collection_removes_what_killed_processes_left(cache: Cache) -> None:
+    """Temporary files, locks and blobs without an entry go; whole entries stay."""
+    rng = random.Random(12)
     n_left = 0
     for _ in range(20):
         pid = start(cache.root)
-        time.sleep(drawn.uniform(0, _LATEST_SECS))
+        time.sleep(rng.uniform(0, _MAX_WORK_SECS))
         kill(pid)
-        before = {spot.digest for spot in index.spots(cache.local)}
+        before = {entry.digest for entry in index.entries(cache.local)}
         n_left += cache_gc.collect(cache.local).n_strays
 
-        kept = set(index.spots(cache.local))
-        assert {spot.digest for spot in kept} == before
-        files = {path for spot in kept for path in (spot.path, *spot.blobs)}
+        kept = set(index.entries(cache.local))
+        assert {entry.digest for entry in kept} == before
+        files = {path for entry in kept for path in (entry.path, *entry.blobs)}
         assert {str(path.relative_to(cache.root)) for path in files} == set(names(cache.root))
     assert n_left > 0, "no child was killed while it wrote"
 
 
-def test_whoever_waits_for_a_killed_process_takes_over(cache: Cache, tmp_path: Path) -> None:
-    """At once, and long before its silence would tell."""
-    flag = tmp_path / "claimed"
+def test_wait_for_a_killed_process_ends_at_once(cache: Cache, tmp_path: Path) -> None:
+    """The waiting process then makes the entry."""
+    flag = tmp_path / "locked"
     pid = os.fork()
     if pid == 0:
-        claim = cache.try_claim(key())
+        lock = cache.try_lock(key())
         flag.touch()
         time.sleep(600)
-        os._exit(0 if claim else 1)
+        os._exit(0 if lock else 1)
     while not flag.exists():
         time.sleep(0.005)
-    assert cache.try_claim(key()) is None
+    assert cache.try_lock(key()) is None
 
     kill(pid)
 
     assert cache.wait_for(key()) is None
-    assert cache.try_claim(key()) is not None
+    assert cache.try_lock(key()) is not None
 
 
 def test_a_lock_dies_with_its_process_and_not_with_its_children(
     cache: Cache, tmp_path: Path
 ) -> None:
-    """A worker that a maker had forked does not hold what its dead parent held."""
+    """A child that a maker forked does not hold the lock of its dead parent."""
     flag = tmp_path / "forked"
     pid = os.fork()
     if pid == 0:
-        claim = cache.try_claim(key())
+        lock = cache.try_lock(key())
         child = os.fork()
         if child == 0:
             time.sleep(600)
-            os._exit(0 if claim else 1)
+            os._exit(0 if lock else 1)
         flag.write_text(str(child))
         time.sleep(600)
         os._exit(0)
@@ -161,22 +161,22 @@ def test_a_lock_dies_with_its_process_and_not_with_its_children(
 
     try:
         kill(pid)
-        assert cache.try_claim(key()) is not None
+        assert cache.try_lock(key()) is not None
     finally:
         os.kill(int(flag.read_text()), signal.SIGKILL)
 
 
-def test_a_child_does_not_give_back_what_its_parent_holds(cache: Cache) -> None:
-    """Whatever the child does on its way out."""
-    claim = cache.try_claim(key())
-    assert claim is not None
+def test_a_child_does_not_release_the_lock_of_its_parent(cache: Cache) -> None:
+    """Releasing it in the child does nothing."""
+    lock = cache.try_lock(key())
+    assert lock is not None
     pid = os.fork()
     if pid == 0:
-        claim.abandon()
+        lock.release()
         sys.stdout.flush()
         os._exit(0)
     os.waitpid(pid, 0)
 
-    assert cache.try_claim(key()) is None
-    claim.abandon()
-    assert cache.try_claim(key()) is not None
+    assert cache.try_lock(key()) is None
+    lock.release()
+    assert cache.try_lock(key()) is not None

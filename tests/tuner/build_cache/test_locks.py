@@ -1,227 +1,214 @@
-"""Locks are of one owner, and of nobody once it is gone."""
+"""Locks of keys: one holder per key on a host, and none that outlives its process."""
 
+import errno
 import fcntl
-import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli import ROOT
-from tuner.build_cache.locks import Locks
-from tuner.build_cache.process_identity import Owner, owner_of_tag, this_process
-
-STALE_SECS = 0.25
+from tests.tuner.build_cache.entries import key, made, put
+from tests.tuner.build_cache.privileges import without_privilege
+from tuner.build_cache import gc as cache_gc
+from tuner.build_cache.cache import Cache
+from tuner.build_cache.locks import KeyLock
+from tuner.build_cache.process_identity import has_ended, process_tag
 
 
 @pytest.fixture
-def locks(tmp_path: Path) -> Locks:
-    """Locks whose owners are given up soon."""
-    return Locks(tmp_path / "locks", tmp_path / "scratch", STALE_SECS)
+def path(tmp_path: Path) -> Path:
+    """Path of a lock whose folder does not exist yet."""
+    return tmp_path / "locks" / "key.lock"
 
 
-def forge(locks: Locks, tmp_path: Path, owner: Owner, token: str = "theirs") -> Path:
-    """Leave the lock of another process."""
-    mine = locks.take("key")
-    assert mine is not None
-    mine.release()
-    path = tmp_path / "locks" / "key.lock"
-    path.write_text(f"{0:020d}\n" + json.dumps({"token": token, **asdict(owner)}))
-    return path
+@pytest.fixture
+def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without locks."""
+
+    def refuse(_descriptor: int, _kind: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
 
 
-def elsewhere(**changes: Any) -> Owner:
-    """A process of which nobody here can know whether it lives."""
-    return replace(this_process(), **{"host": "far", "boot": "ab" * 8, **changes})
-
-
-def test_a_lock_names_its_owner(locks: Locks, tmp_path: Path) -> None:
-    """It is complete from its first instant, and gone when it is released."""
-    lock = locks.take("key")
-    assert lock is not None
-
-    count, _, text = lock.path.read_text().partition("\n")
-
-    assert (int(count), json.loads(text)["pid"]) == (0, os.getpid())
-    assert locks.is_held("key")
-    lock.release()
-    assert not locks.is_held("key")
-    assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def test_the_lock_of_a_dead_process_is_taken_over_at_once(locks: Locks, tmp_path: Path) -> None:
-    """Its id may be unused, or another process' by now."""
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    for owner in (replace(this_process(), pid=dead.pid), replace(this_process(), started="1")):
-        forge(locks, tmp_path, owner)
-
-        assert not locks.is_held("key")
-        lock = locks.take("key")
-        assert lock is not None
-        lock.release()
-
-
-def test_a_process_that_is_dead_and_not_collected_holds_nothing(
-    locks: Locks, tmp_path: Path
-) -> None:
-    """Its parent may take its time."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = replace(this_process(), pid=child.pid, started=_started(child.pid))
-    assert not owner.is_gone
-    child.kill()
-    while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.005)
-
-    assert owner.is_gone
-    forge(locks, tmp_path, owner)
-    assert not locks.is_held("key")
-    child.communicate()
-
-
-def test_an_owner_elsewhere_is_dead_when_it_falls_silent(locks: Locks, tmp_path: Path) -> None:
-    """By the clock of whoever waits: no other one is read."""
-    path = forge(locks, tmp_path, elsewhere())
-    os.utime(path, (0, 0))
-    assert locks.is_held("key")
-    assert locks.take("key") is None
-
-    time.sleep(STALE_SECS * 1.5)
-
-    lock = locks.take("key")
-    assert lock is not None
-    assert "theirs" not in path.read_text()
-
-
-def test_an_owner_elsewhere_lives_while_it_counts(locks: Locks, tmp_path: Path) -> None:
-    """However long it takes, and whatever the time of the file is."""
-    path = forge(locks, tmp_path, elsewhere())
-    for number in range(1, 6):
-        time.sleep(STALE_SECS / 2)
-        with path.open("r+b") as stream:
-            stream.write(b"%020d" % number)
-        os.utime(path, (4e9, 4e9))
-        assert locks.is_held("key")
-
-
-@pytest.mark.parametrize("content", ["", "{", "0\nnull", "\xff", "0\n{}"])
-def test_a_lock_that_makes_no_sense_is_no_obstacle(
-    locks: Locks, tmp_path: Path, content: str
-) -> None:
-    """Somebody may be writing it; later nobody is."""
-    path = forge(locks, tmp_path, elsewhere())
-    path.write_text(content)
-    assert locks.take("key") is None
-
-    time.sleep(STALE_SECS * 1.5)
-
-    assert locks.take("key") is not None
-
-
-def holding(tmp_path: Path, before: str = "") -> subprocess.Popen[bytes]:
-    """Start a process that holds the lock until it reads a line."""
+def holder(path: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that holds a lock until it reads a line."""
     program = (
-        "import pathlib\n"
-        "from tuner.library import locks\n"
-        f"{before}\n"
-        f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        "lock = locks.Locks(folder / 'locks', folder / 'scratch').take('key')\n"
-        "print('held', flush=True)\n"
+        "import pathlib, sys\n"
+        "from tuner.build_cache.locks import KeyLock\n"
+        "lock = KeyLock(pathlib.Path(sys.argv[1]))\n"
+        "print(lock.try_acquire(), flush=True)\n"
         "input()\n"
         "lock.release()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, str(path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == b"held\n"
+    assert process.stdout.readline() == b"True\n"
     return process
 
 
-def test_a_live_owner_is_never_taken_for_dead(locks: Locks, tmp_path: Path) -> None:
-    """However long it works: it counts."""
-    with holding(tmp_path, f"locks._BEAT_SECS = {STALE_SECS / 8}") as owner:
-        deadline = time.monotonic() + 3 * STALE_SECS
-        while time.monotonic() < deadline:
-            assert locks.is_held("key")
-            time.sleep(0.02)
-        counted = (tmp_path / "locks" / "key.lock").read_text().partition("\n")[0]
-        owner.communicate(b"\n")
+def test_lock_excludes_others_until_it_is_released(path: Path) -> None:
+    """A released lock leaves no file, and releasing it again does nothing."""
+    first, second = KeyLock(path), KeyLock(path)
+    assert first.try_acquire()
+    assert not second.try_acquire()
 
-    assert int(counted) > 3
+    first.release()
+    first.release()
 
-
-def test_a_stopped_owner_is_taken_over_and_does_not_harm_its_successor(
-    locks: Locks, tmp_path: Path
-) -> None:
-    """One who went to the background by Ctrl-Z keeps the others waiting for a while only."""
-    with holding(tmp_path) as owner:
-        owner.send_signal(signal.SIGSTOP)
-        while (lock := locks.take("key")) is None:
-            time.sleep(0.02)
-        owner.send_signal(signal.SIGCONT)
-        owner.communicate(b"\n")
-
-    assert owner.returncode == 0
-    assert locks.is_held("key")
-    lock.release()
+    assert not path.exists()
+    assert second.try_acquire()
+    assert not first.try_acquire()
 
 
-def test_a_lock_works_where_there_are_no_hard_links(
-    locks: Locks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on some network file systems."""
+def test_lock_of_a_killed_process_is_free_at_once(path: Path) -> None:
+    """Neither acquiring it nor waiting for it takes long."""
+    with holder(path) as process:
+        assert not KeyLock(path).try_acquire()
+        process.kill()
+        process.wait()
 
-    def refuse(_source: Path, _target: Path) -> None:
-        raise OSError(1, "Operation not permitted")
+        KeyLock(path).wait()
+        assert KeyLock(path).try_acquire()
 
-    monkeypatch.setattr(os, "link", refuse)
-    lock = locks.take("key")
+
+def test_process_that_was_killed_and_not_collected_holds_nothing(path: Path) -> None:
+    """The kernel releases the lock when the process dies, not when its parent notices."""
+    with holder(path) as process:
+        tag = f"{process_tag().rsplit('.', 2)[0]}.{process.pid}.{_started(process.pid)}"
+        assert has_ended(tag) is False
+        process.kill()
+        while _state(process.pid) != "Z":
+            time.sleep(0.005)
+
+        assert has_ended(tag) is True
+        assert KeyLock(path).try_acquire()
+
+
+def test_stopped_process_keeps_its_lock(path: Path) -> None:
+    """A waiter goes on as soon as the process continues and releases the lock."""
+    waited = threading.Event()
+
+    def wait() -> None:
+        KeyLock(path).wait()
+        waited.set()
+
+    with holder(path) as process:
+        process.send_signal(signal.SIGSTOP)
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        assert not waited.wait(0.3)
+        process.send_signal(signal.SIGCONT)
+        process.communicate(b"\n")
+        waiter.join(10.0)
+
+    assert waited.is_set()
+    assert process.returncode == 0
+
+
+def test_lock_without_references_is_released(path: Path) -> None:
+    """A thread that forgets its lock does not keep others waiting."""
+    lock: KeyLock | None = KeyLock(path)
     assert lock is not None
-    assert locks.take("key") is None
+    assert lock.try_acquire()
+    del lock
 
-    lock.release()
-
-    assert locks.take("key") is not None
+    assert KeyLock(path).try_acquire()
 
 
-def test_a_lock_works_where_the_kernel_has_none(
-    locks: Locks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_lock_acquired_while_its_file_is_removed_excludes_others(path: Path) -> None:
+    """Many threads that acquire and release one lock never hold it at the same time."""
+    inside, overlaps = threading.Lock(), []
+
+    def work() -> None:
+        for _ in range(30):
+            lock = KeyLock(path)
+            while not lock.try_acquire():
+                time.sleep(0.0001)
+            if not inside.acquire(blocking=False):
+                overlaps.append(1)
+            else:
+                inside.release()
+            lock.release()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert overlaps == []
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("no_flock")
+def test_file_system_without_locks_costs_double_work_only(
+    cache: Cache, warnings: list[str]
 ) -> None:
-    """Then the process is asked for, and its silence tells elsewhere."""
+    """Two makers of one key both get its lock, both store their entry, and no file is left."""
+    first, second = cache.try_lock(key()), cache.try_lock(key())
+    assert first is not None
+    assert second is not None
+    for lock in (first, second):
+        with cache.new_folder() as folder:
+            (folder / "code.o").write_bytes(b"code")
+            lock.keep(folder, {}).close()
 
-    def refuse(_descriptor: int, _kind: int) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    lock = locks.take("key")
-    assert lock is not None
-    assert locks.take("key") is None
-    lock.release()
-
-    forge(locks, tmp_path, replace(this_process(), started="1"))
-    assert locks.take("key") is not None
+    entry = cache.find(key())
+    assert entry is not None
+    assert entry.read("code.o") == b"code"
+    assert warnings == []
+    assert list(cache.local.locks.iterdir()) == []
+    entry.close()
+    assert cache_gc.collect(cache.local, max_bytes=0).n_left == 0
 
 
-def test_a_tag_names_a_process() -> None:
-    """And nothing else is read as one."""
-    owner = this_process()
+def test_lock_folder_that_cannot_be_written_costs_double_work_only(
+    cache: Cache, warnings: list[str]
+) -> None:
+    """Entries are made and kept without a lock."""
+    put(cache, key(0))
+    cache.local.locks.chmod(0o555)
+    try:
+        with without_privilege():
+            first, second = cache.try_lock(key(1)), cache.try_lock(key(1))
+            entry = made(cache, key(2))
+    finally:
+        cache.local.locks.chmod(0o755)
 
-    assert owner_of_tag(owner.tag) == replace(owner, host="")
-    assert owner.is_known_here
-    assert not owner.is_gone
-    for text in ("", "a.b.c", "a.b.c.d", "a.b.1.2.3"):
-        assert owner_of_tag(text) is None
+    assert first is not None
+    assert second is not None
+    assert entry.files
+    assert cache.find(key(2)) is not None
+    assert warnings == []
+
+
+def test_tag_names_a_process() -> None:
+    """A tag of another host, or a text that is not a tag, says nothing about a process."""
+    boot, namespace, pid, started = process_tag().split(".")
+
+    assert has_ended(process_tag()) is False
+    assert has_ended(f"{boot}.{namespace}.{pid}.1{started}") is True
+    assert has_ended(f"{'ab' * 8}.{namespace}.{pid}.{started}") is None
+    assert has_ended(f"{boot}.1{namespace}.{pid}.{started}") is None
+    for text in ("", "a.b.c", "a.b.c.d", "a.b.1.2.3", "..1."):
+        assert has_ended(text) is None
 
 
 def _started(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

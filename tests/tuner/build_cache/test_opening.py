@@ -9,8 +9,8 @@ from tuner.build_cache.opening import open_cache, open_local
 from tuner.settings import read_settings
 
 
-def test_parts_of_one_work_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each opens a cache of its own, and what is wrong is the same for all."""
+def test_caches_of_one_process_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Caches that meet the same problem log it once."""
     (tmp_path / "file").touch()
     settings = read_settings({"data_dir": tmp_path, "cache_dir": tmp_path / "file"})
 

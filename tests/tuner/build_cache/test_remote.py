@@ -1,4 +1,4 @@
-"""A second tier is shared by machines; whatever is wrong with it, builds go on."""
+"""The remote tier: machines share entries, and no problem of it stops a build."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ from tuner.build_cache.cache import Cache
 from tuner.build_cache.remote import RemoteTier
 from tuner.errors import RequestError
 
-# Later versions of Python doubt forks of processes with threads; the children here take no lock
-# that a thread might hold.
+# Later versions of Python warn of forks in processes with threads; the children here take no lock
+# that a thread may hold.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 ALL = ["memory", "file", "s3"]
@@ -51,7 +51,7 @@ def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(params=ALL)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The place of an empty store, of each kind in turn."""
+    """The URL of an empty store, of each kind in turn."""
     if request.param == "s3":
         bucket: str = request.getfixturevalue("s3_bucket")
         return bucket
@@ -70,47 +70,47 @@ def here(tmp_path: Path, url: str, warnings: list[str]) -> Cache:
 
 @pytest.fixture
 def there(tmp_path: Path, url: str, warnings: list[str]) -> Cache:
-    """The cache of another one."""
+    """The cache of another machine."""
     return Cache(tmp_path / "there", url, warn=warnings.append)
 
 
 def stored(url: str, suffix: str = "") -> list[str]:
-    """What is in a store, as paths of its file system."""
+    """Return the paths of the files of a store."""
     files, root = fsspec.core.url_to_fs(url)
     files.invalidate_cache()
     return [path for path in files.find(root) if path.endswith(suffix)]
 
 
 def overwrite(url: str, path: str, content: bytes) -> None:
-    """Damage a file of a store."""
+    """Overwrite a file of a store."""
     files, _ = fsspec.core.url_to_fs(url)
     files.pipe_file(path, content)
 
 
-def test_what_one_machine_made_another_finds(
+def test_an_entry_made_on_one_machine_is_found_on_another(
     here: Cache, there: Cache, url: str, warnings: list[str]
 ) -> None:
-    """Also with large files; afterwards it has them itself."""
+    """Large files come with it, and the second machine then has a copy of its own."""
     put(here, key(), large)
     assert len(stored(url)) == 2
 
-    found = there.get_or_make(key(), lambda _: pytest.fail("made again"))
+    result = there.get_or_make(key(), lambda _: pytest.fail("made again"))
 
-    assert found.hit
-    assert (found.entry.read("code.o"), found.entry.read("weights.bin")) == (CODE, WEIGHTS)
+    assert result.hit
+    assert (result.entry.read("code.o"), result.entry.read("weights.bin")) == (CODE, WEIGHTS)
     assert names(there.root) == names(here.root)
     assert Cache(there.root).get_or_make(key(), large).hit
     assert warnings == []
 
 
-def test_what_nobody_made_is_a_miss(here: Cache, warnings: list[str]) -> None:
-    """Without a word, even where there is no store yet."""
+def test_a_missing_entry_is_a_miss_without_a_warning(here: Cache, warnings: list[str]) -> None:
+    """The store itself need not exist."""
     assert here.find(key()) is None
     assert warnings == []
 
 
-def test_only_the_newest_names_are_left(here: Cache, url: str) -> None:
-    """No temporary file stays behind."""
+def test_writing_leaves_no_temporary_file(here: Cache, url: str) -> None:
+    """Only entries and their blobs are in the store."""
     put(here, key(0), large)
     put(here, key(1))
 
@@ -120,7 +120,7 @@ def test_only_the_newest_names_are_left(here: Cache, url: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "empty", "swapped", "blob", "blob-gone"])
-def test_a_damaged_entry_there_is_dropped_and_made_again(
+def test_a_damaged_remote_entry_is_dropped_and_made_again(
     here: Cache, there: Cache, url: str, warnings: list[str], damage: str
 ) -> None:
     """A warning names it, and the next machine finds it whole."""
@@ -140,9 +140,9 @@ def test_a_damaged_entry_there_is_dropped_and_made_again(
         changed = {"cut": content[:-7], "bit": content[:-1] + b"\xff", "empty": b""}
         overwrite(url, entry, changed[damage])
 
-    found = there.get_or_make(key(), large)
+    result = there.get_or_make(key(), large)
 
-    assert not found.hit
+    assert not result.hit
     assert len(warnings) == 1
     assert "damaged" in warnings[0]
     assert digest[:12] in warnings[0]
@@ -152,7 +152,7 @@ def test_a_damaged_entry_there_is_dropped_and_made_again(
 
 
 def test_one_of_many_processes_fetches(here: Cache, there: Cache, tmp_path: Path) -> None:
-    """The ranks of a job do not all load the same files."""
+    """The ranks of a job on one machine do not all load the same files."""
     put(here, key(), large)
     pids = []
     for number in range(4):
@@ -160,8 +160,8 @@ def test_one_of_many_processes_fetches(here: Cache, there: Cache, tmp_path: Path
         if pid == 0:
             status = 1
             with contextlib.suppress(BaseException):
-                found = there.get_or_make(key(), small)
-                status = not (found.hit and found.entry.read("weights.bin") == WEIGHTS)
+                result = there.get_or_make(key(), small)
+                status = not (result.hit and result.entry.read("weights.bin") == WEIGHTS)
                 (tmp_path / f"done{number}").touch()
             os._exit(status)
         pids.append(pid)
@@ -171,7 +171,7 @@ def test_one_of_many_processes_fetches(here: Cache, there: Cache, tmp_path: Path
 
 
 def test_a_store_that_cannot_be_written_is_read(tmp_path: Path, warnings: list[str]) -> None:
-    """One warning; builds go on, and hits are hits."""
+    """There is one warning; builds go on, and hits stay hits."""
     url = f"file://{tmp_path / 'remote'}"
     put(Cache(tmp_path / "here", url), key(0), large)
     folders = [tmp_path / "remote", *(tmp_path / "remote").rglob("*")]
@@ -195,16 +195,16 @@ def test_a_store_that_cannot_be_written_is_read(tmp_path: Path, warnings: list[s
 def test_a_local_tier_that_cannot_be_written_still_fetches(
     here: Cache, url: str, tmp_path: Path, warnings: list[str]
 ) -> None:
-    """What another machine made is used, and not made again."""
+    """An entry of another machine is used, and not made again."""
     put(here, key(), large)
     (tmp_path / "there").mkdir()
     (tmp_path / "there").chmod(0o555)
     there = Cache(tmp_path / "there", url, warn=warnings.append)
 
     with without_privilege():
-        found = there.get_or_make(key(), lambda _: pytest.fail("made again"))
+        result = there.get_or_make(key(), lambda _: pytest.fail("made again"))
 
-    assert found.entry.read("weights.bin") == WEIGHTS
+    assert result.entry.read("weights.bin") == WEIGHTS
     assert "nothing is kept" in warnings[0]
 
 
@@ -212,7 +212,7 @@ def test_a_local_tier_that_cannot_be_written_still_fetches(
 def test_a_server_that_goes_away_stops_no_build(
     url: str, s3_server: str, tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of one: the rest is made here, and it is asked no more for a while."""
+    """The rest of a build is made locally, and the store is not used for a while."""
     relay = Relay(s3_server)
     monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": relay.url})
     cache = Cache(tmp_path / "cache", url)
@@ -226,13 +226,13 @@ def test_a_server_that_goes_away_stops_no_build(
         assert made(cache, key(number), large).read("weights.bin") == WEIGHTS
 
     assert len(warnings) == 1
-    assert "it is left alone for 60 s" in warnings[0]
+    assert "it is not used for 60 s" in warnings[0]
 
 
 def test_a_store_that_does_not_answer_is_given_up(
     tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Soon, and a while later it is asked again."""
+    """After a pause it is tried again."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setitem(
             fsspec.config.conf,
@@ -243,7 +243,7 @@ def test_a_store_that_does_not_answer_is_given_up(
                 "secret": "testing",
             },
         )
-        tier = RemoteTier("s3://cache/a", warnings.append, timeout_secs=0.3, rest_secs=0.4)
+        tier = RemoteTier("s3://cache/a", warnings.append, timeout_secs=0.3, pause_secs=0.4)
         for _ in range(3):
             assert tier.fetch(key(), tmp_path) is None
         assert len(warnings) == 1
@@ -254,14 +254,14 @@ def test_a_store_that_does_not_answer_is_given_up(
 
 
 @pytest.mark.parametrize("url", ["nothing://at/all", "gs://bucket/of/a/missing/package"])
-def test_a_store_that_cannot_be_is_a_wrong_request(tmp_path: Path, url: str) -> None:
+def test_an_unusable_url_is_a_wrong_request(tmp_path: Path, url: str) -> None:
     """The message names the setting and what is missing."""
     with pytest.raises(RequestError, match=f"cache_remote {url}: "):
         Cache(tmp_path, url)
 
 
 class Relay:
-    """Passes connections on to a server until it is closed, and then breaks all of them."""
+    """Forwards connections to a server until it is closed, and then breaks all of them."""
 
     def __init__(self, target: str) -> None:
         host, port = target.removeprefix("http://").split(":")
@@ -272,13 +272,13 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Go away."""
+        """Stop listening, and break all connections."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for each in self._open:
+        for connection in self._open:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -287,10 +287,10 @@ class Relay:
                 server = socket.create_connection(self._target)
                 self._open += [client, server]
                 for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
 
     @staticmethod
-    def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    def _forward(source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 target.sendall(data)

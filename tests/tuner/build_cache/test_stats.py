@@ -1,4 +1,4 @@
-"""What is in a store can be summed up and verified."""
+"""Statistics and verification of a store."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from tuner.build_cache.cache import Cache
 
 
 def test_stats_sum_up_by_kind(cache: Cache) -> None:
-    """Bytes on disk are those of the files; unpacked, of what was put in."""
+    """Bytes on disk are those of the files; raw bytes those of the unpacked content."""
     now = time.time()
     for number in range(3):
         os.utime(put(cache, key(number), large), (now - 100 * number,) * 2)
@@ -30,46 +30,49 @@ def test_stats_sum_up_by_kind(cache: Cache) -> None:
     assert abs(subgraph.newest_use - subgraph.oldest_use - 200) < 1
 
 
-def test_stats_of_nothing(cache: Cache) -> None:
+def test_stats_of_a_missing_store_are_empty(cache: Cache) -> None:
     """A store that does not exist has no kinds."""
     assert cache_stats.stats(cache.local) == []
 
 
-def test_verifying_reads_everything(cache: Cache) -> None:
-    """One bit is found wherever it is; what is whole is not complained about."""
+def test_verifying_finds_each_damaged_entry(cache: Cache) -> None:
+    """A changed bit is found in entries and blobs; whole entries have no problem."""
     paths = [put(cache, key(number), large) for number in range(4)]
-    blob = next(each for each in paths[1].parent.glob("*.blob") if paths[1].name in each.name)
+    blob = next(paths[1].parent.glob(f"{paths[1].name}.*.blob"))
     blob.chmod(0o644)
     blob.write_bytes(b"\1" + WEIGHTS[1:])
     os.truncate(paths[2], 100)
     before = names(cache.root)
 
-    verdicts = list(cache_stats.verify(cache.local, index.spots(cache.local), drop=False))
+    results = list(cache_stats.verify(cache.local, index.entries(cache.local), drop=False))
 
-    problems = {v.spot.path: v.problem for v in verdicts if v.problem is not None}
-    assert len(verdicts) == 4
+    problems = {result.entry.path: result.problem for result in results if result.problem}
+    assert len(results) == 4
     assert set(problems) == {paths[1], paths[2]}
     assert "weights.bin" in str(problems[paths[1]])
     assert names(cache.root) == before
 
 
-def test_verifying_drops_when_told_to(cache: Cache) -> None:
-    """The damaged ones go, with what lies beside them; the others stay."""
+def test_verifying_drops_damaged_entries_on_request(cache: Cache) -> None:
+    """Damaged entries are removed with their blobs; the others stay."""
     paths = [put(cache, key(number), large) for number in range(2)]
     os.truncate(paths[0], 100)
 
-    verdicts = list(cache_stats.verify(cache.local, index.spots(cache.local), drop=True))
+    results = list(cache_stats.verify(cache.local, index.entries(cache.local), drop=True))
 
-    assert {v.spot.path: v.dropped for v in verdicts} == {paths[0]: True, paths[1]: False}
-    assert [spot.path for spot in index.spots(cache.local)] == [paths[1]]
+    assert {result.entry.path: result.dropped for result in results} == {
+        paths[0]: True,
+        paths[1]: False,
+    }
+    assert [entry.path for entry in index.entries(cache.local)] == [paths[1]]
     assert len(names(cache.root)) == 2
 
 
-def test_what_is_no_entry_is_not_listed(cache: Cache, tmp_path: Path) -> None:
-    """Somebody's notes in the folder are left alone."""
+def test_other_files_are_not_listed(cache: Cache, tmp_path: Path) -> None:
+    """Notes in the folder of the store are ignored."""
     path = put(cache, key())
     (path.parent / "notes.txt").touch()
     (tmp_path / "cache" / "v1" / "Notes").mkdir()
 
-    assert [spot.path for spot in index.spots(cache.local)] == [path]
+    assert [entry.path for entry in index.entries(cache.local)] == [path]
     assert index.kinds(cache.local) == ["subgraph"]

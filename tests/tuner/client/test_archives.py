@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuner.build_cache import make as small
+from tests.tuner.library import small_library as small
 from tuner.client.downloads import unpack
 from tuner.errors import WorkError
 

@@ -223,7 +223,7 @@ def test_what_was_compiled_before_an_upgrade_is_not_found(
     )
     after = replace(before, target=replace(before.target, **changes))
     (workshop.folder / "nothing").mkdir()
-    claim = before.cache.try_claim(before.key_of(wanted))
+    claim = before.cache.try_lock(before.key_of(wanted))
     assert claim is not None
     with claim:
         claim.keep(workshop.folder / "nothing", {}).close()

@@ -1,4 +1,4 @@
-"""A folder is replaced as a whole, or not at all."""
+"""Replacement of whole folders."""
 
 import os
 import subprocess
@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.cli import ROOT
-from tests.tuner.build_cache.make import fill
+from tests.tuner.library.small_library import fill
 from tuner.errors import WorkError
 from tuner.library import manifest
 from tuner.library.folders import replace_folder
 
 
 def names(folder: Path) -> list[str]:
-    """Everything in a folder, hidden or not."""
+    """Return the names of all files in a folder, hidden ones included."""
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("error", [WorkError("the compiler failed"), KeyboardInterrupt()])
 def test_a_failure_while_writing_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
-    """Whatever ends the writing, the old library stays and no temporary folder does."""
+    """The old library stays, and the temporary folder is removed."""
     out = replace_folder(tmp_path / "out", fill)
     before = (out / "lib.so").read_bytes()
 
@@ -58,7 +58,7 @@ def test_process_killed_while_writing_leaves_the_old_library(tmp_path: Path) -> 
 
 
 def test_replacing_swaps_whole_folders(tmp_path: Path) -> None:
-    """A new library replaces all files of the old one, and nothing is left beside it."""
+    """A new library replaces all files of the old one, and no temporary folder is left."""
     out = tmp_path / "deep" / "out"
     replace_folder(out, fill)
     (out / "stale").touch()
@@ -71,7 +71,7 @@ def test_replacing_swaps_whole_folders(tmp_path: Path) -> None:
 
 
 def test_empty_folder_is_replaced(tmp_path: Path) -> None:
-    """A folder that a user made in advance is no obstacle."""
+    """A folder that a user made in advance is replaced."""
     (tmp_path / "out").mkdir()
 
     replace_folder(tmp_path / "out", fill)
@@ -80,14 +80,14 @@ def test_empty_folder_is_replaced(tmp_path: Path) -> None:
 
 
 def test_library_is_readable_by_others(tmp_path: Path) -> None:
-    """A library is not as private as the temporary folder it was written in."""
+    """The library does not keep the private mode of the temporary folder."""
     out = replace_folder(tmp_path / "out", fill)
 
     assert out.stat().st_mode & 0o777 == 0o755
 
 
 def test_missing_parents_that_cannot_be_made_are_a_work_error(tmp_path: Path) -> None:
-    """A file where a folder should be is said in one line."""
+    """The error about a file in the path is one line."""
     (tmp_path / "file").touch()
 
     with pytest.raises(WorkError, match="cannot write") as caught:

@@ -1,4 +1,4 @@
-"""Manifests: read back what was written, and refuse what is no library."""
+"""Reading, writing and checking of manifests."""
 
 import json
 from collections.abc import Callable
@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from tests.tuner.build_cache.make import described, fill
+from tests.tuner.library.small_library import described, fill
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.manifest import Program, SubgraphEntry
 
 
 def test_manifest_survives_its_file(tmp_path: Path) -> None:
-    """What is read is what was written, types included."""
-    wanted = described(files={"lib.so": "0" * 64})
+    """Reading a written manifest gives an equal one, types included."""
+    written = described(files={"lib.so": "0" * 64})
 
-    manifest.write(tmp_path, wanted)
+    manifest.write(tmp_path, written)
 
-    assert manifest.read(tmp_path) == wanted
+    assert manifest.read(tmp_path) == written
 
 
 def program(calls: dict[str, int]) -> Program:
-    """A program that makes so many calls of each workload."""
+    """Return a program with a number of calls of each workload."""
     return Program("main_0", "0" * 64, {"data": ((1, 3), "float32")}, (), calls)
 
 
@@ -68,7 +68,7 @@ def test_fallback_makes_the_estimate_unknown() -> None:
 def test_damaged_manifest_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    """Whatever is wrong, one line names the file; nothing else is raised."""
+    """A RequestError of one line names the file."""
     fill(tmp_path)
     path = tmp_path / manifest.MANIFEST
     raw = json.loads(path.read_text())
@@ -82,8 +82,8 @@ def test_damaged_manifest_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"3", b"\xff\xff", b'"text"'])
-def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
-    """A file that is no JSON object is damaged, whatever it is."""
+def test_file_that_is_not_a_json_object_is_damaged(tmp_path: Path, content: bytes) -> None:
+    """Reading it raises a RequestError."""
     (tmp_path / manifest.MANIFEST).write_bytes(content)
 
     with pytest.raises(RequestError, match="is damaged"):
@@ -91,7 +91,7 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_missing_manifest_is_no_library(tmp_path: Path) -> None:
-    """An empty folder, a missing one and a file hold no library."""
+    """Neither an empty folder, nor a missing one, nor a file holds a library."""
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "missing", tmp_path / "file"):
         with pytest.raises(RequestError, match="no library"):
@@ -99,7 +99,7 @@ def test_missing_manifest_is_no_library(tmp_path: Path) -> None:
 
 
 def test_altered_and_missing_files_are_refused(tmp_path: Path) -> None:
-    """One changed byte is found, and says to build again."""
+    """The error names the file and says to build again."""
     fill(tmp_path)
     library = tmp_path / manifest.LIBRARY
     library.write_bytes(b"codd")

@@ -13,7 +13,7 @@ from tuner.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
     from tuner.build_cache.headers import Header
-    from tuner.build_cache.index import Spot
+    from tuner.build_cache.index import IndexedEntry
     from tuner.build_cache.local import LocalTier
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ def ls(
     from tuner.cli.rendering import cache_tables
 
     local = cache_store.open_local(cache_dir, data_dir)
-    chosen = index.spots(local, cache_store.checked_kind(kind))
+    chosen = index.entries(local, cache_store.checked_kind(kind))
     spots = sorted(chosen, key=lambda spot: -spot.used)
     rows = [(spot, index.header_of(spot)) for spot in spots[:limit]]
     if json_output:
@@ -145,7 +145,7 @@ def verify(
     from tuner.interrupts import interruptible
 
     local = cache_store.open_local(cache_dir, data_dir)
-    chosen = index.spots(local, cache_store.checked_kind(kind))
+    chosen = index.entries(local, cache_store.checked_kind(kind))
     tell = Counter("verified")
     n_read, bad = 0, []
     with interruptible():
@@ -160,8 +160,8 @@ def verify(
     if json_output:
         found = [
             {
-                "digest": v.spot.digest,
-                "kind": v.spot.kind,
+                "digest": v.entry.digest,
+                "kind": v.entry.kind,
                 "problem": v.problem,
                 "dropped": v.dropped,
             }
@@ -179,12 +179,12 @@ app.command("export")(cache_upkeep.export)
 app.command("import")(cache_upkeep.import_)
 
 
-def _one(local: "LocalTier", prefix: str) -> "tuple[Spot, Header]":
+def _one(local: "LocalTier", prefix: str) -> "tuple[IndexedEntry, Header]":
     """Find the entry whose digest begins so."""
     from tuner.build_cache import index
     from tuner.errors import RequestError, WorkError
 
-    found = [spot for spot in index.spots(local) if spot.digest.startswith(prefix.lower())]
+    found = [spot for spot in index.entries(local) if spot.digest.startswith(prefix.lower())]
     if not found:
         raise RequestError(f"no entry of {local.root} begins with {prefix!r}; see tuner cache ls")
     if len(found) > 1:
@@ -195,7 +195,7 @@ def _one(local: "LocalTier", prefix: str) -> "tuple[Spot, Header]":
     return found[0], header
 
 
-def _as_json(spot: "Spot", header: "Header | None") -> dict[str, Any]:
+def _as_json(spot: "IndexedEntry", header: "Header | None") -> dict[str, Any]:
     value: dict[str, Any] = {
         "digest": spot.digest,
         "kind": spot.kind,

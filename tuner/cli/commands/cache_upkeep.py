@@ -88,7 +88,7 @@ def export(
 
     local = cache_store.open_local(cache_dir, data_dir)
     with interruptible():
-        spots = index.spots(local, cache_store.checked_kind(kind))
+        spots = index.entries(local, cache_store.checked_kind(kind))
         n_entries = bundles.export(local, file, spots, Counter("exported"))
     if json_output:
         print_json({"file": str(file), "n_entries": n_entries})

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.build_cache.keys import Difference, Differing
+    from tuner.build_cache.keys import KeyDifference, PartDifference
 
 _LONGEST = 60
 
 
-def explain_miss(why: "Difference | None") -> list[str]:
+def explain_miss(why: "KeyDifference | None") -> list[str]:
     """Say how the nearest entry of the cache differs from what was looked for.
 
     Returns:
@@ -22,7 +22,7 @@ def explain_miss(why: "Difference | None") -> list[str]:
     return [_line(part, why.digest) for part in why.parts]
 
 
-def as_json(why: "Difference | None") -> dict[str, Any] | None:
+def as_json(why: "KeyDifference | None") -> dict[str, Any] | None:
     """Return what ``--json`` prints of it."""
     if why is None:
         return None
@@ -33,7 +33,7 @@ def as_json(why: "Difference | None") -> dict[str, Any] | None:
     }
 
 
-def _line(part: "Differing", digest: str) -> str:
+def _line(part: "PartDifference", digest: str) -> str:
     if part.part == "trace":
         before = "a fallback" if part.theirs is None else f"trace {str(part.theirs)[:12]}"
         now = "a fallback" if part.ours is None else f"trace {str(part.ours)[:12]}"

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from tuner.build_cache.gc import Collected
 from tuner.build_cache.headers import Header
-from tuner.build_cache.index import Spot
-from tuner.build_cache.keys import Differing
-from tuner.build_cache.stats import KindStats, Verdict
+from tuner.build_cache.index import IndexedEntry
+from tuner.build_cache.keys import PartDifference
+from tuner.build_cache.stats import KindStats, VerifyResult
 from tuner.cli.console import stdout_console
 from tuner.errors import RequestError
 
@@ -72,7 +72,7 @@ def age(then: float) -> str:
     return "just now"
 
 
-def show_entries(rows: Sequence[tuple[Spot, Header | None]], n_all: int) -> None:
+def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_all: int) -> None:
     """Print entries as a table, of ``n_all`` that there are."""
     table = Table(title="Cache", title_justify="left")
     table.add_column("Entry", no_wrap=True)
@@ -119,7 +119,7 @@ def show_stats(place: str, rows: Sequence[KindStats]) -> None:
     )
 
 
-def show_entry(spot: Spot, header: Header) -> None:
+def show_entry(spot: IndexedEntry, header: Header) -> None:
     """Print all that is known of an entry."""
     facts = [
         ("entry", spot.digest),
@@ -143,7 +143,7 @@ def show_entry(spot: Spot, header: Header) -> None:
         _line(f"info     {_short(header.info)}")
 
 
-def show_difference(first: Header, second: Header, parts: Sequence[Differing]) -> None:
+def show_difference(first: Header, second: Header, parts: Sequence[PartDifference]) -> None:
     """Print in what the keys of two entries differ."""
     if first.kind != second.kind:
         _line(f"kind: {first.kind} | {second.kind}")
@@ -153,10 +153,10 @@ def show_difference(first: Header, second: Header, parts: Sequence[Differing]) -
     _line(same or f"{len(parts)} parts differ")
 
 
-def show_verdict(verdict: Verdict) -> None:
+def show_verdict(verdict: VerifyResult) -> None:
     """Print what is wrong with an entry."""
     dropped = "; dropped" if verdict.dropped else ""
-    _line(f"{verdict.spot.kind} {verdict.spot.digest[:SHORT]}: {verdict.problem}{dropped}")
+    _line(f"{verdict.entry.kind} {verdict.entry.digest[:SHORT]}: {verdict.problem}{dropped}")
 
 
 def show_collected(collected: Collected, *, dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""A small library."""
+"""Folders of small libraries."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tuner.library.manifest import Manifest, Program, SubgraphEntry, Weight
 
 
 def described(**changes: object) -> Manifest:
-    """A manifest with a tuned subgraph and a fallback."""
+    """Return a manifest with a tuned subgraph and a fallback."""
     values: dict[str, object] = {
         "model_name": "small",
         "target": '{"kind":"llvm"}',

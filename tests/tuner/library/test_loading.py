@@ -1,4 +1,4 @@
-"""Libraries are loaded by what is beside the engine that built them."""
+"""Loading of libraries by the engine that built them."""
 
 import json
 import sys
@@ -20,15 +20,15 @@ def built(tmp_path: Path) -> Path:
 
 
 def test_an_engine_that_loads_nothing_says_why(built: Path) -> None:
-    """What cannot be imported is named."""
+    """The error names the module that cannot be imported."""
     with pytest.raises(RequestError, match=r"built by tests\.engines\.toy, .*: No module named"):
         tuner.load(built)
 
 
-def test_an_engine_may_be_a_module_of_no_package(
+def test_an_engine_may_be_a_top_level_module(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What loads its libraries is a module beside it, too."""
+    """Its libraries are loaded by the top-level module ``loading``."""
     manifest = json.loads((built / "manifest.json").read_text())
     (built / "manifest.json").write_text(json.dumps({**manifest, "engine": "alone"}))
     (tmp_path / "loading.py").write_text("def load(folder): return folder.name")

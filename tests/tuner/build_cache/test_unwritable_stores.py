@@ -1,4 +1,4 @@
-"""Stores that cannot be written, are full, or lie somewhere else."""
+"""Stores that cannot be written, are full, or lie on another file system."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from tuner.build_cache.cache import Cache
 
 @contextmanager
 def file_limit(n_bytes: int) -> Iterator[None]:
-    """Let no file of this process grow larger: the kernel refuses as it does on a full disk."""
+    """Limit the size of files: the kernel refuses larger ones as it does on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
@@ -30,7 +30,7 @@ def file_limit(n_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def read_only(root: Path) -> Iterator[None]:
-    """Take the right to write away from a folder and all below it."""
+    """Make a folder and all below it read-only."""
     folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)
@@ -43,26 +43,26 @@ def read_only(root: Path) -> Iterator[None]:
 
 
 def test_a_read_only_store_serves_hits(cache: Cache, warnings: list[str]) -> None:
-    """Without a word: nothing is wrong."""
+    """There is no warning, since nothing is wrong."""
     put(cache, key(), large)
     with read_only(cache.root):
-        found = cache.get_or_make(key(), large)
+        made = cache.get_or_make(key(), large)
 
-    assert found.hit
-    assert found.entry.read("weights.bin") == WEIGHTS
+    assert made.hit
+    assert made.entry.read("weights.bin") == WEIGHTS
     assert warnings == []
 
 
 def test_a_read_only_store_does_not_stop_a_build(
     cache: Cache, warnings: list[str], tmp_path: Path
 ) -> None:
-    """What is missing is made and used; one warning says that it is not kept."""
+    """Missing entries are made and used; one warning says that they are not kept."""
     put(cache, key(0), large)
     before = names(cache.root)
     with read_only(cache.root):
         first = cache.get_or_make(key(1), large)
         second = cache.get_or_make(key(2), large)
-    first.entry.place(tmp_path)
+    first.entry.write_into(tmp_path)
 
     assert not first.hit
     assert (tmp_path / "weights.bin").read_bytes() == WEIGHTS
@@ -75,7 +75,7 @@ def test_a_read_only_store_does_not_stop_a_build(
 def test_a_damaged_entry_of_a_read_only_store_is_not_used(
     cache: Cache, warnings: list[str]
 ) -> None:
-    """It stays where it is."""
+    """It stays on disk."""
     path = put(cache, key())
     os.truncate(path, 300)
     with read_only(cache.root):
@@ -88,14 +88,14 @@ def test_a_damaged_entry_of_a_read_only_store_is_not_used(
 def test_a_full_disk_does_not_stop_a_build(
     cache: Cache, warnings: list[str], tmp_path: Path
 ) -> None:
-    """Nothing of the entry is left, what was made is used, and later it is kept."""
+    """The entry is used and nothing of it is left in the store; a later one is kept."""
     folder = tmp_path / "made"
     folder.mkdir()
     info = large(folder)
-    claim = cache.try_claim(key())
-    assert claim is not None
+    lock = cache.try_lock(key())
+    assert lock is not None
     with file_limit(4096):
-        entry = claim.keep(folder, info)
+        entry = lock.keep(folder, info)
     shutil.rmtree(folder)
 
     assert entry.read("weights.bin") == WEIGHTS
@@ -107,24 +107,24 @@ def test_a_full_disk_does_not_stop_a_build(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of half a megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(words, check=False).returncode:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
         pytest.skip("file systems cannot be mounted here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def fill_up(folder: Path) -> None:
-    """Take all the room there is."""
+    """Fill the disk of a folder."""
     with contextlib.suppress(OSError), (folder / "rest").open("wb", buffering=0) as stream:
         while True:
             stream.write(bytes(4096))
 
 
 def test_a_disk_that_is_full_does_not_stop_a_build(small_disk: Path, warnings: list[str]) -> None:
-    """Folders are made elsewhere; a lock may not even find room for its name."""
+    """Folders are made on another disk, and entries without a lock if its file finds no room."""
     cache = Cache(small_disk / "cache", warn=warnings.append)
     put(cache, key(0))
     assert cache.get_or_make(key(1), large).entry.read("weights.bin") == WEIGHTS
@@ -138,7 +138,7 @@ def test_a_disk_that_is_full_does_not_stop_a_build(small_disk: Path, warnings: l
 
 
 def test_a_store_on_another_file_system_gives_copies(warnings: list[str], tmp_path: Path) -> None:
-    """No link can lead there."""
+    """Hard links cannot cross file systems."""
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is only one file system here")
@@ -146,7 +146,7 @@ def test_a_store_on_another_file_system_gives_copies(warnings: list[str], tmp_pa
         cache = Cache(Path(folder) / "cache", warn=warnings.append)
         put(cache, key(), large)
         with cache.find(key()) or pytest.fail("gone") as entry:
-            entry.place(tmp_path)
+            entry.write_into(tmp_path)
 
     assert (tmp_path / "weights.bin").read_bytes() == WEIGHTS
     assert (tmp_path / "weights.bin").stat().st_nlink == 1
