@@ -1,4 +1,4 @@
-"""The command line as a shell runs it: a process with its own data directory."""
+"""The command line, run as a process with its own data directory."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ _PROGRAM = "from tuner.cli.main import main; main()"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a finished command left behind."""
+    """The result of a finished command."""
 
     status: int
     out: str
@@ -28,7 +28,7 @@ class Answer:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one object on stdout; anything beside it is an error."""
+        """The one JSON object on stdout; any other output is an error."""
         value: dict[str, Any] = json.loads(self.out)
         return value
 
@@ -40,14 +40,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Cli:
-    """Runs commands in processes of their own, all on one data directory."""
+    """A data directory, and a way to run commands on it in processes of their own."""
 
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def data_dir(self) -> Path:
-        """Where the commands keep what they make."""
+        """Data directory of the commands."""
         return self.folder / "data"
 
     @property
@@ -98,13 +98,13 @@ class Cli:
     @staticmethod
     def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
         """The children of a command that are workers, and no helper of multiprocessing."""
-        found = []
+        workers = []
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     if "spawn_main" in " ".join(child.cmdline()):
-                        found.append(child)
-        return found
+                        workers.append(child)
+        return workers
 
 
 def finish(process: subprocess.Popen[str], timeout_secs: float = 300.0) -> Answer:

@@ -13,7 +13,11 @@ _KEPT_TOGETHER = ("tuner/engines/relay",)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and those of a Ray cluster in another."""
+    """Check the reasons of slow tests; keep the tests of a file, and those of Ray, together."""
+    for item in items:
+        mark = item.get_closest_marker("slow")
+        if mark is not None and not mark.args:
+            raise pytest.UsageError(f"{item.nodeid}: the mark slow takes its reason")
     if not config.pluginmanager.hasplugin("dsession") and not hasattr(config, "workerinput"):
         return
     for item in items:

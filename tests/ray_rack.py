@@ -57,7 +57,7 @@ class Rack:
         n_cpus: int = 1,
         environ: dict[str, str] | None = None,
     ) -> None:
-        """Start a node with so many devices of each resource."""
+        """Start a node with a number of devices of each resource."""
         places = {"TUNER_DATA_DIR": str(self._folder / name)}
         self._pids[name] = self._ask(
             "add",
@@ -112,7 +112,7 @@ class Rack:
 
 
 def _serve() -> None:
-    """Make a cluster as the lines on stdin say, until it is to be closed or its parent is gone."""
+    """Run a cluster as the lines on stdin demand, until they end."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Ray talks
     from ray.cluster_utils import Cluster

@@ -21,7 +21,7 @@ _START_SECS = 30.0
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 @dataclass
 class Service:
-    """Processes on one data directory; what they say is kept beside it."""
+    """Processes on one data directory, with their output in files."""
 
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL of the service."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -56,8 +56,8 @@ class Service:
         self._start("api", ["-m", "api", "--port", str(self.port), *options])
         deadline = time.monotonic() + _START_SECS
         while not self._is_ready():
-            assert self._running["api"].poll() is None, self.said("api")
-            assert time.monotonic() < deadline, self.said("api")
+            assert self._running["api"].poll() is None, self.output("api")
+            assert time.monotonic() < deadline, self.output("api")
             time.sleep(0.1)
 
     def start_worker(self, **environ: str) -> None:
@@ -80,7 +80,7 @@ class Service:
         """Return the number of a process that was started."""
         return self._running[name].pid
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         """Return what a process wrote on stderr."""
         return (self.folder / f"{name}.log").read_text()
 

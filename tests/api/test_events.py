@@ -105,6 +105,7 @@ def test_nobody_misses_an_event_or_gets_it_twice(
     assert found == [list(range(1, last + 1))] * 10
 
 
+@pytest.mark.slow("40 s until buffers are full")
 def test_a_reader_that_does_not_read_holds_nobody_up(quick: ApiSettings) -> None:
     """It stops somewhere; the others see everything, and it goes on where it stopped."""
     with serving(quick) as served:

@@ -159,6 +159,7 @@ def test_a_machine_without_a_gpu_loses_it_at_once(tmp_path: Path) -> None:
     assert f"**The GPU is lost:** {report.lost}" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.slow("15 s: torch is imported")
 def test_a_report_without_results_exits_with_an_error(tmp_path: Path) -> None:
     """What runs it in turn is not to take it for one with results."""
     if commands.probe() == "":
@@ -330,7 +331,7 @@ def test_torch_agrees_with_onnxruntime_on_the_zoo(tmp_path: Path) -> None:
     assert relative_error(tmp_path / "out.npz", tmp_path / "expected.npz") < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.slow("eight minutes of real tuning")
 def test_a_rehearsal_on_this_cpu_reaches_its_end(tmp_path: Path) -> None:
     """The steps of a GPU, tiny: tuned, built, right, and compared with torch."""
     steps = ["doctor", "mlp", "bert-layer"]

@@ -58,7 +58,7 @@ def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
     assert percentile([3, 1, 4, 2], share) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.slow("minutes: every benchmark in a small size")
 @pytest.mark.parametrize(
     "words",
     [

@@ -55,15 +55,15 @@ class Visitor:
     url: str
 
     @contextmanager
-    def tab(self, *, quiet: bool = True, **options: Any) -> Iterator[Tab]:
-        """Open a tab; unless it may complain, nothing may be on its console at the end."""
+    def tab(self, *, expect_clean_console: bool = True, **options: Any) -> Iterator[Tab]:
+        """Open a tab, and check that its console is empty at the end unless told otherwise."""
         chosen: dict[str, Any] = {"viewport": DESKTOP, "base_url": self.url, **options}
         context: BrowserContext = self.browser.new_context(**chosen)
         try:
             tab = Tab(context.new_page())
             tab.page.set_default_timeout(PATIENCE)
             yield tab
-            assert not quiet or tab.complaints == []
+            assert not expect_clean_console or tab.complaints == []
         finally:
             context.close()
 
@@ -88,13 +88,13 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def visitor(browser: Browser, service: Service) -> Visitor:
-    """Somebody who looks at the service."""
+    """A visitor of the service."""
     return Visitor(browser, service.url)
 
 
 @pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that has tuned two networks; nobody changes it."""
+    """A service with two tuned networks, which tests only read."""
     with running(tmp_path_factory.mktemp("tuned")) as started:
         jobs = [submit(started, name, batch) for batch, name in ((1, "one"), (2, "<i>two</i>"))]
         for job in jobs:
@@ -128,8 +128,8 @@ def wait_for_state(service: Service, job: int, state: str, secs: float = 60.0) -
     """Wait until a job is in a state."""
     deadline = time.monotonic() + secs
     while True:
-        found = httpx.get(f"{service.url}/api/v1/jobs/{job}", timeout=30, trust_env=False).json()
-        if found["job"]["state"] == state:
+        view = httpx.get(f"{service.url}/api/v1/jobs/{job}", timeout=30, trust_env=False).json()
+        if view["job"]["state"] == state:
             return
-        assert time.monotonic() < deadline, found["job"]
+        assert time.monotonic() < deadline, view["job"]
         time.sleep(0.1)

@@ -33,20 +33,29 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("look", _LOOKS)
+@pytest.mark.parametrize(
+    "look",
+    [
+        "light",
+        pytest.param("dark", marks=pytest.mark.slow("15 s a look")),
+        pytest.param("phone", marks=pytest.mark.slow("15 s a look")),
+    ],
+)
 def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
     """Contrast, names, roles and order, as WCAG has them; and no page scrolls sideways."""
     axe = Axe()
-    found: dict[str, list[str]] = {}
-    with Visitor(browser, tuned.url).tab(quiet=False, **_LOOKS[look]) as tab:
+    problems: dict[str, list[str]] = {}
+    with Visitor(browser, tuned.url).tab(expect_clean_console=False, **_LOOKS[look]) as tab:
         for address in PAGES:
             tab.page.goto(address)
             _open_everything(tab.page)
             violations = axe.run(tab.page).response["violations"]
-            found |= {f"{address} {each['id']}": _where(each) for each in violations}
+            problems |= {
+                f"{address} {violation['id']}": _where(violation) for violation in violations
+            }
             wide = tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, f"{address} is {wide} pixels too wide"
-    assert not found, json.dumps(found, indent=1)
+    assert not problems, json.dumps(problems, indent=1)
 
 
 def _open_everything(page: Page) -> None:

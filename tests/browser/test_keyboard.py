@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import PATIENCE, Visitor
 from tests.services import Service
 
-_MOST_STOPS = 200
+_MAX_STOPS = 200
 _STOP = """() => {
   const at = document.activeElement;
   if (!at || at === document.body) return null;
@@ -62,7 +62,7 @@ def test_submitting_and_sorting_by_keys(visitor: Visitor) -> None:
 
 def _walk(page: Page) -> list[dict[str, object]]:
     stops: list[dict[str, object]] = []
-    for _ in range(_MOST_STOPS):
+    for _ in range(_MAX_STOPS):
         page.keyboard.press("Tab")
         stop = page.evaluate(_STOP)
         if stop is None:
@@ -70,11 +70,11 @@ def _walk(page: Page) -> list[dict[str, object]]:
         if stop["what"] == "#main" and stops:
             return stops
         stops.append(stop)
-    raise AssertionError(f"no end after {_MOST_STOPS} stops: {stops[-3:]}")
+    raise AssertionError(f"no end after {_MAX_STOPS} stops: {stops[-3:]}")
 
 
 def _tab_to(page: Page, element: str) -> None:
-    for _ in range(_MOST_STOPS):
+    for _ in range(_MAX_STOPS):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.id") == element:
             return

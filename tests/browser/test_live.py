@@ -4,6 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PATIENCE, Visitor, model_file, submit, wait_for_state
@@ -69,10 +70,11 @@ def test_sorting_changes_the_table_and_not_the_page(visitor: Visitor, service: S
         assert page.evaluate("window.sameDocument")
 
 
+@pytest.mark.slow("half a minute: the service starts again")
 def test_a_page_goes_on_after_the_service_was_away(visitor: Visitor, service: Service) -> None:
-    """An open page says that the service is gone, and is live again once it is back."""
+    """An open page reports that the service is offline, and is live again once it is back."""
     submit(service, "interrupted", trials=600)
-    with visitor.tab(quiet=False) as tab:
+    with visitor.tab(expect_clean_console=False) as tab:
         page = tab.page
         page.goto("/jobs/1")
         expect(page.locator("#live-text")).to_have_text("Live")
@@ -87,7 +89,7 @@ def test_a_page_goes_on_after_the_service_was_away(visitor: Visitor, service: Se
 
 
 def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
-    """Who reads a number can keep it from changing."""
+    """Updates can be paused, so that numbers can be read."""
     submit(service, "held", trials=600)
     with visitor.tab() as tab:
         page = tab.page
@@ -103,7 +105,7 @@ def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
 
 
 def test_the_list_of_jobs_follows_them(visitor: Visitor, service: Service) -> None:
-    """A job that somebody else submits shows up."""
+    """A job that another user submits shows up."""
     with visitor.tab() as tab:
         page = tab.page
         page.goto("/")
@@ -117,7 +119,7 @@ def test_what_is_wrong_stands_beside_the_form(
     visitor: Visitor, service: Service, tmp_path: Path
 ) -> None:
     """A refused form keeps what was typed, and says what to change."""
-    with visitor.tab(quiet=False) as tab:
+    with visitor.tab(expect_clean_console=False) as tab:
         page = tab.page
         page.goto("/")
         page.set_input_files("#model", model_file(tmp_path))
@@ -127,8 +129,8 @@ def test_what_is_wrong_stands_beside_the_form(
         expect(page.get_by_role("alert")).to_contain_text("trials")
         expect(page.locator("#trials")).to_have_attribute("aria-invalid", "true")
         assert page.input_value("#name") == "kept"
-        submit(service, "meanwhile")
-        expect(page.get_by_role("link", name="meanwhile")).to_be_visible()
+        submit(service, "submitted later")
+        expect(page.get_by_role("link", name="submitted later")).to_be_visible()
         expect(page.get_by_role("alert")).to_be_visible()
         # A browser logs the status; nothing else may be wrong.
         assert all("422" in complaint for complaint in tab.complaints)
@@ -139,7 +141,7 @@ def test_a_refused_action_is_explained_while_the_page_goes_on(
 ) -> None:
     """The reason stays in sight, the page stays live, and a reload does not send the form again."""
     submit(service, "long", trials=600)
-    with visitor.tab(quiet=False) as tab:
+    with visitor.tab(expect_clean_console=False) as tab:
         page = tab.page
         page.goto("/jobs/1")
         page.get_by_text("Budget and priority").click()

@@ -1,4 +1,4 @@
-"""What every cost model promises, whatever it learns by."""
+"""The contract of every cost model."""
 
 from collections.abc import Sequence
 
@@ -124,7 +124,7 @@ def test_train_forgets_earlier_samples(kind: str) -> None:
 
 
 def test_empty_training_set_leaves_a_working_model(kind: str) -> None:
-    """Nothing learned is no error."""
+    """An untrained model is valid."""
     model = make_trained(kind)
     model.train(TrainingSet([], np.empty(0), np.empty(0, np.int64)))
 

@@ -1,4 +1,4 @@
-"""What compose.yaml promises."""
+"""The promises of compose.yaml."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the images promise, read from their Dockerfiles."""
+"""The promises of the images, read from their Dockerfiles."""
 
 import re
 from fnmatch import fnmatch
@@ -48,7 +48,7 @@ def test_process_is_not_root(final: list[Instruction]) -> None:
 
 
 def test_commands_exist(final: list[Instruction]) -> None:
-    """What is started and what checks its health are programs, not shells, and modules of ours."""
+    """Images start programs of the tuner, not shells, and check their health with them."""
     (command,) = images.texts(final, "CMD")
     (check,) = images.texts(final, "HEALTHCHECK")
     for words in (images.command_of(command), images.command_of(check)):
@@ -140,7 +140,7 @@ def test_worker_has_a_cuda_variant() -> None:
 
 
 def is_let_in(path: str) -> bool:
-    """Say what .dockerignore says of a path: the last pattern that fits it or a folder over it."""
+    """Return the last pattern of .dockerignore that matches a path or one of its parents."""
     parts = path.split("/")
     prefixes = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
     let_in = True

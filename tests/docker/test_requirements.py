@@ -44,16 +44,16 @@ for package in packages:
 @cache
 def brought_by(path: str) -> frozenset[str]:
     """Return the distributions that a list brings, with all they need, by canonical name."""
-    found: set[tuple[str, str]] = set()
+    names: set[tuple[str, str]] = set()
     waiting = [Requirement(line) for line in images.read_names(path)]
     while waiting:
-        wanted = waiting.pop()
-        name = canonicalize_name(wanted.name)
-        for extra in {"", *wanted.extras} - {e for n, e in found if n == name}:
-            found.add((name, extra))
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras} - {e for n, e in names if n == name}:
+            names.add((name, extra))
             needs = map(Requirement, metadata.requires(name) or ())
             waiting += [n for n in needs if not n.marker or n.marker.evaluate({"extra": extra})]
-    return frozenset(name for name, _extra in found)
+    return frozenset(name for name, _extra in names)
 
 
 @cache
@@ -125,11 +125,11 @@ def test_lists_are_those_of_the_project(name: str) -> None:
 
 
 def test_cuda_list_is_pinned() -> None:
-    """What the CUDA variant adds is the extra, in exact versions, of one CUDA release."""
+    """The CUDA variant adds the extra ``cuda``, in exact versions of one CUDA release."""
     listed = images.read_names("docker/cuda-requirements.txt")
-    wanted = {each.name: str(each.specifier) for each in map(Requirement, listed)}
+    versions = {item.name: str(item.specifier) for item in map(Requirement, listed)}
     extra = map(Requirement, images.read_project()["optional-dependencies"]["cuda"])
-    assert {each.name for each in extra} == set(wanted)
+    assert {item.name for item in extra} == set(versions)
     assert set(listed) <= set(images.read_names("constraints.txt"))
-    assert wanted.pop("nvidia-ml-py")  # has numbers of its own
-    assert all(version.startswith("==13.0.") for version in wanted.values())
+    assert versions.pop("nvidia-ml-py")  # is numbered apart from CUDA
+    assert all(version.startswith("==13.0.") for version in versions.values())

@@ -28,7 +28,7 @@ CONTROL = "FAULTY_CONTROL"
 
 
 class InjectedError(Exception):
-    """What a fault raises."""
+    """The exception that an injected fault raises."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tuner.tuning.status import TuningStatus
 
 @dataclass(frozen=True)
 class Trial:
-    """What identifies one spent trial of a sequence."""
+    """The identity of one spent trial in a sequence."""
 
     task_id: int
     trace_hash: str
@@ -48,7 +48,7 @@ class Workshop:
 
     @property
     def context(self) -> TuningContext:
-        """What the sessions of the next run share."""
+        """The tuning context of the next run."""
         if self._context is None:
             self._context = TuningContext(self.sessions, self.workers, self.folder)
         return self._context
@@ -75,12 +75,12 @@ class Workshop:
         return session.snapshot()
 
     def prepare(
-        self, name: str = "net", batch: int = 1, found: Sequence[ExtractedTask] | None = None
+        self, name: str = "net", batch: int = 1, extracted: Sequence[ExtractedTask] | None = None
     ) -> Prepared:
         """Store a network of the toy engine, or one of given tasks."""
         inputs = {"data": ((batch, 4), "float32")}
         file = ModelFile("", "onnx", inputs)
-        extracted = toy.extract(file, toy.SPEC).tasks if found is None else tuple(found)
+        tasks = toy.extract(file, toy.SPEC).tasks if extracted is None else tuple(extracted)
         sha256 = hashlib.sha256(name.encode()).hexdigest()
         with self.sessions.begin() as session:
             network_id = networks.ensure_network(session, sha256, name, {}).id

@@ -1,4 +1,4 @@
-"""Two devices of a toy engine that can be told to fail, and what has to hold after any fault."""
+"""Two devices of a toy engine with injected faults, and checks that hold after any fault."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ _RUN_SECS = "0.01"
 
 
 class FaultyExecutor(LocalExecutor):
-    """Trains with the engine, so that a training can be told to fail too."""
+    """An executor that trains with the engine, so that faults reach training too."""
 
     def train(self, *args: Any, timeout_secs: float) -> PoolCall:
         """Train a cost model in a builder."""
@@ -54,24 +54,24 @@ class FaultyExecutor(LocalExecutor):
 
 @dataclass
 class Hall(Workshop):
-    """A workshop whose workers do what a control file says."""
+    """A workshop whose workers fail as a control file demands."""
 
     control: Control = field(default_factory=lambda: Control(Path()))
 
     def job_of(self, name: str, trials: int, **options: Any) -> TuningSession:
         """Open a job on three tasks that no other job has."""
-        found = [toy.make_task(f"{name}_{i}", weight=1 + i, base_secs=1e-3) for i in range(3)]
-        return self.session(self.prepare(name, found=found), trials, **{**QUICK, **options})
+        tasks = [toy.make_task(f"{name}_{i}", weight=1 + i, base_secs=1e-3) for i in range(3)]
+        return self.session(self.prepare(name, extracted=tasks), trials, **{**QUICK, **options})
 
     def check_whole(self, *jobs: TuningSession, trials: int) -> None:
-        """Every job is done, and has spent its budget; every trial counts once."""
+        """Check that every job is done and spent its budget, and that every trial counts once."""
         assert [self.job(job.job_id).state for job in jobs] == ["done"] * len(jobs)
         check_counts(self.sessions, {job.job_id: trials for job in jobs})
         check_bests(self.sessions)
 
 
 def check_counts(sessions: sessionmaker[Session], trials: dict[int, int]) -> None:
-    """Jobs have as many records as they were to have; each trace once, and its pick knows it."""
+    """Check the number of records of each job; each trace counts once, in its pick too."""
     with sessions() as session:
         rows = session.execute(
             select(MeasureRecord.task_id, MeasureRecord.trace_hash, MeasureRecord.pick_id)
@@ -91,7 +91,7 @@ def check_counts(sessions: sessionmaker[Session], trials: dict[int, int]) -> Non
 
 
 def check_bests(sessions: sessionmaker[Session]) -> None:
-    """The best of each task ran, agreed, and nobody who did is faster, unless a final said so."""
+    """Check that the best record of each task is its fastest verified one, or a final's choice."""
     with sessions() as session:
         fastest = session.execute(
             select(MeasureRecord.task_id, func.min(MeasureRecord.latency))
@@ -109,13 +109,13 @@ def check_bests(sessions: sessionmaker[Session]) -> None:
 
 @pytest.fixture(scope="session")
 def control_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the workers of all modules are told to do wrong."""
+    """The file of the faults that the workers of all modules inject."""
     return tmp_path_factory.mktemp("control") / "control.json"
 
 
 @pytest.fixture(scope="module")
 def control(control_file: Path) -> Iterator[Control]:
-    """Faults of all workers of a module."""
+    """The faults of all workers of a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CONTROL, str(control_file))
         patch.setenv("TOY_RUN_SECS", _RUN_SECS)
@@ -146,28 +146,28 @@ def pair(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def cluster(
     rack: Rack, control: Control, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayExecutor]:
-    """The same on a Ray cluster, which nobody else has meanwhile."""
+    """Two builders and two devices on the Ray cluster, for one module at a time."""
     from tuner.executors.ray.slots import SlotTimeouts
 
     control.inject()
     data_dir = tmp_path_factory.mktemp("cluster")
     settings = Settings("", data_dir, faulty_toy.NAME, 2, ray_address=rack.address)
-    patience = SlotTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
-    with RayExecutor(settings, patience=patience) as executor:
+    timeouts = SlotTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
+    with RayExecutor(settings, patience=timeouts) as executor:
         yield executor
 
 
 @pytest.fixture(scope="module")
 def workers(request: pytest.FixtureRequest) -> Any:
-    """Those of this machine, unless a test names the fixture of others."""
+    """The workers of this machine, unless a test names another fixture."""
     return request.getfixturevalue(getattr(request, "param", "pair"))
 
 
 @pytest.fixture
 def hall(workers: Any, control: Control, tmp_path: Path) -> Iterator[Hall]:
-    """An empty database beside the devices; every test starts without faults."""
+    """An empty database and the devices, without faults at first."""
     control.inject()
-    # Those that the test before took away come back.
+    # Devices that the previous test took away come back.
     wait_until(lambda: len(workers.runners) == len(NODES), START_SECS)
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     yield Hall(database.sessions(engine), tmp_path, workers, control=control)
@@ -176,20 +176,20 @@ def hall(workers: Any, control: Control, tmp_path: Path) -> Iterator[Hall]:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a process has its workers: on this machine, or on the nodes of a cluster."""
+class Location:
+    """The location of the workers of a process: this machine, or the nodes of a cluster."""
 
     rack: Rack | None = None
 
     @property
     def environ(self) -> dict[str, str]:
-        """What tells the process."""
+        """Environment variables that tell a process of the location."""
         return {} if self.rack is None else {"TUNER_RAY_ADDRESS": self.rack.address}
 
     def agents(self) -> list[psutil.Process]:
-        """Its processes on the nodes."""
+        """Return the processes of the location on its nodes."""
         nodes = () if self.rack is None else ("head", *NODES)
-        return [each for node in nodes for each in self._agents(node)]
+        return [process for node in nodes for process in self._agents(node)]
 
     def _agents(self, node: str) -> list[psutil.Process]:
         assert self.rack is not None
@@ -197,19 +197,19 @@ class Place:
 
 
 @pytest.fixture(params=["local", "ray"])
-def place(request: pytest.FixtureRequest) -> Place:
-    """Each place in turn."""
-    return Place() if request.param == "local" else Place(request.getfixturevalue("rack"))
+def location(request: pytest.FixtureRequest) -> Location:
+    """Each location in turn."""
+    return Location() if request.param == "local" else Location(request.getfixturevalue("rack"))
 
 
 def workers_of(pool: Any) -> list[psutil.Process]:
-    """The processes of a pool that live."""
+    """Return the live processes of a pool."""
     pids = [worker.pid for worker in pool._context._workers if worker.pid is not None]
     return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
 
 
-class Meanwhile:
-    """Does something again and again in a thread while the block runs."""
+class Repeat:
+    """A thread that repeats a step while the block runs."""
 
     def __init__(self, step: Callable[[], None], pause_secs: Callable[[], float]) -> None:
         self._step, self._pause_secs = step, pause_secs
@@ -224,7 +224,7 @@ class Meanwhile:
         except Exception as error:  # raised again where the test sees it
             self.error = error
 
-    def __enter__(self) -> "Meanwhile":
+    def __enter__(self) -> "Repeat":
         self._thread.start()
         return self
 
@@ -236,7 +236,7 @@ class Meanwhile:
 
 
 def wait_until(is_so: Callable[[], bool], secs: float = 30.0) -> None:
-    """Poll until something is so."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + secs
     while not is_so():
         assert time.monotonic() < deadline, "waited in vain"

@@ -1,6 +1,6 @@
-"""Clocks that are set forward or back in the middle of a job.
+"""Clocks that jump in the middle of a job.
 
-With SQLite leases go by the clock of the machine, and so do heartbeats: this is the worst case.
+With SQLite, leases and heartbeats use the clock of the machine: the worst case.
 """
 
 import os
@@ -12,15 +12,16 @@ import pytest
 
 from records.models import MeasureRecord, now
 from tests.cli import ROOT
-from tests.faults.conftest import Place
+from tests.faults.conftest import Location
 from tests.service.rig import Rig, rig, wait_for
 
 _TRIALS = 40
 _HOUR = 3600.0
+_JUMP_ON_RAY = pytest.mark.slow("a minute: agents of Ray start again after the jump")
 
 
 class Clock:
-    """The clock of all processes that a rig starts with its variables."""
+    """The clock of all processes that a rig starts with these environment variables."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "offset"
@@ -28,32 +29,32 @@ class Clock:
         self.environ = {"CLOCK_OFFSET": str(self._file), "PYTHONPATH": path}
 
     def jump(self, secs: float) -> None:
-        """Set the clock by so many seconds against ours."""
+        """Shift the clock by a number of seconds."""
         partial = self._file.with_suffix(".partial")
         partial.write_text(str(secs))
         partial.rename(self._file)
 
 
 @pytest.mark.parametrize(
-    ("place", "trials", "secs"),
+    ("location", "trials", "secs"),
     [
         ("local", _TRIALS, _HOUR),
-        pytest.param("ray", 10 * _TRIALS, _HOUR, marks=pytest.mark.slow),
-        pytest.param("local", _TRIALS, -_HOUR, marks=pytest.mark.slow),
-        pytest.param("ray", 10 * _TRIALS, -_HOUR, marks=pytest.mark.slow),
+        pytest.param("ray", 10 * _TRIALS, _HOUR, marks=_JUMP_ON_RAY),
+        pytest.param("local", _TRIALS, -_HOUR, marks=pytest.mark.slow("30 s until leases expire")),
+        pytest.param("ray", 10 * _TRIALS, -_HOUR, marks=_JUMP_ON_RAY),
     ],
-    indirect=["place"],
+    indirect=["location"],
 )
 def test_job_outlives_a_jump_of_the_clock(
-    place: Place, tmp_path: Path, trials: int, secs: float
+    location: Location, tmp_path: Path, trials: int, secs: float
 ) -> None:
-    """Whoever has the lease then finishes the job, and its seconds are those that passed."""
+    """The holder of the lease finishes the job, and its seconds are those that passed."""
     clock = Clock(tmp_path)
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
         began = time.monotonic()
         job = opened.submit(trials=trials)
         for name in ("one", "two"):
-            opened.start(name, **clock.environ, **place.environ)
+            opened.start(name, **clock.environ, **location.environ)
         wait_for(lambda: opened.n_trials() >= 4, 60.0)
 
         clock.jump(secs)
@@ -62,8 +63,10 @@ def test_job_outlives_a_jump_of_the_clock(
         check(opened, job, trials, time.monotonic() - began)
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("30 s: a lease has to expire")
 def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> None:
-    """A lease that was to end in an hour from now ends in ten seconds."""
+    """A lease that would expire in an hour of the new clock expires in ten seconds."""
     clock = Clock(tmp_path)
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
         job = opened.submit(trials=_TRIALS)
@@ -80,11 +83,12 @@ def test_standby_takes_over_although_the_clock_was_set_back(tmp_path: Path) -> N
         check(opened, job, _TRIALS, time.monotonic() - began)
 
 
-def check(opened: Rig, job: int, trials: int, most_secs: float) -> None:
-    """The job has its trials, each once; time went forward, although the clock was moved."""
+def check(opened: Rig, job: int, trials: int, max_secs: float) -> None:
+    """Check that each trial counts once, and that time went forward although the clock jumped."""
     assert len(opened.all(MeasureRecord.id)) == trials
     opened.check_counts(job)
-    assert 0.0 < opened.job(job).spent_secs <= most_secs
+    assert 0.0 < opened.job(job).spent_secs <= max_secs
     assert opened.processes[-1].poll() is None
-    heard = [each.heartbeat for each in opened.workers() if each.pid == opened.processes[-1].pid]
-    assert abs((heard[0] - now()).total_seconds()) > _HOUR / 2
+    pid = opened.processes[-1].pid
+    heartbeats = [worker.heartbeat for worker in opened.workers() if worker.pid == pid]
+    assert abs((heartbeats[0] - now()).total_seconds()) > _HOUR / 2

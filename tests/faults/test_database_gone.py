@@ -10,7 +10,7 @@ from records import database
 from records.models import MeasureRecord
 from tests.cli import Cli, finish
 from tests.engines import toy
-from tests.faults.conftest import Place, check_bests, check_counts
+from tests.faults.conftest import Location, check_bests, check_counts
 from tests.service.conftest import own_postgres, postgres
 from tests.service.rig import rig, wait_for
 
@@ -19,18 +19,20 @@ __all__ = ["own_postgres", "postgres"]
 _TRIALS = 48
 
 
-@pytest.mark.parametrize("secs", [2.0, pytest.param(30.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("place", "trials"),
-    [("local", 48), pytest.param("ray", 400, marks=pytest.mark.slow)],
-    indirect=["place"],
+    "secs", [2.0, pytest.param(30.0, marks=pytest.mark.slow("30 s without a database"))]
+)
+@pytest.mark.parametrize(
+    ("location", "trials"),
+    [("local", 48), pytest.param("ray", 400, marks=pytest.mark.slow("400 trials on Ray"))],
+    indirect=["location"],
 )
 def test_command_waits_for_its_database(
-    own_postgres: Any, place: Place, tmp_path: Path, trials: int, secs: float
+    own_postgres: Any, location: Location, tmp_path: Path, trials: int, secs: float
 ) -> None:
-    """PostgreSQL stops in the middle of a round; the command says so and goes on by itself."""
+    """PostgreSQL stops in the middle of a round; the command reports it and continues later."""
     url = own_postgres.get_uri()
-    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1", **place.environ})
+    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1", **location.environ})
     engine = database.open_database(url)
     sessions = database.sessions(engine)
     with rig(url, tmp_path) as watched:
@@ -51,11 +53,12 @@ def test_command_waits_for_its_database(
     engine.dispose()
 
 
-@pytest.mark.slow
+@pytest.mark.guards_data
+@pytest.mark.slow("30 s without a database")
 def test_worker_outlives_half_a_minute_without_a_database(
     own_postgres: Any, tmp_path: Path
 ) -> None:
-    """It stands by, takes its lease again and finishes the job."""
+    """The worker stands by, takes its lease again and finishes the job."""
     with rig(own_postgres.get_uri(), tmp_path, run_secs=0.1) as opened:
         opened.start()
         job = opened.submit(trials=_TRIALS)
@@ -71,11 +74,11 @@ def test_worker_outlives_half_a_minute_without_a_database(
 
 
 def test_command_does_not_wait_for_a_database_that_refuses(tmp_path: Path) -> None:
-    """A file that cannot be written is no database that comes back: the command ends soon."""
+    """A database that refuses to be written does not come back: the command ends soon."""
     cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
     process = cli.start("tune", "zoo:mlp", "--trials", "4000", TOY_RUN_SECS="0.05")
     wait_for(lambda: cli.count_records() > 3, 60.0)
-    # Whoever writes a record from now on is refused.
+    # Every record written from now on is refused.
     engine = database.open_database(cli.url)
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE measure_record RENAME TO elsewhere")

@@ -1,4 +1,4 @@
-"""Devices that go away: in the middle of a round, for ever, under one candidate, or too late."""
+"""Devices that are lost: in the middle of a round, for ever, under one candidate, or too late."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator
@@ -26,7 +26,7 @@ _TRIALS = 40
 
 @dataclass(frozen=True)
 class _Lost:
-    """A call whose device went away: before it came there, or in the middle of it."""
+    """A call whose device was lost before the call arrived, or in the middle of it."""
 
     call: Call | None = None
 
@@ -34,18 +34,18 @@ class _Lost:
         raise DeviceLost("unplugged")
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # The call goes on where nobody waits for it any more, and what it answers is dropped.
+        # The call continues without a waiter, and its result is dropped.
         yield from asyncio.sleep(0).__await__()
         raise DeviceLost("unplugged")
 
 
 class Unreliable(LocalRunner):
-    """A device that goes away when it is told to.
+    """A device that can be lost on demand.
 
     Attributes:
-        strikes: Asked before each measurement whether it goes away under it.
-        is_gone: Whether it is away, and says so to everybody.
-        comes_back: Whether it is there for the call after one under which it went away.
+        strikes: Decides before each measurement if the device is lost under it.
+        is_gone: True while the device is lost; every call then fails.
+        comes_back: True if the device is there for the call after the one that lost it.
     """
 
     strikes: Callable[[str, Any], bool] = staticmethod(lambda _function, _request: False)
@@ -54,11 +54,11 @@ class Unreliable(LocalRunner):
     n_lost = 0
 
     def describe(self, spec: str) -> Any:
-        """Resolve a target, if the device is there."""
+        """Resolve a target unless the device is lost."""
         return _Lost() if self.is_gone else super().describe(spec)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> Any:
-        """Measure, unless the device goes away."""
+        """Measure unless the device is lost."""
         if self.is_gone:
             return _Lost()
         strikes = self.strikes(function, args[0])
@@ -72,7 +72,7 @@ class Unreliable(LocalRunner):
 
 @dataclass
 class Bench(Hall):
-    """A hall with two devices that may go away."""
+    """A hall with two devices that can be lost."""
 
     a: Unreliable = field(init=False)
     b: Unreliable = field(init=False)
@@ -83,7 +83,7 @@ class Bench(Hall):
 
 @pytest.fixture(scope="module")
 def unreliable(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two builders, and two devices that may go away."""
+    """Two builders, and two devices that can be lost."""
     control.inject()
     settings = Settings("", tmp_path_factory.mktemp("unreliable"), faulty_toy.NAME, 2)
     pair = [Unreliable(settings, name, shares_cores=False) for name in ("a", "b")]
@@ -98,20 +98,20 @@ def bench(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
-    """An empty database beside two devices that are there, and come back soon."""
+    """An empty database and two present devices that come back soon."""
     monkeypatch.setattr(device, "_RETRY_SECS", 0.1)
     control.inject()
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     made = Bench(database.sessions(engine), tmp_path, unreliable, control=control)
-    for each in (made.a, made.b):
-        each.strikes, each.is_gone, each.n_lost = Unreliable.strikes, False, 0
-        each.comes_back = True
+    for runner in (made.a, made.b):
+        runner.strikes, runner.is_gone, runner.n_lost = Unreliable.strikes, False, 0
+        runner.comes_back = True
     yield made
     engine.dispose()
 
 
 def every(n_calls: int, struck: set[str]) -> Callable[[str, Any], bool]:
-    """Strike in every so many-th run, but under no candidate twice: that would be its fault."""
+    """Strike in every ``n_calls``-th run, but never twice under one candidate."""
     seen = [0]
 
     def strikes(function: str, request: Any) -> bool:
@@ -131,14 +131,14 @@ def on(trace: str) -> Callable[[str, Any], bool]:
 
     def strikes(_: str, request: Any) -> bool:
         requests = request if isinstance(request, list) else [request]
-        runs = [each for each in requests if isinstance(each, RunRequest)]
-        return any(faulty_toy.trace_of(each.artifact) == trace for each in runs)
+        runs = [run for run in requests if isinstance(run, RunRequest)]
+        return any(faulty_toy.trace_of(run.artifact) == trace for run in runs)
 
     return strikes
 
 
 def tune(bench: Bench) -> dict[str, int]:
-    """Tune two jobs to their ends; returns how many trials each device made."""
+    """Tune two jobs to their ends; return the number of trials by device."""
     pair = [bench.job_of(name, _TRIALS) for name in ("one", "two")]
     assert bench.run(*pair).failures == {}
     bench.check_whole(*pair, trials=_TRIALS)
@@ -148,16 +148,16 @@ def tune(bench: Bench) -> dict[str, int]:
 
 
 def lost_traces(bench: Bench) -> list[str]:
-    """The traces that were given up because workers or devices went away under them."""
+    """Return the traces that were given up because workers or devices were lost under them."""
     with bench.sessions() as session:
-        wanted = select(MeasureRecord.trace).where(MeasureRecord.error_kind == "worker_lost")
-        return list(session.scalars(wanted))
+        stmt = select(MeasureRecord.trace).where(MeasureRecord.error_kind == "worker_lost")
+        return list(session.scalars(stmt))
 
 
 def test_device_that_flickers_loses_nothing(bench: Bench) -> None:
-    """It goes away in every ninth run and is back at once; whoever waited is to blame for none.
+    """A device that is lost in every ninth run and back at once costs no trial.
 
-    Each time its answer comes after the candidate was measured elsewhere, and counts once.
+    Each time its result arrives after the candidate was measured elsewhere, and counts once.
     """
     struck: set[str] = set()
     bench.a.strikes, bench.b.strikes = every(9, struck), every(11, struck)
@@ -170,7 +170,7 @@ def test_device_that_flickers_loses_nothing(bench: Bench) -> None:
 
 
 def test_device_that_never_comes_back_leaves_its_rounds_to_the_other(bench: Bench) -> None:
-    """No candidate is blamed, however often the device is asked again."""
+    """No candidate is blamed, however often the device is polled."""
     bench.a.strikes, bench.a.comes_back = every(6, set()), False
 
     made = tune(bench)
@@ -181,7 +181,7 @@ def test_device_that_never_comes_back_leaves_its_rounds_to_the_other(bench: Benc
 
 
 def test_device_that_breaks_under_whatever_it_runs_costs_few_trials(bench: Bench) -> None:
-    """It says that it is there, and is asked less and less often."""
+    """The device claims to be present, and is tried less and less often."""
     bench.a.strikes = every(1, set())
 
     made = tune(bench)
@@ -191,25 +191,25 @@ def test_device_that_breaks_under_whatever_it_runs_costs_few_trials(bench: Bench
 
 
 def test_candidate_that_takes_every_device_down_is_given_up_after_two(bench: Bench) -> None:
-    """It is recorded as what it is, once, and neither device meets it again."""
+    """The candidate is quarantined: one record, and no device runs it again."""
     poison = '{"task": "one_0", "program": 7}'
-    # All programs of a small task are tried, the poison among them.
+    # All programs of a small task are tried, the poison included.
     bench.a.strikes = bench.b.strikes = on(poison)
-    found = [toy.make_task("one_0", weight=1, base_secs=1e-3, n_programs=16)]
-    job = bench.session(bench.prepare("one", found=found), _TRIALS, trials_per_round=4)
+    tasks = [toy.make_task("one_0", weight=1, base_secs=1e-3, n_programs=16)]
+    job = bench.session(bench.prepare("one", extracted=tasks), _TRIALS, trials_per_round=4)
 
     bench.run(job)
 
     assert bench.job(job.job_id).state == "done"
     assert len(bench.trials()) == 16
-    # Asked for while the device ran another, it was not the one to blame.
+    # A device that was lost under another candidate is not blamed on this one.
     assert 2 <= bench.a.n_lost + bench.b.n_lost <= 4
     assert lost_traces(bench) == [poison]
 
 
 @pytest.mark.parametrize("function", ["reference", "run_interleaved"])
 def test_work_that_takes_every_device_down_ends(bench: Bench, function: str) -> None:
-    """A reference or a final that kills devices is given up, and the job has an end."""
+    """A reference or a final that kills devices is given up, and the job ends."""
     bench.a.strikes = bench.b.strikes = lambda called, _: called == function
     job = bench.job_of("one", 8)
 

@@ -16,8 +16,8 @@ from tests.engines.toy_network import Workshop
 from tests.faults.conftest import (
     DEVICE,
     START_SECS,
-    Meanwhile,
-    Place,
+    Location,
+    Repeat,
     check_bests,
     check_counts,
     wait_until,
@@ -35,35 +35,42 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk
 
 
 @contextmanager
-def open_workers(place: Place, disk: Path) -> Iterator[Executor]:
+def open_workers(location: Location, disk: Path) -> Iterator[Executor]:
     """Open devices that lay out on a disk what they run; on a cluster one of them does."""
-    if place.rack is None:
+    if location.rack is None:
         settings = Settings("", disk, toy.NAME, 2)
         devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
         with LocalExecutor(settings, runners=devices) as executor:
             yield executor
         return
-    place.rack.add("tight", DEVICE, environ={"TMPDIR": str(disk)})
-    settings = Settings("", disk, toy.NAME, 2, ray_address=place.rack.address)
+    location.rack.add("tight", DEVICE, environ={"TMPDIR": str(disk)})
+    settings = Settings("", disk, toy.NAME, 2, ray_address=location.rack.address)
     try:
         with RayExecutor(settings) as cluster:
             names = ["left/cpu", "right/cpu", "tight/cpu"]
             wait_until(lambda: sorted(x.name for x in cluster.runners) == names, START_SECS)
             yield cluster
     finally:
-        place.rack.kill("tight")
+        location.rack.kill("tight")
 
 
-@pytest.mark.parametrize(("place", "trials"), [("local", 60), ("ray", 400)], indirect=["place"])
+@pytest.mark.parametrize(
+    ("location", "trials"),
+    [
+        ("local", 60),
+        pytest.param("ray", 400, marks=pytest.mark.slow("40 s: 400 trials on Ray")),
+    ],
+    indirect=["location"],
+)
 def test_rounds_in_flight_fail_and_are_finished_once_there_is_room(
-    place: Place, trials: int, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    location: Location, trials: int, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job fails with the reason while they have rounds in flight, and goes on later."""
     monkeypatch.setenv("TOY_RUN_SECS", "0.02")
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
-    with open_workers(place, disk) as executor:
+    with open_workers(location, disk) as executor:
         workers = cast("LocalExecutor", executor)
-        shop = Workshop(database.sessions(engine), tmp_path if place.rack else disk, workers)
+        shop = Workshop(database.sessions(engine), tmp_path if location.rack else disk, workers)
         ballast: list[Path] = []
 
         def keep_full() -> None:
@@ -71,7 +78,7 @@ def test_rounds_in_flight_fail_and_are_finished_once_there_is_room(
             if ballast or len(shop.trials()) >= 8:
                 ballast.append(fill(disk, f"ballast-{len(ballast)}"))
 
-        with Meanwhile(keep_full, lambda: 0.02):
+        with Repeat(keep_full, lambda: 0.02):
             job = shop.session(shop.prepare(), trials, trials_per_round=4)
             failures = shop.run(job).failures
         assert "No space left on device" in str(failures[job.job_id])

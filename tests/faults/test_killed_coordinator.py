@@ -19,21 +19,21 @@ from sqlalchemy.orm import Session, sessionmaker
 from records.models import MeasureRecord, Pick
 from tests.cli import ROOT
 from tests.engines.toy_network import open_sessions
-from tests.faults.conftest import Place, check_bests, check_counts, wait_until
+from tests.faults.conftest import Location, check_bests, check_counts, wait_until
 
 
 @pytest.mark.parametrize(
-    ("place", "n_kills", "trials"),
+    ("location", "n_kills", "trials"),
     [
         ("local", 3, 120),
-        ("ray", 1, 80),
-        pytest.param("local", 50, 1000, marks=pytest.mark.slow),
-        pytest.param("ray", 8, 200, marks=pytest.mark.slow),
+        pytest.param("ray", 1, 80, marks=pytest.mark.slow("20 s: Ray starts again")),
+        pytest.param("local", 50, 1000, marks=pytest.mark.slow("minutes: 50 kills")),
+        pytest.param("ray", 8, 200, marks=pytest.mark.slow("minutes: 8 kills on Ray")),
     ],
-    indirect=["place"],
+    indirect=["location"],
 )
 def test_killed_coordinator_goes_on_with_all_rounds(
-    place: Place, tmp_path: Path, n_kills: int, trials: int
+    location: Location, tmp_path: Path, n_kills: int, trials: int
 ) -> None:
     """Picks that were open are finished, the budget is spent exactly, no process is left."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
@@ -44,10 +44,10 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_before = count(sessions)
         if n_before >= trials - 12:
             break
-        process = start(tmp_path, trials, place)
+        process = start(tmp_path, trials, location)
         wait_until(lambda: count(sessions) > n_before, 60.0)  # noqa: B023
         time.sleep(rng.random() * 0.3)
-        children = [*psutil.Process(process.pid).children(recursive=True), *place.agents()]
+        children = [*psutil.Process(process.pid).children(recursive=True), *location.agents()]
         process.kill()
         process.wait()
         before, kept = kept, traces(sessions)
@@ -55,7 +55,7 @@ def test_killed_coordinator_goes_on_with_all_rounds(
         n_open = max(n_open, len(open_picks(sessions)))
         assert not psutil.wait_procs(children, 10.0)[1]
 
-    last = start(tmp_path, trials, place)
+    last = start(tmp_path, trials, location)
     assert last.wait(120.0) == 0, (tmp_path / "log").read_text()[-2000:]
     assert n_open >= 2
     assert traces(sessions)[: len(kept)] == kept
@@ -64,9 +64,9 @@ def test_killed_coordinator_goes_on_with_all_rounds(
 
 
 def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
-    """What its devices measured meanwhile is stored once."""
+    """Results that its devices measured while it was stopped are stored once."""
     sessions = open_sessions(f"sqlite:///{tmp_path / 'tuner.db'}")
-    process = start(tmp_path, 60, Place())
+    process = start(tmp_path, 60, Location())
     wait_until(lambda: count(sessions) > 4, 60.0)
 
     os.kill(process.pid, signal.SIGSTOP)
@@ -77,13 +77,13 @@ def test_coordinator_that_is_stopped_for_a_while_goes_on(tmp_path: Path) -> None
     check_counts(sessions, {1: 60})
 
 
-def start(folder: Path, trials: int, place: Place) -> "subprocess.Popen[bytes]":
+def start(folder: Path, trials: int, location: Location) -> "subprocess.Popen[bytes]":
     """Start a coordinator on a database, with the two devices."""
     url = f"sqlite:///{folder / 'tuner.db'}"
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.two_devices", url, str(folder), str(trials)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02", **place.environ},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TOY_RUN_SECS": "0.02", **location.environ},
             cwd=ROOT,
             stdout=log,
             stderr=log,
@@ -99,8 +99,8 @@ def count(sessions: sessionmaker[Session]) -> int:
 def traces(sessions: sessionmaker[Session]) -> list[str]:
     """Return the hashes of all traces, the oldest first."""
     with sessions() as session:
-        wanted = select(MeasureRecord.trace_hash).order_by(MeasureRecord.id)
-        return list(session.scalars(wanted))
+        stmt = select(MeasureRecord.trace_hash).order_by(MeasureRecord.id)
+        return list(session.scalars(stmt))
 
 
 def open_picks(sessions: sessionmaker[Session]) -> list[int]:

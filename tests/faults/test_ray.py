@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from records.models import MeasureRecord
 from tests.engines import toy
 from tests.engines.faults import checksum
-from tests.faults.conftest import DEVICE, Hall, Meanwhile
+from tests.faults.conftest import DEVICE, Hall, Repeat
 from tests.ray_rack import Rack
 
 pytestmark = pytest.mark.parametrize("workers", ["cluster"], indirect=True)
@@ -25,13 +25,13 @@ def n_records(hall: Hall) -> int:
 
 
 def errors(hall: Hall) -> Counter[str | None]:
-    """How many trials had which error."""
+    """Count the trials by error kind."""
     with hall.sessions() as session:
         return Counter(session.scalars(select(MeasureRecord.error_kind)))
 
 
 def devices(hall: Hall) -> set[str | None]:
-    """Where trials were measured."""
+    """Return the devices that measured trials."""
     with hall.sessions() as session:
         return set(session.scalars(select(MeasureRecord.worker)))
 
@@ -85,7 +85,7 @@ def test_agents_that_are_killed_cost_no_trial(hall: Hall, rack: Rack) -> None:
             for agent in rack.agents(nodes.pop())[:1]:
                 agent.kill()
 
-    with Meanwhile(kill, lambda: 0.02):
+    with Repeat(kill, lambda: 0.02):
         tune(hall, 60)
 
     assert nodes == []
@@ -95,10 +95,10 @@ def test_agents_that_are_killed_cost_no_trial(hall: Hall, rack: Rack) -> None:
 @pytest.mark.parametrize("function", ["build", "run"])
 def test_candidate_that_takes_every_agent_along_is_tried_twice(hall: Hall, function: str) -> None:
     """It is recorded as what it is, and costs no other candidate its trial."""
-    found = [toy.make_task("small", weight=1, base_secs=1e-3, n_programs=16)]
+    tasks = [toy.make_task("small", weight=1, base_secs=1e-3, n_programs=16)]
     poison = json.dumps({"task": "small", "program": 7})
     hall.control.inject(**{function: [{"fault": "kill_agent", "only": [checksum(poison)]}]})
-    job = hall.session(hall.prepare("small", found=found), 40, trials_per_round=4)
+    job = hall.session(hall.prepare("small", extracted=tasks), 40, trials_per_round=4)
 
     hall.run(job)
 
@@ -123,7 +123,7 @@ def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:
             resume(stopped)
 
     try:
-        with Meanwhile(stop, lambda: 0.02):
+        with Repeat(stop, lambda: 0.02):
             hall.run(job)
     finally:
         resume(stopped)
@@ -148,7 +148,7 @@ def test_node_that_is_lost_costs_no_trial(hall: Hall, rack: Rack) -> None:
             killed.append("right")
             rack.kill("right")
 
-    with Meanwhile(kill, lambda: 0.02):
+    with Repeat(kill, lambda: 0.02):
         tune(hall, 60)
 
     assert killed

@@ -43,6 +43,7 @@ def trials(cli: Cli) -> list[tuple[int, str, str | None]]:
         return list(connection.execute(query))
 
 
+@pytest.mark.slow("40 s: Relay starts for every killed worker")
 def test_killed_and_hung_workers_cost_their_own_trials(cli: Cli, control: Control) -> None:
     """A builder, a runner killed at every attempt, a kernel that never ends: each its kind."""
     control.inject(
@@ -61,6 +62,8 @@ def test_killed_and_hung_workers_cost_their_own_trials(cli: Cli, control: Contro
     assert kinds[None] >= 3
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("30 s of real tuning")
 def test_a_killed_run_goes_on_where_it_was(cli: Cli) -> None:
     """Kill -9 takes the workers along, and no trial is lost or spent twice."""
     first = cli.start(*_TUNE, "--trials", "16")

@@ -19,7 +19,7 @@ def test_search_that_always_fails_is_a_failure_with_a_reason(hall: Hall, fault: 
 
 
 def test_search_that_failed_is_tried_again_by_the_next_run(hall: Hall) -> None:
-    """Workers that somebody killed during a search take no task away for good."""
+    """A task whose search workers were killed is searched again."""
     hall.control.inject(propose=[{"fault": "kill"}])
     hall.run(hall.job_of("one", 8))
     hall.control.inject()

@@ -33,7 +33,7 @@ class Brake:
         self.set(1.0)
 
     def set(self, factor: float) -> None:
-        """Take so many times as long from now on."""
+        """Slow the device down by a factor from now on."""
         partial = self.path.with_suffix(".partial")
         partial.write_text(str(factor))
         partial.rename(self.path)
@@ -41,7 +41,7 @@ class Brake:
 
 @pytest.fixture
 def brake(rack: Rack, tmp_path: Path) -> Iterator[Brake]:
-    """Of a third device beside the two of the cluster."""
+    """The brake of a third device of the cluster."""
     made = Brake(tmp_path / "slowness")
     rack.add("drifting", DEVICE, environ={"TOY_SLOWNESS": str(made.path)})
     yield made
@@ -51,7 +51,7 @@ def brake(rack: Rack, tmp_path: Path) -> Iterator[Brake]:
 def test_device_that_slows_down_is_found_marked_and_taken_back(
     rack: Rack, brake: Brake, tmp_path: Path
 ) -> None:
-    """Its rounds stop, and the records that it made meanwhile say by how much they are off."""
+    """Rounds of the device stop, and its records carry the factor by which they are off."""
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     settings = Settings("", tmp_path, toy.NAME, 2, ray_address=rack.address)
     seen: list[str] = []

@@ -84,10 +84,11 @@ def is_lost(call: Call) -> bool:
     return False
 
 
+@pytest.mark.slow("a minute: a tracker is lost and found")
 def test_a_lost_tracker_takes_the_devices_and_brings_them_back(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """What runs goes on, for it needs no tracker; what waits for a server is told."""
+    """Running calls continue without the tracker; calls that wait for a server fail."""
     with open_fleet(servers, tmp_path) as fleet:
         runner = fleet.runners[0]
         before = runner.meter.busy_secs
@@ -112,7 +113,7 @@ def test_a_lost_tracker_takes_the_devices_and_brings_them_back(
 def test_a_lost_server_takes_its_call_and_no_other(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """One that comes in its place is a device as it was."""
+    """One that comes in its location is a device as it was."""
     with open_fleet(servers, tmp_path) as fleet:
         request = request_of("program-4")
         before = {each.name: each.meter.busy_secs for each in fleet.runners}
@@ -146,6 +147,7 @@ def test_a_crash_takes_the_server_in_python_with_it(
         servers.wait_for(1)
 
 
+@pytest.mark.slow("80 s: servers and a tracker start again")
 def test_a_job_outlives_a_server_and_the_tracker(servers: RpcServers, tmp_path: Path) -> None:
     """The budget is spent exactly, no trial twice, and every record is of its kernel."""
     environ = {"TUNER_ENGINE": sleeping.NAME, "TUNER_N_BUILDERS": "1", "TUNER_RPC": servers.setting}
@@ -164,9 +166,9 @@ def test_a_job_outlives_a_server_and_the_tracker(servers: RpcServers, tmp_path: 
     records = read_records(cli)
     assert len(records) == len({(each.task_id, each.trace_hash) for each in records}) == 32
     for record in records:
-        wanted = sleeping.sleep_secs(record.trace)
+        sleep_secs = sleeping.sleep_secs(record.trace)
         assert record.verified
-        assert all(wanted <= secs for secs in record.run_secs or ())
+        assert all(sleep_secs <= secs for secs in record.run_secs or ())
     assert len({record.worker for record in records}) == 2
 
 

@@ -17,7 +17,7 @@ from records.models import MeasureRecord
 from tests.engines import toy
 from tests.engines.faults import checksum
 from tests.engines.toy_network import bests_of
-from tests.faults.conftest import Hall, Meanwhile, wait_until, workers_of
+from tests.faults.conftest import Hall, Repeat, wait_until, workers_of
 from tuner.engines.base import Candidate
 from tuner.errors import WorkError
 from tuner.tuning.session import TuningSession
@@ -27,7 +27,7 @@ everywhere = pytest.mark.parametrize("workers", ["pair", "cluster"], indirect=Tr
 
 
 def pools(hall: Hall) -> list[Pool]:
-    """Of the builders and of both devices."""
+    """Return the pools of the builders and of both devices."""
     return [hall.workers.builders, *(runner.pool for runner in hall.workers.runners)]  # type: ignore[attr-defined]
 
 
@@ -45,13 +45,14 @@ def impatient(hall: Hall) -> Iterator[None]:
 
 
 def errors(hall: Hall) -> Counter[str | None]:
-    """How many trials had which error."""
+    """Count the trials by error kind."""
     with hall.sessions() as session:
         return Counter(session.scalars(select(MeasureRecord.error_kind)))
 
 
 @pytest.mark.parametrize(
-    ("n_kills", "trials"), [(12, 60), pytest.param(300, 2000, marks=pytest.mark.slow)]
+    ("n_kills", "trials"),
+    [(12, 60), pytest.param(300, 2000, marks=pytest.mark.slow("minutes: 300 kills"))],
 )
 def test_workers_killed_at_any_moment_cost_no_trial_twice(
     hall: Hall, n_kills: int, trials: int
@@ -68,7 +69,7 @@ def test_workers_killed_at_any_moment_cost_no_trial_twice(
                 killed[-1].kill()
 
     pair = [hall.job_of(name, trials) for name in ("one", "two")]
-    with impatient(hall), Meanwhile(kill, lambda: rng.uniform(0.02, 0.3)):
+    with impatient(hall), Repeat(kill, lambda: rng.uniform(0.02, 0.3)):
         coordinator = hall.run(*pair)
 
     assert coordinator.failures == {}
@@ -104,11 +105,11 @@ def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) 
 @everywhere
 @pytest.mark.parametrize("function", ["build", "run"])
 def test_candidate_that_kills_every_worker_is_tried_twice(hall: Hall, function: str) -> None:
-    """It is recorded as what it is, and nobody proposes it again."""
-    found = [toy.make_task("small", weight=1, base_secs=1e-3, n_programs=16)]
+    """The candidate is quarantined: one record, and it is not proposed again."""
+    tasks = [toy.make_task("small", weight=1, base_secs=1e-3, n_programs=16)]
     poison = json.dumps({"task": "small", "program": 7})
     hall.control.inject(**{function: [{"fault": "kill", "only": [checksum(poison)]}]})
-    job = hall.session(hall.prepare("small", found=found), 40, trials_per_round=4)
+    job = hall.session(hall.prepare("small", extracted=tasks), 40, trials_per_round=4)
 
     hall.run(job)
 
@@ -130,7 +131,7 @@ def test_answer_that_comes_too_late_counts_once(hall: Hall) -> None:
             os.kill(stopped[0].pid, signal.SIGSTOP)
 
     job = hall.job_of("one", 60)
-    with impatient(hall), Meanwhile(stop_one, lambda: 0.02):
+    with impatient(hall), Repeat(stop_one, lambda: 0.02):
         hall.run(job)
     with suppress(ProcessLookupError):
         os.kill(stopped[0].pid, signal.SIGCONT)
@@ -163,7 +164,7 @@ def test_job_that_fails_takes_its_rounds_along_and_nobody_elses(
 
 
 def fail_after(job: TuningSession, n_rounds: int, patch: pytest.MonkeyPatch) -> None:
-    """Let every search of a job fail after so many."""
+    """Let every search of a job fail after ``n_rounds`` rounds."""
     propose, left = job._round_runner._propose, [n_rounds]
 
     async def failing(*args: object) -> list[Candidate]:

@@ -57,7 +57,10 @@ def check_whole(opened: Rig, job: int) -> None:
 
 @pytest.mark.parametrize(
     "is_toy",
-    [True, pytest.param(False, marks=[pytest.mark.slow, pytest.mark.tvm])],
+    [
+        True,
+        pytest.param(False, marks=[pytest.mark.slow("minutes of real tuning"), pytest.mark.tvm]),
+    ],
     ids=["toy", "relax"],
 )
 def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(

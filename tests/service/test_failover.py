@@ -89,7 +89,9 @@ def check_unavailable(url: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", [pytest.param("sqlite", marks=pytest.mark.slow), "postgresql"], indirect=True
+    "url",
+    [pytest.param("sqlite", marks=pytest.mark.slow("20 s: a lease has to expire")), "postgresql"],
+    indirect=True,
 )
 def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: Path) -> None:
     """One of two is active; within 15 seconds of its end the other is, and the job is done."""
@@ -112,6 +114,8 @@ def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: P
     assert set(seen) == {0, 1}
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("20 s: a lease has to expire")
 def test_a_worker_that_slept_through_its_lease_writes_nothing(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -18,7 +18,12 @@ from tests.service.rig import rig, serve
 from tests.tuner.networks.models import Array, difference, model, run
 from tuner.client import TunerClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+pytestmark = [
+    pytest.mark.slow("a minute and more of real tuning"),
+    pytest.mark.guards_data,
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+]
 
 _TRIALS = 16
 _SHAPE = (1, 3, 16, 16)

@@ -42,6 +42,7 @@ def get(url: str) -> bytes:
         return content
 
 
+@pytest.mark.slow("20 s: processes start again")
 def test_the_service_heals_and_ends_whole(opened: Rig) -> None:
     """Its API runs at a lower priority; a worker that is killed comes back; SIGTERM ends all."""
     job = opened.submit(trials=40)

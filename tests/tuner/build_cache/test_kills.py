@@ -83,6 +83,8 @@ def whole_entries(cache: Cache) -> int:
     return n_found
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("20 s: 200 kills")
 def test_kills_at_random_instants_leave_whole_entries_or_none(
     cache: Cache, warnings: list[str]
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_lost_answer_is_asked_for_again(service: Service) -> None:
     assert actions == ["tune"]
 
 
+@pytest.mark.slow("20 s: the service starts again")
 def test_a_service_that_starts_again_is_found_again(tmp_path: Path) -> None:
     """Whoever watches a job sees all of it, though the API was killed meanwhile."""
     with running(tmp_path, TOY_RUN_SECS="0.05") as service, TunerClient(service.url) as client:

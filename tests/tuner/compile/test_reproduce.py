@@ -210,6 +210,7 @@ def test_a_reproduction_is_rendered_as_json_and_as_a_table(
     assert "differs: other bytes: kernel.o" in printed
 
 
+@pytest.mark.slow("30 s of real compiling")
 @pytest.mark.tvm
 @pytest.mark.filterwarnings("ignore:::tvm")
 def test_the_relax_engine_compiles_the_same_bytes_again(

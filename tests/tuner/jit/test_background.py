@@ -38,6 +38,7 @@ def wait_until(holds: Callable[[], bool], secs: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow("15 s of patience")
 def test_a_service_that_is_not_there(
     jit: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -74,7 +75,7 @@ def test_a_url_that_is_none() -> None:
         tuner.jit(torch.nn.ReLU(), service="not a url")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("minutes of real tuning by a service")
 def test_a_better_library_takes_the_place(tmp_path: Path) -> None:
     """Real service: calls go on while it tunes, then the tuned library serves, also next time."""
     module = Perceptron(seed=5).eval()

@@ -37,6 +37,7 @@ print(early(torch.ones(3)).tolist() == [2.0] * 3)
 """
 
 
+@pytest.mark.slow("15 s: processes that import torch")
 def test_forks_before_and_after_the_first_call(tmp_path: Path) -> None:
     """A child forked before compiles by itself, one forked after raises, the parent goes on."""
     done = subprocess.run(

@@ -269,7 +269,7 @@ def test_jitted_functions_are_traced_through(jit: Jit) -> None:
     assert inner.cache_info().currsize == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a minute of real tuning")
 def test_refresh_finds_better_records(tmp_path: Path) -> None:
     """What was tuned since takes the place of fallbacks, and nothing changes after that."""
     cli = Cli(tmp_path)

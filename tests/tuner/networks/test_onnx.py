@@ -21,7 +21,11 @@ def operators(data: bytes) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    "name",
+    [
+        *QUICK,
+        *(pytest.param(name, marks=pytest.mark.slow("tens of seconds a model")) for name in SLOW),
+    ],
 )
 def test_light_models_keep_their_outputs(name: str) -> None:
     """With random weights, which make the comparison mean something, to 1e-3."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def private(workshop: Workshop, name: str, trials: int, **options: Any) -> TuningSession:
     """A job whose tasks no other network has."""
     found = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
-    prepared = workshop.prepare(name, found=found)
+    prepared = workshop.prepare(name, extracted=found)
     return workshop.session(prepared, trials, trials_per_round=4, **options)
 
 

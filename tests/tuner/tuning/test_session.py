@@ -181,7 +181,7 @@ def test_exhausted_task_leaves(workshop: Workshop) -> None:
         toy.make_task("large", weight=1, base_secs=1e-4),
     ]
 
-    overview = workshop.tune(workshop.prepare("pair", found=found), 40, trials_per_round=8)
+    overview = workshop.tune(workshop.prepare("pair", extracted=found), 40, trials_per_round=8)
 
     small, large = overview.rows
     assert (small.n_trials, small.exhausted) == (3, True)
@@ -193,7 +193,7 @@ def test_job_ends_when_every_task_is_exhausted(workshop: Workshop) -> None:
     """A budget larger than all spaces together leaves a finished job."""
     found = [toy.make_task(name, weight=1, base_secs=1e-3, n_programs=4) for name in ("a", "b")]
 
-    overview = workshop.tune(workshop.prepare("pair", found=found), 100)
+    overview = workshop.tune(workshop.prepare("pair", extracted=found), 100)
 
     assert overview.n_trials == 8
     assert all(row.exhausted for row in overview.rows)
@@ -225,9 +225,9 @@ def test_tasks_that_a_larger_network_starved_are_tuned(workshop: Workshop) -> No
     """A job spends where that helps its own network; a part of it still gets its budget."""
     tiny = [toy.make_task(f"tiny_{i}", weight=1, base_secs=1e-6) for i in range(3)]
     huge = [toy.make_task(f"huge_{i}", weight=9, base_secs=1e-2) for i in range(3)]
-    workshop.tune(workshop.prepare("large", found=[*tiny, *huge]), 120, trials_per_round=4)
+    workshop.tune(workshop.prepare("large", extracted=[*tiny, *huge]), 120, trials_per_round=4)
 
-    workshop.tune(workshop.prepare("small", found=tiny), 60, trials_per_round=4)
+    workshop.tune(workshop.prepare("small", extracted=tiny), 60, trials_per_round=4)
 
     assert len(workshop.trials()) > 130
 
@@ -273,7 +273,7 @@ def test_tasks_that_the_budget_did_not_reach_are_no_failure(workshop: Workshop) 
 def test_nothing_measurable_is_a_failure_that_says_why(workshop: Workshop) -> None:
     """A job none of whose candidates ran names the last error."""
     broken = toy.make_task("broken", weight=1, base_secs=1e-3, n_programs=400)
-    prepared = workshop.prepare("broken", found=[broken])
+    prepared = workshop.prepare("broken", extracted=[broken])
     session = workshop.session(prepared, 1)
     traces = _failing_traces("broken")
 
@@ -354,7 +354,7 @@ def test_interrupted_anywhere_goes_on_as_if_it_had_not_been(
 def test_open_round_of_a_task_that_is_gone_is_given_up(workshop: Workshop) -> None:
     """After an upgrade that splits the network anew the job goes on with the tasks it has."""
     prepared = workshop.prepare()
-    other = workshop.prepare("other", found=[toy.make_task("gone", weight=1, base_secs=1.0)])
+    other = workshop.prepare("other", extracted=[toy.make_task("gone", weight=1, base_secs=1.0)])
     session = workshop.session(prepared, 16, trials_per_round=8)
     with workshop.sessions.begin() as opened:
         terms = {"newest_record": 0}
@@ -422,8 +422,8 @@ def test_make_budget_refuses_what_buys_nothing() -> None:
     ("n_kills", "trials", "allocator"),
     [
         (3, TRIALS, "gradient"),
-        pytest.param(50, "640", "gradient", marks=pytest.mark.slow),
-        pytest.param(50, "640", "forecast", marks=pytest.mark.slow),
+        pytest.param(50, "640", "gradient", marks=pytest.mark.slow("minutes: 50 kills")),
+        pytest.param(50, "640", "forecast", marks=pytest.mark.slow("minutes: 50 kills")),
     ],
 )
 def test_killed_command_goes_on_as_if_it_had_not_been(

@@ -93,7 +93,7 @@ def test_trace_is_compiled(matmul: ExtractedTask, tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.slow
+@pytest.mark.slow("a minute of NVRTC")
 def test_candidates_of_a_search_compile(matmul: ExtractedTask, tmp_path: Path) -> None:
     """What the search proposes for a GPU becomes binaries that differ."""
     target = worker.describe_target("cuda:sm_90")

@@ -88,6 +88,7 @@ def imported(cli: Cli, place: Path, *options: str) -> dict[str, Any]:
     return answer.json
 
 
+@pytest.mark.slow("35 s of TVM's own tuner")
 def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
     cli: Cli, database: Path, model: str
 ) -> None:
@@ -116,7 +117,7 @@ def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
     np.testing.assert_allclose(compiled["output"], expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a minute of TVM's own tuner")
 def test_what_we_tuned_is_found_by_plain_tvm(cli: Cli, model: str) -> None:
     """Weights that a schedule may pack are marked in our workloads; the export has both forms."""
     options = ("--trials", "4", "--trials-per-round", "2", "--cost-model", "random")

@@ -32,6 +32,7 @@ def build_round(task: ExtractedTask, target: TargetInfo, n: int, folder: Path) -
     return ended
 
 
+@pytest.mark.slow("half a minute of NVRTC")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_rounds_of_three_tasks_are_binaries(arch: str, tmp_path: Path) -> None:
     """Its first, its last and its heaviest, at a small size."""
@@ -43,7 +44,7 @@ def test_rounds_of_three_tasks_are_binaries(arch: str, tmp_path: Path) -> None:
         assert ended["built"] >= 0.9 * ended.total() > 0, (task.name, ended)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("an hour of NVRTC")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_round_of_every_task_is_binaries(arch: str, tmp_path: Path) -> None:
     """64 candidates a task; two in a hundred may meet what TVM's check does not know."""

@@ -60,6 +60,7 @@ def cleaned(query: str, folder: Path) -> ModelFile:
     return ModelFile(str(path), "onnx", inputs)
 
 
+@pytest.mark.slow("25 s: Relay extracts ResNet-18")
 def test_resnet_gives_the_tasks_of_the_tutorial(
     engine: Call, pool: Pool, target: TargetInfo, tmp_path: Path
 ) -> None:
@@ -76,7 +77,7 @@ def test_resnet_gives_the_tasks_of_the_tutorial(
     assert sum("winograd" in task.name for task in extraction.tasks) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.slow("minutes: every network of the zoo")
 @pytest.mark.parametrize("image", [32, 224])
 def test_a_zoo_network_is_that_of_relay_testing(
     engine: Call, pool: Pool, target: TargetInfo, tmp_path: Path, image: int

@@ -98,6 +98,7 @@ def run_program(program: str, library: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow("40 s of real tuning with Relay")
 def test_a_library_says_what_was_tuned(built: Built) -> None:
     """Every kernel of the first shapes has a record; those of the second ones are fallbacks."""
     subgraphs = built.answer["subgraphs"]

@@ -123,6 +123,7 @@ def test_a_log_holds_no_workload(engine: Call) -> None:
         engine("read_workload", "[]")
 
 
+@pytest.mark.slow("30 s of real tuning with Ansor")
 def test_a_log_goes_in_is_measured_and_is_taken_by_ansor(
     tmp_path: Path, pool: Pool, target: TargetInfo, convolution: ExtractedTask, lines: list[str]
 ) -> None:

@@ -279,6 +279,7 @@ def test_builder_agent_that_is_killed_is_replaced(executor: RayExecutor, rack: R
     assert len(names) >= 6
 
 
+@pytest.mark.slow("20 s: a call has to time out")
 def test_agent_that_hangs_is_replaced(executor: RayExecutor, rack: Rack) -> None:
     """One that is stopped gives no answer; its call is lost in time, and what it says later too."""
     artifact = built(executor)
@@ -313,6 +314,7 @@ def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
     assert isinstance(run(executor, "left"), RunResult)
 
 
+@pytest.mark.slow("20 s: Ray notices a lost node late")
 def test_artifact_of_a_lost_node_is_built_again(executor: RayExecutor, rack: Rack) -> None:
     """What a dead node built is built elsewhere, under the same name, when it is to run."""
     n_builders = executor.n_builders

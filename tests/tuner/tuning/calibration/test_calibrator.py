@@ -48,7 +48,7 @@ class Fleet:
     ) -> None:
         """Run a job on the devices."""
         found = [toy.make_task(f"part_{i}", weight=1, base_secs=1e-3) for i in range(4)]
-        prepared = self.workshop.prepare(found=found)
+        prepared = self.workshop.prepare(extracted=found)
         session = self.workshop.session(prepared, trials, watcher, trials_per_round=4)
         failures = self.workshop.run(session, calibration=calibration).failures
         assert not failures
