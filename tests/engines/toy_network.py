@@ -80,7 +80,8 @@ class Workshop:
         """Store a network of the toy engine, or one of given tasks."""
         inputs = {"data": ((batch, 4), "float32")}
         file = ModelFile("", "onnx", inputs)
-        tasks = toy.extract(file, toy.SPEC).tasks if extracted is None else tuple(extracted)
+        if extracted is None:
+            extracted = toy.extract(file, toy.SPEC).tasks
         sha256 = hashlib.sha256(name.encode()).hexdigest()
         with self.sessions.begin() as session:
             network_id = networks.ensure_network(session, sha256, name, {}).id
