@@ -87,7 +87,7 @@ def test_device_that_slows_down_is_found_marked_and_taken_back(
 
 def apart(shop: Workshop) -> str:
     """Return why the device is kept apart now."""
-    return shop.context.devices[_SLOW].standings[toy.SPEC].apart
+    return shop.context.devices[_SLOW].calibrations[toy.SPEC].disagreement
 
 
 def records(shop: Workshop) -> list[MeasureRecord]:

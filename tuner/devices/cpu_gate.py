@@ -1,4 +1,4 @@
-"""Cores are either worked on or measured on: while a CPU is timed, builders rest."""
+"""Shared and exclusive use of the cores of a CPU that is also timed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -7,56 +7,57 @@ from typing import Any
 
 
 class CpuGate:
-    """Lets many work or one measure; who waits to measure keeps others from starting to work."""
+    """Lock of the cores: shared by those that work on them, exclusive to those that time them.
+
+    Whoever waits for exclusive use keeps others from starting shared use. Shared use must not be
+    nested. Not thread-safe: used in one event loop.
+    """
 
     def __init__(self) -> None:
-        self._n_working = 0
-        self._n_wanting = 0
-        self._measuring = False
+        self._n_shared = 0
+        self._n_waiting = 0
+        self._is_exclusive = False
         self._changed = asyncio.Event()
-        self._working = _Working(self._begin, self._end)
+        self._shared = _Shared(self._enter_shared, self._leave_shared)
 
-    def working(self) -> AbstractAsyncContextManager[None]:
-        """Use cores inside, beside others who do."""
-        return self._working
+    def shared(self) -> AbstractAsyncContextManager[None]:
+        """Use cores inside, beside others that do."""
+        return self._shared
 
-    async def _begin(self) -> None:
-        while self._measuring or self._n_wanting:
+    async def _enter_shared(self) -> None:
+        while self._is_exclusive or self._n_waiting:
             await self._changed.wait()
-        self._n_working += 1
+        self._n_shared += 1
 
-    def _end(self) -> None:
-        self._n_working -= 1
-        if not self._n_working:
-            self._tell()
+    def _leave_shared(self) -> None:
+        self._n_shared -= 1
+        if not self._n_shared:
+            self._notify()
 
     @asynccontextmanager
-    async def measuring(self) -> AsyncIterator[None]:
-        """Have the cores alone inside."""
-        self._n_wanting += 1
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Have all cores inside: builds, searches and loads wait."""
+        self._n_waiting += 1
         try:
-            await self._until(lambda: not self._measuring and not self._n_working)
+            while self._is_exclusive or self._n_shared:
+                await self._changed.wait()
         finally:
-            self._n_wanting -= 1
-            self._tell()
-        self._measuring = True
+            self._n_waiting -= 1
+            self._notify()
+        self._is_exclusive = True
         try:
             yield
         finally:
-            self._measuring = False
-            self._tell()
+            self._is_exclusive = False
+            self._notify()
 
-    async def _until(self, is_free: Callable[[], bool]) -> None:
-        while not is_free():
-            await self._changed.wait()
-
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
 
-class _Working(AbstractAsyncContextManager[None]):
-    """Made once: every build goes through it, and a generator would take longer than it does."""
+class _Shared(AbstractAsyncContextManager[None]):
+    """Reusable context manager: every build enters it, and a generator would take longer."""
 
     def __init__(
         self, enter: Callable[[], Coroutine[Any, Any, None]], leave: Callable[[], None]

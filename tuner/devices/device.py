@@ -1,4 +1,4 @@
-"""A coordinator's view of its devices: what each is given, and whom it serves."""
+"""State of one device in a coordinator: its rounds, its targets, its losses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -13,11 +13,11 @@ from tuner.errors import DeviceApart, DeviceLost, RequestError, WorkError
 from tuner.workers import result_validation
 from tuner.workers.base import CallTimeout
 
-# Searched and built while the round before is measured, on devices that builders do not disturb.
-_ROUNDS_AHEAD = 1
-# A device that was lost but is still there is tried again then, and later if it is lost again.
-_RETRY_SECS = 5.0
-_MOST_RETRY_SECS = 300.0
+# Rounds searched and built while the round before is measured, where builders do not disturb it.
+_N_ROUNDS_AHEAD = 1
+# Pause after a loss before a device gets rounds again; it doubles with every further loss.
+_MIN_RETRY_SECS = 5.0
+_MAX_RETRY_SECS = 300.0
 
 
 @dataclass
@@ -25,139 +25,145 @@ class CalibrationState:
     """Calibration of a device for one target; see :mod:`tuner.tuning.calibration`.
 
     Attributes:
-        opened: When it was first found to serve it, by the clock of the loop.
-        record_id: Newest record when it was last found to agree with the others.
-        secs: What the calibration kernel took last, seconds; inf if it failed, None: not yet.
-        calibrated: When that was, by the clock of the loop.
-        is_thorough: Whether it was then timed as often as it takes to keep a device apart.
-        is_calibrating: Whether it is timed, or waits for its turn to be.
-        apart: Why it is kept apart; empty if it is not.
+        first_seen: Time at which it was first known to support the target, by the loop's clock.
+        record_id: Newest record when it last agreed with the others.
+        secs: Last time of the calibration kernel, seconds; inf if it failed, None if not timed.
+        calibrated: Time of that calibration, by the loop's clock.
+        is_thorough: Whether it was then timed as often as excluding a device requires.
+        is_calibrating: Whether it is being timed, or waits to be.
+        disagreement: Reason for which it is kept apart; empty if it agrees with the others.
         was_admitted: Whether it ever got rounds.
         is_admitted: Whether it gets rounds now.
     """
 
-    opened: float
+    first_seen: float
     record_id: int
     secs: float | None = None
     calibrated: float = 0.0
     is_thorough: bool = False
     is_calibrating: bool = False
-    apart: str = ""
+    disagreement: str = ""
     was_admitted: bool = False
     is_admitted: bool = False
 
 
 @dataclass
 class Device:
-    """A runner, and the rounds that it was given.
+    """Runner of a device, and the rounds that it was given.
+
+    Used in the thread of one event loop.
 
     Attributes:
-        runner: Times on it.
-        turn: Held by who measures.
-        n_rounds: In flight: measured, or prepared to be.
-        apart: Why it gets no rounds at all; empty if it may have some.
-        free_since: When its last round ended, by the clock of the loop.
-        n_losses: How often it went away since a round of its own ended.
-        standings: Among the devices of each target that it serves, by the target's spec.
-        is_barred: Whether it has a standing for everything that is tuned, and gets no rounds.
+        runner: Runner that times on it.
+        n_rounds: Rounds under way, measured or prepared for it.
+        loss_reason: Reason for which it counts as lost and gets no rounds; empty if it does not.
+        free_since: End of its last round, by the loop's clock.
+        n_losses: Losses since one of its rounds ended well.
+        calibrations: Calibration by the spec of each target that it supports.
+        is_blocked: Whether calibration admits it to none of the targets that are tuned.
     """
 
     runner: Runner
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     n_rounds: int = 0
-    apart: str = ""
+    loss_reason: str = ""
     free_since: float = 0.0
     n_losses: int = 0
-    standings: dict[str, CalibrationState] = field(default_factory=dict)
-    is_barred: bool = False
-    _answers: dict[str, TargetInfo | None] = field(default_factory=dict)
+    calibrations: dict[str, CalibrationState] = field(default_factory=dict)
+    is_blocked: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _descriptions: dict[str, TargetInfo | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Of the device."""
+        """Name of the device, unique in its executor."""
         return self.runner.name
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What it said of itself when it was first asked of a target that it serves."""
-        known = [each for each in self._answers.values() if each is not None]
-        return next((each.device for each in known if not each.problem), {})
+        """Fingerprint from its first description of a target that it supports; empty before."""
+        described = [info for info in self._descriptions.values() if info is not None]
+        return next((info.device for info in described if not info.problem), {})
 
     @property
-    def most_rounds(self) -> int:
-        """Rounds that it may have in flight."""
-        return 1 if self.runner.shares_cores else 1 + _ROUNDS_AHEAD
+    def max_rounds(self) -> int:
+        """Rounds that it may have under way."""
+        return 1 if self.runner.shares_cores else 1 + _N_ROUNDS_AHEAD
 
-    def serves(self, target: TargetInfo) -> bool | None:
-        """Whether kernels of a target are measured here; None if it was not asked yet."""
-        if target.spec not in self._answers:
+    def supports(self, target: TargetInfo) -> bool | None:
+        """Return whether it runs a target's kernels; None before :meth:`query`."""
+        if target.spec not in self._descriptions:
             return None
-        answer = self._answers[target.spec]
-        return answer is not None and not answer.problem and is_same(answer.device, target.device)
+        info = self._descriptions[target.spec]
+        return info is not None and not info.problem and is_same(info.device, target.device)
 
-    async def ask(self, target: TargetInfo) -> None:
-        """Ask what the device makes of a target; one that cannot say does not serve it."""
-        try:
-            answer = await self.runner.describe(target.spec)
-            if not result_validation.is_valid_description(answer):
-                raise WorkError(f"{self.name} says {answer!r:.200} of itself")
-            self._answers[target.spec] = answer
-        except RequestError:
-            self._answers[target.spec] = None
-        except (CallTimeout, WorkError):
-            self._answers.pop(target.spec, None)
-            raise
-
-    def set_aside(self, reason: str) -> None:
-        """Take no rounds for a while: longer each time, until a round ends well."""
-        if self.apart:
-            return
-        self.apart = reason or "it did not answer"
-        secs = min(_RETRY_SECS * 2.0 ** min(self.n_losses, 10), _MOST_RETRY_SECS)
-        self.n_losses += 1
-        asyncio.get_running_loop().call_later(secs, self.come_back)
-
-    def come_back(self) -> None:
-        """Take rounds again; what it serves is asked anew."""
-        self.apart = ""
-        self.is_barred = False
-        self._answers.clear()
-
-    @asynccontextmanager
-    async def alone(self, quiet: CpuGate, spec: str = "") -> AsyncIterator[None]:
-        """Measure here inside: nobody else does, and builders rest if they would disturb.
-
-        Args:
-            quiet: Of the builders.
-            spec: The target that is measured for; without one, whatever is found is no record.
+    async def query(self, target: TargetInfo) -> None:
+        """Ask the runner how it describes a target; without a description it is unsupported.
 
         Raises:
-            DeviceLost: If the device went away while somebody else had his turn.
-            DeviceApart: If it turned out meanwhile that the device disagrees with the others.
+            CallTimeout: If the runner does not answer in time.
+            WorkError: If the runner fails, or its answer is malformed.
         """
-        async with self.turn, self._there():
-            if spec in self.standings and self.standings[spec].apart:
-                raise DeviceApart(self.standings[spec].apart)
+        try:
+            info = await self.runner.describe(target.spec)
+            if not result_validation.is_valid_description(info):
+                raise WorkError(f"{self.name} describes itself as {info!r:.200}")
+            self._descriptions[target.spec] = info
+        except RequestError:
+            self._descriptions[target.spec] = None
+        except (CallTimeout, WorkError):
+            self._descriptions.pop(target.spec, None)
+            raise
+
+    def mark_lost(self, reason: str) -> None:
+        """Give it no rounds for a while: longer each time, until a round ends well."""
+        if self.loss_reason:
+            return
+        self.loss_reason = reason or "it did not answer"
+        secs = min(_MIN_RETRY_SECS * 2.0 ** min(self.n_losses, 10), _MAX_RETRY_SECS)
+        self.n_losses += 1
+        asyncio.get_running_loop().call_later(secs, self.restore)
+
+    def restore(self) -> None:
+        """Give it rounds again, once it has described its targets again."""
+        self.loss_reason = ""
+        self.is_blocked = False
+        self._descriptions.clear()
+
+    @asynccontextmanager
+    async def exclusive(self, cpu_gate: CpuGate, spec: str = "") -> AsyncIterator[None]:
+        """Measure on it inside: no other round does, and builders rest if they would disturb.
+
+        Args:
+            cpu_gate: Gate that builders use.
+            spec: Target of the records that are measured; empty for a calibration.
+
+        Raises:
+            DeviceLost: If it was lost inside, or while another round had it.
+            DeviceApart: If it is kept apart for the target by now.
+        """
+        async with self._lock, self._marking_lost():
+            if spec in self.calibrations and self.calibrations[spec].disagreement:
+                raise DeviceApart(self.calibrations[spec].disagreement)
             if not self.runner.shares_cores:
                 yield
                 return
-            async with quiet.measuring():
+            async with cpu_gate.exclusive():
                 yield
 
     @asynccontextmanager
-    async def _there(self) -> AsyncIterator[None]:
-        """Set the device aside if it goes away inside; whoever comes then is told at once."""
-        if self.apart:
-            raise DeviceLost(self.apart)
+    async def _marking_lost(self) -> AsyncIterator[None]:
+        """Mark it as lost if it is lost inside, so that rounds that wait for it end at once."""
+        if self.loss_reason:
+            raise DeviceLost(self.loss_reason)
         try:
             yield
         except DeviceApart:
             raise
         except DeviceLost as error:
-            self.set_aside(str(error))
+            self.mark_lost(str(error))
             raise
 
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two fingerprints are of equal devices."""
+    """Return whether two fingerprints are of equal devices."""
     return dict(one) == dict(other)

@@ -44,7 +44,7 @@ class CandidateBuilder:
         Raises:
             DiskFull: If the disk is full.
         """
-        async with self._setup.context.cpu_gate.working():
+        async with self._setup.context.cpu_gate.shared():
             return await asyncio.gather(*(self.build(task, trace) for trace in traces))
 
     def discard(self, artifacts: Iterable[str]) -> None:

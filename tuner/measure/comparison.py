@@ -50,7 +50,7 @@ async def compare(
     if not artifacts:
         return [result for result in built if isinstance(result, RunResult)]
     try:
-        async with device.alone(setup.context.cpu_gate, setup.target):
+        async with device.exclusive(setup.context.cpu_gate, setup.target):
             with crash_counts.blame_on_device_loss(*compared):
                 timed = await _time_in_turns(setup, artifacts, device, n_turns, flush_bytes)
     except DeviceLost:

@@ -46,7 +46,7 @@ async def _make_reference(
     if isinstance(built, RunResult):
         raise WorkError(f"workload {task.workload} does not build unscheduled: {built.error_text}")
     try:
-        async with device.alone(context.cpu_gate, setup.target):
+        async with device.exclusive(context.cpu_gate, setup.target):
             with context.crash_counts.blame_on_device_loss(task.task_id, _UNSCHEDULED):
                 await _run(setup, built, path, device)
     except DeviceLost:

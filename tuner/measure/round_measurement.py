@@ -113,7 +113,7 @@ class RoundMeasurement:
             else:
                 artifacts.append((candidate, result))
         try:
-            async with self._device.alone(self._setup.context.cpu_gate, self._setup.target):
+            async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
                 for candidate, artifact in artifacts:
                     await self._time(candidate, artifact)
@@ -126,7 +126,7 @@ class RoundMeasurement:
         try:
             if not await self._find_reference(candidates):
                 return
-            async with self._device.alone(self._setup.context.cpu_gate, self._setup.target):
+            async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
                 await self._time_builds(asyncio.as_completed(builds))
         finally:

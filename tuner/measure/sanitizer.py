@@ -29,7 +29,7 @@ async def sanitize(
     if isinstance(built, RunResult):
         return built
     try:
-        async with device.alone(setup.context.cpu_gate, setup.target):
+        async with device.exclusive(setup.context.cpu_gate, setup.target):
             verdicts = await device.runner.measure(
                 "sanitize", built, setup.target, timeout_secs=_TIMEOUT_SECS
             )

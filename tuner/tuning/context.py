@@ -96,11 +96,11 @@ class TuningContext:
         busy: DeviceBusy | None = None
         for device in self.devices.values():
             try:
-                await device.ask(target)
+                await device.query(target)
             except DeviceBusy as error:
                 busy = error
                 continue
-            if device.serves(target):
+            if device.supports(target):
                 return device
         raise busy or TargetError(f"no device here runs target {target.spec}")
 

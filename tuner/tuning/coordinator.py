@@ -214,7 +214,7 @@ class Coordinator:
     def _set_aside(self, device: Device, error: DeviceLost) -> None:
         """Give a device that was lost nothing for a while, should it still be there."""
         _LOG.warning("device %s is lost: %s", device.name, error)
-        device.set_aside(str(error))
+        device.mark_lost(str(error))
 
     def _admit_new_jobs(self) -> None:
         """Admit the jobs that the source brought, and ask it for more."""
@@ -271,7 +271,7 @@ class Coordinator:
         devices = [
             device
             for device in self._context.devices.values()
-            if device.n_rounds < device.most_rounds and not (device.apart or device.is_barred)
+            if device.n_rounds < device.max_rounds and not (device.loss_reason or device.is_blocked)
         ]
         return sorted(devices, key=lambda device: device.n_rounds)
 
@@ -362,13 +362,13 @@ class Coordinator:
 
     def _serves(self, device: Device, target: TargetInfo) -> bool:
         """Whether a device measures for a target; who was not asked is asked."""
-        if device.serves(target) is None and device not in self._device_queries.values():
-            self._ask(device, device.ask(target))
+        if device.supports(target) is None and device not in self._device_queries.values():
+            self._ask(device, device.query(target))
         return self._measures(device, target)
 
     def _measures(self, device: Device, target: TargetInfo) -> bool:
         """Whether a device gets rounds of a target now."""
-        serves = device.serves(target) and not device.apart
+        serves = device.supports(target) and not device.loss_reason
         return bool(serves) and self._calibrator.admits(device, target)
 
     def _ask(self, device: Device, question: Coroutine[Any, Any, None]) -> None:

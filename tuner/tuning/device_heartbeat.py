@@ -73,9 +73,11 @@ def full_name(device: str) -> str:
 
 
 def _state_of(device: Device) -> tuple[DeviceState, str]:
-    if device.apart:
-        return "lost", device.apart
-    reason = next((each.apart for each in device.standings.values() if each.apart), "")
+    if device.loss_reason:
+        return "lost", device.loss_reason
+    reason = next(
+        (each.disagreement for each in device.calibrations.values() if each.disagreement), ""
+    )
     if reason:
         return "apart", reason
     return ("measuring" if device.n_rounds else "idle"), ""

@@ -83,7 +83,7 @@ class JobPoller:
     async def _answer(self, running: set[int]) -> Sequence[SessionFactory]:
         source = self._source
         assert source is not None
-        async with self._quiet.working():
+        async with self._quiet.shared():
             return await _in_thread(lambda: source(running))
 
 

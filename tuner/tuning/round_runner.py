@@ -133,7 +133,7 @@ class RoundRunner:
             for candidate in self._in_flight(pick)
         ]
         newest = int(pick.terms["newest_record"])
-        async with self._context.cpu_gate.working():
+        async with self._context.cpu_gate.shared():
             inputs = SearchInputs(
                 ir=history.ir,
                 target=self.measure_setup.target,

@@ -146,8 +146,8 @@ def test_runner_takes_its_gpu_when_it_is_asked_and_lets_it_go(uuid: str, tmp_pat
             runner.describe(toy.SPEC).result()
 
         device, target = Device(runner), toy.describe_target("llvm")
-        asyncio.run(device.ask(target))
-        assert device.serves(target)
+        asyncio.run(device.query(target))
+        assert device.supports(target)
         with pytest.raises(DeviceBusy), seat.hold(tmp_path / "another"):
             pass
     finally:

@@ -335,7 +335,7 @@ def test_a_device_that_cannot_be_asked_is_asked_again(
 ) -> None:
     """Whatever is wrong with the answer, the job waits for the device and is done."""
     monkeypatch.setattr("tuner.devices.device._RETRY_SECS", 0.01)
-    ask = Device.ask
+    ask = Device.query
     errors = [error]
 
     async def broken(device: Device, target: TargetInfo) -> None:

@@ -13,7 +13,7 @@ def test_a_reason_that_no_database_stores_is_told_all_the_same(workshop: Worksho
     async def tell() -> None:
         workshop.context.refresh()
         (device,) = workshop.context.devices.values()
-        device.apart = "gone\x00\ud800"
+        device.loss_reason = "gone\x00\ud800"
         DeviceHeartbeat(workshop.context).beat({})
         workshop.context.record_writer.flush()
 

@@ -92,14 +92,14 @@ class Calibrator:
                 self._groups[target_id] = self._open(target_id, target)
             unbarred |= self._look_at(self._groups[target_id], now)
         for device in self._context.devices.values():
-            device.is_barred = device.name not in unbarred
+            device.is_blocked = device.name not in unbarred
         if len(self._context.devices) > _MANY:
             done = self._context.now()
             self._rested = done + _REST_PER_LOOK * (done - now)
 
     def admits(self, device: Device, target: TargetInfo) -> bool:
         """Whether a device that serves a target gets rounds of it now."""
-        standing = device.standings.get(target.spec)
+        standing = device.calibrations.get(target.spec)
         self.is_due |= standing is None
         return standing is not None and standing.is_admitted
 
@@ -113,9 +113,9 @@ class Calibrator:
     def _look_at(self, group: "_Group", now: float) -> set[str]:
         """Return who gets rounds of a target, or was not asked yet whether it serves it."""
         answers = [
-            (each, each.serves(group.target))
+            (each, each.supports(group.target))
             for each in self._context.devices.values()
-            if not each.apart
+            if not each.loss_reason
         ]
         serving = [device for device, serves in answers if serves]
         unasked = {device.name for device, serves in answers if serves is None}
@@ -139,13 +139,13 @@ class Calibrator:
         """Let a device go on, or be calibrated first."""
         standing = group.standing(device)
         is_new = standing.secs is None
-        is_doubtful = doubt is not None and not standing.apart and not standing.is_thorough
-        period = self._settings.period_secs / (_TIMES_AS_OFTEN if standing.apart else 1.0)
+        is_doubtful = doubt is not None and not standing.disagreement and not standing.is_thorough
+        period = self._settings.period_secs / (_TIMES_AS_OFTEN if standing.disagreement else 1.0)
         is_old = now - standing.calibrated >= period
         if (is_new or is_doubtful or is_old) and not standing.is_calibrating:
             standing.is_calibrating = True
             self._start(device, self._calibrate(group, device))
-        standing.is_admitted = not (is_new or is_doubtful or standing.apart)
+        standing.is_admitted = not (is_new or is_doubtful or standing.disagreement)
 
     async def _calibrate(self, group: "_Group", device: Device) -> None:
         """Time the kernel between two rounds, several times where it disagrees."""
@@ -156,7 +156,7 @@ class Calibrator:
             if artifact is not None:
                 for n_timed in range(1, _ATTEMPTS + 1):
                     await asyncio.sleep(_PAUSE_SECS if n_timed > 1 else 0.0)
-                    async with device.alone(self._context.cpu_gate):
+                    async with device.exclusive(self._context.cpu_gate):
                         secs = min(secs, await group.kernel.time(artifact, device))
                     if self._doubt(group, device, secs) is None:
                         break
@@ -175,15 +175,15 @@ class Calibrator:
         standing = group.standing(device)
         self._store(group, device, standing.secs)
         if doubt is None:
-            if standing.apart:
+            if standing.disagreement:
                 _LOG.info("device %s agrees with the others again", device.name)
-            standing.apart = ""
+            standing.disagreement = ""
             self._context.record_writer.write(lambda session: _stand_well(session, standing))
             return
-        if not standing.apart:
+        if not standing.disagreement:
             _LOG.warning("device %s is kept apart: %s", device.name, doubt.reason)
             self._mark(group, device, doubt.ratio)
-        standing.apart = doubt.reason
+        standing.disagreement = doubt.reason
 
     def _store(self, group: "_Group", device: Device, secs: float | None) -> None:
         if secs is None or math.isinf(secs):
@@ -236,8 +236,8 @@ class _Group:
         """Note who is there, and forget who has been gone for long."""
         for device in serving:
             self._seen[device.name] = now
-            if self.target.spec not in device.standings:
-                device.standings[self.target.spec] = CalibrationState(now, self._newest_record)
+            if self.target.spec not in device.calibrations:
+                device.calibrations[self.target.spec] = CalibrationState(now, self._newest_record)
         for name in [each for each in self.secs if now - self._seen[each] > remembered_secs]:
             del self.secs[name]
 
@@ -247,13 +247,13 @@ class _Group:
 
     def standing(self, device: Device) -> CalibrationState:
         """Return where a device stands that was met."""
-        return device.standings[self.target.spec]
+        return device.calibrations[self.target.spec]
 
 
 def _admit_alone(standing: CalibrationState, now: float, *, is_complete: bool) -> None:
     """Admit the only device, once the others said that they serve something else."""
-    if is_complete or now - standing.opened >= _PATIENCE_SECS:
-        standing.apart = ""
+    if is_complete or now - standing.first_seen >= _PATIENCE_SECS:
+        standing.disagreement = ""
         standing.is_admitted = standing.was_admitted = True
 
 
@@ -263,7 +263,7 @@ def _admit_newcomers(group: _Group, serving: Sequence[Device], now: float) -> No
     n_new = sum(standing.secs is None for standing in standings)
     for standing in standings:
         if standing.is_admitted and not standing.was_admitted:
-            is_late = now - standing.opened >= _PATIENCE_SECS
+            is_late = now - standing.first_seen >= _PATIENCE_SECS
             standing.is_admitted = standing.was_admitted = not n_new or is_late
 
 

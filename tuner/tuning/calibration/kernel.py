@@ -70,7 +70,7 @@ class CalibrationKernel:
         return math.inf
 
     async def _build(self) -> str:
-        async with self._context.cpu_gate.working():
+        async with self._context.cpu_gate.shared():
             ir = await self._context.executor.submit(
                 "calibration_kernel", self._spec, timeout_secs=_BUILD_TIMEOUT_SECS
             )

@@ -60,7 +60,7 @@ class Fleet:
 
     def apart(self, name: str) -> str:
         """Return why a device is kept apart now."""
-        return self.devices[name].standings[toy.SPEC].apart
+        return self.devices[name].calibrations[toy.SPEC].disagreement
 
     def records(self) -> list[MeasureRecord]:
         """Every record, the oldest first."""
