@@ -123,7 +123,7 @@ def _workers(session: Session) -> list[Metric]:
         "Seconds spent searching, training, building or measuring.",
         labels=labels,
     )
-    for worker in workers.list_workers(session, lately=10 * workers.SILENT):
+    for worker in workers.list_workers(session, seen_within=10 * workers.OFFLINE_AFTER):
         values = [worker.name, worker.role]
         up.add_metric(values, float(workers.is_alive(worker)))
         share.add_metric(values, worker.busy_share)

@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from records.bests import BestOf
+from records.bests import BestTrace
 from tuner.compile.benchmark import random_inputs
 from tuner.compile.build_library import build_library
 from tuner.context import Context
@@ -93,7 +93,7 @@ def build_ours(
     context: Context,
     prepared: Prepared,
     out: Path,
-    best: Mapping[str, BestOf] | None = None,
+    best: Mapping[str, BestTrace] | None = None,
 ) -> Path:
     """Build with the best records, or with others that are given by workload."""
     with fresh_worker(context.settings) as worker:

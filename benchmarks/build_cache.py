@@ -22,7 +22,7 @@ from typing import Any
 import onnx
 
 from benchmarks._models import light_model
-from records.bests import BestOf
+from records.bests import BestTrace
 from tuner.compile.build_library import Built, build_library
 from tuner.context import Context, open_context
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
@@ -134,9 +134,9 @@ def _build_whole(
     return secs
 
 
-def _records(traces: Mapping[str, str]) -> dict[str, BestOf]:
+def _records(traces: Mapping[str, str]) -> dict[str, BestTrace]:
     return {
-        workload: BestOf(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 1e-3)
+        workload: BestTrace(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 1e-3)
         for workload, trace in traces.items()
     }
 

@@ -30,7 +30,7 @@ from benchmarks._tuners import (
     race,
     tune_ours,
 )
-from records.bests import BestOf
+from records.bests import BestTrace
 from tuner.context import Context, open_context
 from tuner.engines.base import ModelFile
 from tuner.jobs.preparation import Prepared
@@ -63,7 +63,7 @@ def tune_both(context: Context, plan: Plan, folder: Path) -> Pair:
     ours, prepared = tune_ours(context, plan)
     found = _run_peer(prepared, plan, folder)
     best = {
-        workload: BestOf(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
+        workload: BestTrace(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
         for workload, trace in found["traces"].items()
     }
     racers = (

@@ -1,1 +1,1 @@
-"""Every measurement ever made, in a database."""
+"""The records database: networks, jobs, picks and every measurement."""

@@ -1,4 +1,4 @@
-"""What records come to, kept up beside them: nobody counts a million records to draw a table."""
+"""Running totals per pick, task and job, so that views never scan ``measure_record``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,23 +14,23 @@ from records.upsert import built_once, table
 TIMEOUTS = ("build_timeout", "run_timeout")
 
 
-class Payer(NamedTuple):
-    """A job, and the number of its pick."""
+class PickRef(NamedTuple):
+    """A job and the sequence number of its pick."""
 
     job_id: int
     sequence: int
 
 
-class Failures(NamedTuple):
-    """How many trials failed in one way, and the record of the last of them."""
+class FailureCount(NamedTuple):
+    """Number of trials that failed with one error kind, and the record of the last of them."""
 
     n_trials: int
     record_id: int
 
 
 @dataclass
-class Sums:
-    """Records added up; see :class:`records.rounds.RoundResult`."""
+class RecordTotals:
+    """Totals over records; the fields are those of :class:`records.rounds.RoundResult`."""
 
     n_measured: int = 0
     n_failed: int = 0
@@ -49,32 +49,32 @@ class Sums:
             self.best_secs = latency if self.best_secs is None else min(self.best_secs, latency)
 
 
-_NAMES = tuple(field.name for field in fields(Sums))
+_NAMES = tuple(field.name for field in fields(RecordTotals))
 
 
-# Rows are always changed in the order of their ids, so that two writers at once cannot each wait
-# for what the other has changed.
-def add_to_picks(session: Session, sums: Mapping[int, Sums]) -> dict[int, Payer]:
-    """Add records to those of picks, by their ids; returns who pays for each."""
-    if not sums:
+# Every function updates rows in the order of their ids, so that two writers never deadlock.
+def add_to_picks(session: Session, totals: Mapping[int, RecordTotals]) -> dict[int, PickRef]:
+    """Add totals to picks, by pick id; return the job and sequence number of each pick."""
+    if not totals:
         return {}
     rows = [
-        {"of_pick": pick_id, **{f"more_{name}": getattr(sums[pick_id], name) for name in _NAMES}}
-        for pick_id in sorted(sums)
+        {"of_pick": pick_id, **{f"more_{name}": getattr(totals[pick_id], name) for name in _NAMES}}
+        for pick_id in sorted(totals)
     ]
-    session.execute(_GROW_PICK, rows)
-    return {row[0]: Payer(*row[1:]) for row in session.execute(_PAYERS, {"pick_ids": list(sums)})}
+    session.execute(_ADD_TO_PICK, rows)
+    refs = session.execute(_PICK_REFS, {"pick_ids": list(totals)})
+    return {row[0]: PickRef(*row[1:]) for row in refs}
 
 
-def add_to_imported(session: Session, sums: Mapping[int, Sums]) -> None:
-    """Add records that no pick paid for to those of tasks, by their ids."""
-    if not sums:
+def add_to_imported(session: Session, totals: Mapping[int, RecordTotals]) -> None:
+    """Add totals of records that no pick paid for, by task id."""
+    if not totals:
         return
-    rows = [{"task_id": task_id, **vars(sums[task_id])} for task_id in sorted(sums)]
-    session.execute(_import(session), rows)
+    rows = [{"task_id": task_id, **vars(totals[task_id])} for task_id in sorted(totals)]
+    session.execute(_upsert_imported(session), rows)
 
 
-def add_failures(session: Session, failures: Mapping[tuple[int, str], Failures]) -> None:
+def add_failures(session: Session, failures: Mapping[tuple[int, str], FailureCount]) -> None:
     """Count failed trials, by job and error kind."""
     if not failures:
         return
@@ -82,41 +82,41 @@ def add_failures(session: Session, failures: Mapping[tuple[int, str], Failures])
         {"job_id": job_id, "error_kind": kind, **failures[job_id, kind]._asdict()}
         for job_id, kind in sorted(failures)
     ]
-    session.execute(_fail(session), rows)
+    session.execute(_upsert_failure(session), rows)
 
 
-def _grown(
+def _summed(
     model: type[Pick | ImportedRound], more: Mapping[str, ColumnElement[Any]]
 ) -> dict[str, Any]:
-    grown = {name: getattr(model, name) + more[name] for name in _NAMES if name != "best_secs"}
+    values = {name: getattr(model, name) + more[name] for name in _NAMES if name != "best_secs"}
     best = more["best_secs"]
     is_better = or_(model.best_secs.is_(None), best < model.best_secs)
-    return grown | {"best_secs": case((is_better, best), else_=model.best_secs)}
+    return values | {"best_secs": case((is_better, best), else_=model.best_secs)}
 
 
-def _grow_pick() -> Update:
+def _add_to_pick() -> Update:
     columns = table(Pick).c
     more = {name: bindparam(f"more_{name}", type_=columns[name].type) for name in _NAMES}
-    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(_grown(Pick, more))
+    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(_summed(Pick, more))
 
 
-def _grow_imported(row: postgresql.Insert) -> postgresql.Insert:
-    grown = _grown(ImportedRound, {name: row.excluded[name] for name in _NAMES})
-    return row.on_conflict_do_update(index_elements=[ImportedRound.task_id], set_=grown)
+def _add_on_conflict(insert: postgresql.Insert) -> postgresql.Insert:
+    values = _summed(ImportedRound, {name: insert.excluded[name] for name in _NAMES})
+    return insert.on_conflict_do_update(index_elements=[ImportedRound.task_id], set_=values)
 
 
-def _grow_failure(row: postgresql.Insert) -> postgresql.Insert:
-    grown = {
-        "n_trials": JobFailure.n_trials + row.excluded.n_trials,
-        "record_id": row.excluded.record_id,
+def _count_on_conflict(insert: postgresql.Insert) -> postgresql.Insert:
+    values = {
+        "n_trials": JobFailure.n_trials + insert.excluded.n_trials,
+        "record_id": insert.excluded.record_id,
     }
     key = [JobFailure.job_id, JobFailure.error_kind]
-    return row.on_conflict_do_update(index_elements=key, set_=grown)
+    return insert.on_conflict_do_update(index_elements=key, set_=values)
 
 
-_import = built_once(ImportedRound, _grow_imported)
-_fail = built_once(JobFailure, _grow_failure)
-_GROW_PICK = _grow_pick()
-_PAYERS = select(Pick.id, Pick.job_id, Pick.sequence).where(
+_upsert_imported = built_once(ImportedRound, _add_on_conflict)
+_upsert_failure = built_once(JobFailure, _count_on_conflict)
+_ADD_TO_PICK = _add_to_pick()
+_PICK_REFS = select(Pick.id, Pick.job_id, Pick.sequence).where(
     Pick.id.in_(bindparam("pick_ids", expanding=True))
 )

@@ -1,4 +1,4 @@
-"""The audit log: who asked the service for what, and from where."""
+"""The audit log: actions requested from the service, with their subject and address."""
 
 from typing import Any
 
@@ -17,15 +17,15 @@ def log_action(
     job_id: int | None = None,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Note an action in the transaction that does it.
+    """Record an action in the transaction that performs it.
 
     Args:
         session: The transaction.
         subject: Name of a token, or ``anonymous``.
-        address: Of the client.
+        address: Network address of the client.
         action: Such as ``tune`` or ``cancel``.
-        job_id: The job it was about.
-        detail: What else should be known, as JSON; no secrets.
+        job_id: Job that the action concerns.
+        detail: Further facts, as JSON, without secrets.
     """
     session.add(
         AuditEvent(
@@ -42,10 +42,10 @@ def log_action(
 def actions(
     session: Session, *, job_id: int | None = None, before: int | None = None, limit: int = 100
 ) -> list[AuditEvent]:
-    """Return actions, the newest first: of one job, or before an id, at most ``limit``."""
-    wanted = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit)
+    """Return at most ``limit`` actions, the newest first, of one job or before an id."""
+    stmt = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit)
     if job_id is not None:
-        wanted = wanted.where(AuditEvent.job_id == job_id)
+        stmt = stmt.where(AuditEvent.job_id == job_id)
     if before is not None:
-        wanted = wanted.where(AuditEvent.id < before)
-    return list(session.scalars(wanted))
+        stmt = stmt.where(AuditEvent.id < before)
+    return list(session.scalars(stmt))

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Select, and_, case, select
+from sqlalchemy import and_, case, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from records.errors import NoSuchRow, NoValidRecord
-from records.models import BestRecord, MeasureRecord, Task, Workload
+from records.models import BestRecord, MeasureRecord
 from records.upsert import built_once, insert, table
 
 
 @dataclass(frozen=True)
-class BestOf:
-    """What a build takes of a best record; ``latency`` in seconds."""
+class BestTrace:
+    """The part of a best record that a build needs; ``latency`` in seconds."""
 
     record_id: int
     trace: str
@@ -26,7 +26,7 @@ class BestOf:
 
 
 class Offer(NamedTuple):
-    """A verified record that may be the best of its task; ``latency`` in seconds."""
+    """A verified record that may become the best of its task; ``latency`` in seconds."""
 
     task_id: int
     record_id: int
@@ -35,62 +35,34 @@ class Offer(NamedTuple):
 
 
 def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
-    """Make verified records the best of their tasks if they are strictly faster; ties stay.
+    """Make verified records the best of their tasks if they are strictly faster.
 
-    A best record that was confirmed is compared by the latency it was first measured with:
-    a final times more strictly, and what it says would lose to any new record.
+    A confirmed best record is compared by its first latency: the final measures under stricter
+    conditions, so its longer latency would lose to any new record.
 
     Args:
         session: The transaction.
-        offers: At most one for each task.
+        offers: At most one offer for each task.
 
     Returns:
         The ids of the records that became the best.
     """
     if not offers:
         return set()
-    return set(session.scalars(_offered(session), [best._asdict() for best in sorted(offers)]))
-
-
-def best_record(session: Session, workload_hash: str, target_id: int, engine: str) -> MeasureRecord:
-    """Return the best record of a workload on this very target.
-
-    Raises:
-        NoValidRecord: If the task is unknown, or none of its trials was verified.
-    """
-    record = session.scalars(best_statement(workload_hash, target_id, engine)).one_or_none()
-    if record is None:
-        raise NoValidRecord(
-            f"no verified record of {engine} workload {workload_hash} on target {target_id}"
-        )
-    return record
-
-
-def best_statement(workload_hash: str, target_id: int, engine: str) -> Select[MeasureRecord]:
-    """Return the query of ``best_record``: four look-ups by unique keys, no scan."""
-    return (
-        select(MeasureRecord)
-        .join(BestRecord, BestRecord.record_id == MeasureRecord.id)
-        .join(Task, Task.id == BestRecord.task_id)
-        .join(Workload, Workload.id == Task.workload_id)
-        .where(
-            Workload.hash == workload_hash,
-            Workload.engine == engine,
-            Task.target_id == target_id,
-        )
-    )
+    rows = [offered._asdict() for offered in sorted(offers)]
+    return set(session.scalars(_upsert_best(session), rows))
 
 
 def best_latencies(session: Session, task_ids: Sequence[int]) -> dict[int, float]:
     """Return the best latency, seconds, of each task that has a best record."""
-    wanted = select(BestRecord.task_id, BestRecord.latency)
-    rows = session.execute(wanted.where(BestRecord.task_id.in_(task_ids)))
+    stmt = select(BestRecord.task_id, BestRecord.latency)
+    rows = session.execute(stmt.where(BestRecord.task_id.in_(task_ids)))
     return {task_id: latency for task_id, latency in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def best_records(session: Session, task_ids: Sequence[int]) -> dict[int, BestOf]:
+def best_records(session: Session, task_ids: Sequence[int]) -> dict[int, BestTrace]:
     """Return the best record of each task that has one, by task."""
-    wanted = (
+    stmt = (
         select(
             BestRecord.task_id,
             BestRecord.record_id,
@@ -101,7 +73,7 @@ def best_records(session: Session, task_ids: Sequence[int]) -> dict[int, BestOf]
         .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
         .where(BestRecord.task_id.in_(task_ids))
     )
-    return {row.task_id: BestOf(*row[1:]) for row in session.execute(wanted)}
+    return {row.task_id: BestTrace(*row[1:]) for row in session.execute(stmt)}
 
 
 def top_records(session: Session, task_id: int, k: int) -> list[MeasureRecord]:
@@ -120,21 +92,21 @@ def confirm(session: Session, record_id: int, samples: Sequence[float]) -> Measu
     """Store the samples, seconds, of a record's final interleaved re-measurement.
 
     Raises:
-        NoSuchRow: If there is no such record.
-        ValueError: If there is no sample.
+        NoSuchRow: If the record does not exist.
+        ValueError: If ``samples`` is empty.
     """
     record = session.get(MeasureRecord, record_id)
     if record is None:
         raise NoSuchRow(f"no measure record {record_id}")
     if not samples:
-        raise ValueError(f"record {record_id} was confirmed without samples")
+        raise ValueError(f"record {record_id} cannot be confirmed without samples")
     record.confirmed_secs = [float(sample) for sample in samples]
     session.flush()
     return record
 
 
 def champion(session: Session, task_id: int) -> MeasureRecord | None:
-    """Return the confirmed record with the lowest median, ties to the oldest; None if none is."""
+    """Return the confirmed record with the lowest median, or None; ties go to the oldest."""
     confirmed = session.scalars(
         select(MeasureRecord)
         .where(
@@ -144,7 +116,7 @@ def champion(session: Session, task_id: int) -> MeasureRecord | None:
         )
         .order_by(MeasureRecord.id)
     ).all()
-    return min(confirmed, key=lambda record: (_confirmed(record), record.id), default=None)
+    return min(confirmed, key=lambda record: (_confirmed_latency(record), record.id), default=None)
 
 
 def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
@@ -156,36 +128,37 @@ def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
     winner = champion(session, task_id)
     if winner is None:
         raise NoValidRecord(f"no verified record of task {task_id} was confirmed")
-    latency = _confirmed(winner)
-    row = insert(session, BestRecord).values(
+    latency = _confirmed_latency(winner)
+    stmt = insert(session, BestRecord).values(
         task_id=task_id, record_id=winner.id, latency=latency, confirmed=True
     )
     key = [BestRecord.task_id]
-    session.execute(row.on_conflict_do_update(index_elements=key, set_=_replaced(row)))
+    session.execute(stmt.on_conflict_do_update(index_elements=key, set_=_new_values(stmt)))
     return winner
 
 
-def _confirmed(record: MeasureRecord) -> float:
+def _confirmed_latency(record: MeasureRecord) -> float:
     return statistics.median(record.confirmed_secs or [])
 
 
-def _replaced(row: postgresql.Insert) -> dict[str, object]:
-    return {name: row.excluded[name] for name in ("record_id", "latency", "confirmed")}
+def _new_values(stmt: postgresql.Insert) -> dict[str, object]:
+    return {name: stmt.excluded[name] for name in ("record_id", "latency", "confirmed")}
 
 
-def _offer(row: postgresql.Insert) -> ReturningInsert[int]:
-    """Replace what is slower: one statement, so that of two writers at once the faster stays."""
-    first = (
+def _replace_slower(stmt: postgresql.Insert) -> ReturningInsert[int]:
+    """Replace slower records in one statement, so that the faster of two writers wins."""
+    first_latency = (
         select(MeasureRecord.latency)
         .where(MeasureRecord.id == BestRecord.record_id)
         .scalar_subquery()
     )
-    as_measured = and_(BestRecord.confirmed, ~row.excluded.confirmed)
-    return row.on_conflict_do_update(
+    by_first_latency = and_(BestRecord.confirmed, ~stmt.excluded.confirmed)
+    current = case((by_first_latency, first_latency), else_=BestRecord.latency)
+    return stmt.on_conflict_do_update(
         index_elements=[BestRecord.task_id],
-        set_=_replaced(row),
-        where=row.excluded.latency < case((as_measured, first), else_=BestRecord.latency),
+        set_=_new_values(stmt),
+        where=stmt.excluded.latency < current,
     ).returning(table(BestRecord).c.record_id)
 
 
-_offered = built_once(BestRecord, _offer)
+_upsert_best = built_once(BestRecord, _replace_slower)

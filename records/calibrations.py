@@ -1,7 +1,7 @@
-"""Calibrations: one kernel timed on every device, to find those that disagree and those that drift.
+"""Calibrations: one kernel timed on every device, to find devices that disagree or drift.
 
-Only latencies of one kernel can be compared. The kernel of a target is the one that was timed
-last: after it changes, what devices said before no longer counts.
+Only latencies of the same kernel are comparable. The kernel of a target is the one that was
+timed last; after it changes, earlier calibrations no longer count.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ from records.service_models import Calibration
 
 
 class NewCalibration(NamedTuple):
-    """How long a device takes for a kernel, named by its hash; shortest sample, seconds."""
+    """Shortest sample of a kernel, identified by its hash, on a device, seconds."""
 
     device: str
     host: str
@@ -33,19 +33,19 @@ def add(session: Session, new: NewCalibration) -> Calibration:
 
 
 def latest(session: Session, target_id: int) -> dict[str, float]:
-    """Return how long each device of a target took last, seconds, by its name."""
+    """Return the last calibration of each device of a target, seconds, by device name."""
     newest = (
         select(func.max(Calibration.id))
         .where(Calibration.target_id == target_id, Calibration.kernel == _kernel(target_id))
         .group_by(Calibration.device)
     )
-    wanted = select(Calibration.device, Calibration.secs).where(Calibration.id.in_(newest))
-    rows = session.execute(wanted.order_by(Calibration.device))
+    stmt = select(Calibration.device, Calibration.secs).where(Calibration.id.in_(newest))
+    rows = session.execute(stmt.order_by(Calibration.device))
     return {device: secs for device, secs in rows}  # noqa: C416  rows are not pairs to mypy
 
 
 def forget(session: Session, age: timedelta) -> None:
-    """Remove calibrations that are older than that."""
+    """Remove calibrations older than ``age``."""
     session.execute(delete(Calibration).where(Calibration.created < now() - age))
 
 

@@ -1,4 +1,4 @@
-"""Cost models: the records they learn from, and the models themselves."""
+"""Cost models and their training examples."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from records.upsert import insert
 
 
 class TrainingRow(NamedTuple):
-    """One example; ``latency`` in seconds, None if the trial failed."""
+    """One training example; ``latency`` in seconds, None if the trial failed."""
 
     record_id: int
     task_id: int
@@ -21,15 +21,15 @@ class TrainingRow(NamedTuple):
 def training_set(
     session: Session, target_id: int, limit: int, before_record_id: int | None = None
 ) -> list[TrainingRow]:
-    """Return the latest records of a target that have features, the oldest of them first.
+    """Return the latest records of a target that have features, in ascending order of id.
 
     Args:
         session: The transaction.
         target_id: The target.
-        limit: At most so many.
-        before_record_id: Only records older than this one; None for all.
+        limit: Maximum number of records.
+        before_record_id: Upper bound of the record ids, exclusive; None for no bound.
     """
-    wanted = (
+    stmt = (
         select(
             MeasureRecord.id, MeasureRecord.task_id, MeasureFeature.features, MeasureRecord.latency
         )
@@ -40,13 +40,13 @@ def training_set(
         .limit(limit)
     )
     if before_record_id is not None:
-        wanted = wanted.where(MeasureRecord.id < before_record_id)
-    return list(map(TrainingRow._make, session.execute(wanted)))[::-1]
+        stmt = stmt.where(MeasureRecord.id < before_record_id)
+    return list(map(TrainingRow._make, session.execute(stmt)))[::-1]
 
 
 def count_examples(session: Session, target_id: int, before_record_id: int | None = None) -> int:
-    """Count the records of a target that have features, all or only those older than one."""
-    wanted = (
+    """Count the records of a target that have features, optionally only those before a record."""
+    stmt = (
         select(func.count())
         .select_from(MeasureFeature)
         .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
@@ -54,20 +54,20 @@ def count_examples(session: Session, target_id: int, before_record_id: int | Non
         .where(Task.target_id == target_id)
     )
     if before_record_id is not None:
-        wanted = wanted.where(MeasureRecord.id < before_record_id)
-    return session.scalar(wanted) or 0
+        stmt = stmt.where(MeasureRecord.id < before_record_id)
+    return session.scalar(stmt) or 0
 
 
 def count_examples_between(
     session: Session, target_id: int, after_record_id: int, before_record_id: int
 ) -> int:
-    """Count those that :func:`count_examples` would between two records, neither included.
+    """Count, like :func:`count_examples`, the examples between two records, both exclusive.
 
-    It reads the records between the two alone, however many there are.
+    The query scans only the records between the two, not all records of the target.
     """
-    # A join would begin with all tasks of the target; and either id alone bounds one table only.
+    # A join would begin with all tasks of the target; a bound on either id limits one table only.
     of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
-    wanted = (
+    stmt = (
         select(func.count())
         .select_from(MeasureFeature)
         .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
@@ -79,13 +79,13 @@ def count_examples_between(
             of_target == target_id,
         )
     )
-    return session.scalar(wanted) or 0
+    return session.scalar(stmt) or 0
 
 
 def save_cost_model(
     session: Session, target_id: int, kind: str, n_records: int, blob: bytes
 ) -> None:
-    """Store the model of a target and kind in place of the one before."""
+    """Store the model of a target and kind, replacing the previous one."""
     values = {"n_records": n_records, "blob": blob, "created": now()}
     row = insert(session, CostModel).values(target_id=target_id, kind=kind, **values)
     key = [CostModel.target_id, CostModel.kind]

@@ -1,4 +1,4 @@
-"""Opening a records database: its connections, its transactions, its schema."""
+"""Connections, transactions and schema of a records database."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import migrations
 from records.errors import DatabaseUnusable
 
-# Told for how long, in seconds, somebody else has had the write lock; says whether to try again.
+# Receives the seconds spent waiting for the write lock; returns whether to wait on.
 OnLocked = Callable[[float], bool]
 
 _BUSY_SECS = 30
@@ -25,7 +25,11 @@ _CONNECT_SECS = 10
 def open_database(url: str) -> Engine:
     """Open a database and bring its schema up to date, creating what is missing.
 
-    Safe when several processes open the same new database at once.
+    Several processes may open the same new database at once.
+
+    A committed transaction survives the crash of any process. It survives a power failure on
+    PostgreSQL with its default settings; on SQLite the last commits may be lost, see
+    ``_configure_sqlite``, but the file stays consistent.
 
     Args:
         url: ``sqlite:///PATH`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
@@ -34,7 +38,7 @@ def open_database(url: str) -> Engine:
         An engine shared by all threads; the caller disposes of it.
 
     Raises:
-        DatabaseUnusable: If it cannot be reached or written, or is something else.
+        DatabaseUnusable: If it cannot be reached or written, or is not a records database.
         SchemaTooNew: If a newer subgraph-tuner has migrated it.
     """
     shown = redact(url)
@@ -69,14 +73,14 @@ def sessions(
 ) -> sessionmaker[Session]:
     """Return a factory of sessions whose rows stay readable after a commit.
 
-    On SQLite a session takes the one write lock at its first statement, so that
-    it can never fail half-way; keep it short, and hold none across a measurement.
+    On SQLite a session acquires the only write lock at its first statement, so that it cannot
+    fail half-way; keep it short, and never hold one during a measurement.
 
     Args:
         engine: An opened database.
-        read_only: The sessions only read: they neither wait for writers nor block them.
-        on_locked: Told for how many seconds somebody else has had the lock of SQLite, every 30;
-            returns whether to try again. None: give up after the first 30.
+        read_only: If true, the sessions neither wait for writers nor block them.
+        on_locked: Called every 30 seconds of waiting for the write lock of SQLite with the
+            seconds waited; returns whether to wait on. None gives up after 30 seconds.
     """
     if read_only:
         engine = engine.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
@@ -86,17 +90,16 @@ def sessions(
 
 
 def end_idle_transactions(engine: Engine, secs: float) -> None:
-    """Have the server end transactions of ours in which nothing happens for so long.
+    """Make the server abort transactions of this engine that are idle for ``secs``.
 
-    A process that is stopped in the middle of one keeps its locks, and whoever takes over from
-    it waits for them. SQLite cannot: the file stays locked until that process goes on or dies.
+    A process that is suspended within a transaction keeps its locks, and its successor waits for
+    them. SQLite has no such setting: the file stays locked until that process continues or dies.
     """
     if engine.dialect.name == "sqlite":
         return
 
     def limit(connection: Any, _record: object) -> None:
-        wanted = f"SET idle_in_transaction_session_timeout = {round(secs * 1000)}"
-        connection.execute(wanted)
+        connection.execute(f"SET idle_in_transaction_session_timeout = {round(secs * 1000)}")
         connection.commit()
 
     event.listen(engine, "connect", limit)
@@ -104,9 +107,9 @@ def end_idle_transactions(engine: Engine, secs: float) -> None:
 
 
 def lookups(engine: Engine) -> sessionmaker[Session]:
-    """Return a factory of sessions for one statement that reads; none begins a transaction.
+    """Return a factory of sessions for single reads, which begin no transaction.
 
-    A transaction of its own costs PostgreSQL more than finding a row by its key does.
+    On PostgreSQL a transaction costs more than the look-up of a row by its key.
     """
     if engine.dialect.name == "sqlite":
         return sessionmaker(engine.execution_options(sqlite_begin=None))
@@ -114,7 +117,7 @@ def lookups(engine: Engine) -> sessionmaker[Session]:
 
 
 def redact(url: str) -> str:
-    """Return a URL for people to read: any password becomes ``***``."""
+    """Return a URL for messages, with every password replaced by ``***``."""
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
@@ -127,7 +130,7 @@ def _with_driver(url: URL) -> URL:
     if url.drivername in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
-        raise exc.ArgumentError(f"{url.drivername} is neither sqlite nor postgresql")
+        raise exc.ArgumentError(f"use sqlite:// or postgresql://, not {url.drivername}://")
     return url
 
 
@@ -136,14 +139,14 @@ def _prepare_file(path: str | None) -> None:
         return
     folder = Path(path).parent
     folder.mkdir(parents=True, exist_ok=True)
-    # SQLite opens a read-only file happily and fails at the first write, hours later.
-    for needed in (folder, Path(path)):
-        if needed.exists() and not os.access(needed, os.W_OK):
-            raise PermissionError(f"{needed} is not writable")
+    # SQLite opens a read-only file without an error and fails at the first write, hours later.
+    for required in (folder, Path(path)):
+        if required.exists() and not os.access(required, os.W_OK):
+            raise PermissionError(f"{required} is not writable")
 
 
 def _connectable(url: URL) -> Engine:
-    # Infinity and NaN are no JSON: PostgreSQL refuses them, so SQLite must too.
+    # Infinity and NaN are not JSON: PostgreSQL refuses them, so SQLite must too.
     dumps = json.JSONEncoder(allow_nan=False).encode
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, json_serializer=dumps, connect_args={"timeout": _BUSY_SECS})
@@ -155,14 +158,16 @@ def _connectable(url: URL) -> Engine:
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own transactions start late and break savepoints; we send BEGIN ourselves.
+    # The driver begins transactions late and breaks savepoints; _begin_sqlite sends BEGIN instead.
     connection.isolation_level = None
+    # In WAL mode, synchronous=NORMAL does not fsync each commit. A commit survives the crash of a
+    # process, not a power failure; the file is consistent after both. See sqlite.org/pragma.html.
     for pragma in (f"busy_timeout={_BUSY_SECS * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads and then writes fails at once if another wrote
+    # A deferred transaction that reads and then writes fails at once if another one wrote
     # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
     options = connection.get_execution_options()
     begin = options.get("sqlite_begin", "BEGIN IMMEDIATE")
@@ -188,7 +193,7 @@ def _switch_to_wal(engine: Engine) -> None:
             connection.cursor().execute("PRAGMA journal_mode=WAL").fetchall()
             return
         except sqlite3.OperationalError as error:
-            # The switch needs every other opener out and ignores busy_timeout.
+            # The switch needs an exclusive lock and ignores busy_timeout.
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)

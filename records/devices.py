@@ -1,4 +1,4 @@
-"""Devices: what each of them does now, how busy it is, and why it measures nothing."""
+"""Device status: present activity, utilisation, and the reason why a device does not measure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from records.models import now
 from records.service_models import DeviceState, DeviceStatus
 from records.upsert import built_once, table
 
-# A device that nothing was said of for so long has nobody who measures on it.
-SILENT = timedelta(seconds=60)
+# A device without a report for this long counts as offline.
+OFFLINE_AFTER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What is said of a device.
+class DeviceReport:
+    """A periodic report on one device.
 
     Attributes:
-        name: The runner's name, one for each device of a fleet.
-        worker: The process that says so, see :mod:`records.workers`.
-        host: Where the device is.
-        fingerprint: What it says of itself; devices of one fingerprint share jobs.
-        state: ``measuring``, ``idle``, ``apart`` from the others as it disagrees with them or
-            slows down, or ``lost``.
-        reason: Why it is apart or lost.
-        busy_share: Part of its time, lately, in which it measured, from 0 to 1.
-        busy_secs: Seconds in which it measured, all in all.
-        job_id: The job it measures for.
+        name: Name of the runner, unique within a fleet.
+        worker: Process that reports, see :mod:`records.workers`.
+        host: Host of the device.
+        fingerprint: Device fingerprint; devices with equal fingerprints share jobs.
+        state: ``measuring``, ``idle``, ``lost``, or ``apart`` if the device is excluded because
+            it disagrees with the others or slows down.
+        reason: Reason for ``apart`` or ``lost``.
+        busy_share: Share of recent time spent measuring, from 0 to 1.
+        busy_secs: Total time spent measuring, seconds.
+        job_id: Job that the device measures for.
     """
 
     name: str
@@ -45,40 +45,39 @@ class Report:
     job_id: int | None = None
 
 
-def report(session: Session, said: Sequence[Report]) -> None:
-    """Store what is said of devices, under their names, all in one statement."""
-    if not said:
+def report(session: Session, reports: Sequence[DeviceReport]) -> None:
+    """Store reports by device name, in one statement."""
+    if not reports:
         return
     at = now()
-    ordered = sorted(said, key=lambda device: device.name)
     rows = [
         vars(device) | {"fingerprint": dict(device.fingerprint), "heartbeat": at}
-        for device in ordered
+        for device in sorted(reports, key=lambda device: device.name)
     ]
-    session.execute(_said(session), rows)
+    session.execute(_upsert_status(session), rows)
 
 
-def forget(session: Session, silent: timedelta) -> None:
-    """Remove the devices that nothing was said of for so long."""
-    session.execute(delete(DeviceStatus).where(DeviceStatus.heartbeat < now() - silent))
+def forget(session: Session, age: timedelta) -> None:
+    """Remove the devices whose last report is older than ``age``."""
+    session.execute(delete(DeviceStatus).where(DeviceStatus.heartbeat < now() - age))
 
 
 def is_alive(device: DeviceStatus) -> bool:
-    """Return whether something was said of a device a moment ago."""
-    return abs(now() - device.heartbeat) < SILENT
+    """Return whether the last report on a device is recent."""
+    return abs(now() - device.heartbeat) < OFFLINE_AFTER
 
 
-def list_devices(session: Session, *, lately: timedelta | None = None) -> list[DeviceStatus]:
-    """Return the devices by name; only those that something was said of lately, if wanted."""
-    wanted = select(DeviceStatus).order_by(DeviceStatus.name)
-    if lately is not None:
-        wanted = wanted.where(DeviceStatus.heartbeat > now() - lately)
-    return list(session.scalars(wanted.execution_options(populate_existing=True)))
+def list_devices(session: Session, *, seen_within: timedelta | None = None) -> list[DeviceStatus]:
+    """Return the devices by name, optionally only those reported within a time."""
+    stmt = select(DeviceStatus).order_by(DeviceStatus.name)
+    if seen_within is not None:
+        stmt = stmt.where(DeviceStatus.heartbeat > now() - seen_within)
+    return list(session.scalars(stmt.execution_options(populate_existing=True)))
 
 
-def _replace(row: postgresql.Insert) -> postgresql.Insert:
-    replaced = {column.name: row.excluded[column.name] for column in table(DeviceStatus).c}
-    return row.on_conflict_do_update(index_elements=[DeviceStatus.name], set_=replaced)
+def _replace(insert: postgresql.Insert) -> postgresql.Insert:
+    values = {column.name: insert.excluded[column.name] for column in table(DeviceStatus).c}
+    return insert.on_conflict_do_update(index_elements=[DeviceStatus.name], set_=values)
 
 
-_said = built_once(DeviceStatus, _replace)
+_upsert_status = built_once(DeviceStatus, _replace)

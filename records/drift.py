@@ -1,4 +1,4 @@
-"""Records of a device that turned out to have drifted: marked, and not believed if too good."""
+"""Marks on records of a device that has drifted; those that are too fast lose verification."""
 
 from collections.abc import Collection
 
@@ -12,24 +12,23 @@ from records.models import MeasureRecord, Pick
 def mark(
     session: Session, job_ids: Collection[int], device: str, after_id: int, ratio: float
 ) -> int:
-    """Note with records of a device that its latencies do not compare with those of others.
+    """Mark records of a device whose latencies are not comparable with those of other devices.
 
-    Another coordinator may have a device of the same name: the jobs say whose is meant.
-
-    Latencies that are too long stay: a candidate that won nevertheless is at least as good.
-    Those that are too short lose their verification, for they would win by it.
+    Latencies that are too long stay: a candidate that wins nevertheless is at least as good.
+    Records with latencies that are too short lose their verification, because they would win.
 
     Args:
         session: The transaction.
-        job_ids: Only records that these jobs paid for.
-        device: Which device timed them.
-        after_id: Only records that are newer than this one.
-        ratio: What the device takes by what it should, stored as ``device_drift``.
+        job_ids: Jobs that paid for the records; they identify the device, because another
+            coordinator may have a device of the same name.
+        device: Name of the device that timed the records.
+        after_id: Lower bound of the record ids, exclusive.
+        ratio: Measured over expected time of the device, stored as ``device_drift``.
 
     Returns:
-        How many records that is.
+        Number of records marked.
     """
-    wanted = (
+    stmt = (
         select(MeasureRecord.id, MeasureRecord.conditions, MeasureRecord.verified)
         .join(Pick, Pick.id == MeasureRecord.pick_id)
         .where(
@@ -40,15 +39,15 @@ def mark(
         )
         .order_by(MeasureRecord.id)
     )
-    found = session.execute(wanted).all()
+    rows = session.execute(stmt).all()
     marked = [
         {"id": row.id, "conditions": {**(row.conditions or {}), "device_drift": ratio}}
-        for row in found
+        for row in rows
     ]
     if marked:
         session.execute(update(MeasureRecord), marked)
     if ratio < 1.0:
-        for row in found:
+        for row in rows:
             if row.verified:
                 invalidate.withdraw(session, row.id)
     return len(marked)

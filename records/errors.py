@@ -1,32 +1,32 @@
-"""The errors a user of the records can meet.
+"""Errors raised by the records package.
 
 RecordsError
 ├── DatabaseUnusable   unreachable, not writable, or not a records database
 ├── SchemaTooNew       written by a newer subgraph-tuner
-├── BadLog             a line of an exported log cannot be read
-├── NoSuchRow          an id names nothing
-├── KeyReused          an idempotency key stands for another request
-├── LeaseLost          another process has taken the role over
+├── BadLog             an exported log has an unreadable line
+├── NoSuchRow          an id does not exist
+├── KeyReused          an idempotency key belongs to another request
+├── LeaseLost          another process has acquired the role
 └── NoValidRecord      a task has no verified record
 """
 
-# ruff: noqa: N818  what went wrong is a better name than "...Error"
+# ruff: noqa: N818  each name states the condition
 
 
 class RecordsError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the errors of this package."""
 
 
 class DatabaseUnusable(RecordsError):
-    """The database cannot be opened, written, or is something else; one line says which."""
+    """The database cannot be opened or written, or it is not a records database."""
 
 
 class SchemaTooNew(RecordsError):
-    """The schema has a revision this code does not know; nothing was changed."""
+    """The schema has a revision that this version does not know; nothing was changed."""
 
 
 class BadLog(RecordsError):
-    """A log cannot be read; the caller rolls back, so none of it is kept."""
+    """A log cannot be read; the caller rolls the whole import back."""
 
     def __init__(self, line_number: int, reason: str) -> None:
         super().__init__(f"line {line_number}: {reason}")
@@ -34,11 +34,11 @@ class BadLog(RecordsError):
 
 
 class NoSuchRow(RecordsError):
-    """A row was asked for by an id that the database does not have."""
+    """The database has no row with the requested id."""
 
 
 class NoValidRecord(RecordsError):
-    """A task is unknown here, or none of its trials gave a verified result."""
+    """A task is unknown, or none of its trials gave a verified result."""
 
 
 class KeyReused(RecordsError):
@@ -46,4 +46,4 @@ class KeyReused(RecordsError):
 
 
 class LeaseLost(RecordsError):
-    """Another process has the role now: whatever this transaction did is undone."""
+    """Another process has acquired the role, so this transaction is rolled back."""

@@ -1,7 +1,7 @@
-"""Events: what happened to a job, in an order that readers can resume from.
+"""Events of jobs, in an order that readers can resume from.
 
-The sequence numbers of a job have no gaps, and no number shows up after a later one: they are
-given under a lock on the job, which its writer holds until it commits.
+The sequence numbers of a job have no gaps, and a number never becomes visible after a later one:
+they are assigned under a lock on the job, which the writer holds until it commits.
 
 ========== =====================================================================================
 kind       data
@@ -10,7 +10,7 @@ state      state, message
 budget     trials, seconds
 priority   priority
 pick       pick (sequence number), task_id, n_trials, reason
-trial      pick, task_id, record, latency_secs or error_kind, best (whether it became that)
+trial      pick, task_id, record, latency_secs or error_kind, best (true if it became the best)
 round      pick, task_id, n_measured, n_failed, total_secs, spent_trials
 status     phase, task_id
 build      build (id), state, message
@@ -32,14 +32,14 @@ from records.upsert import insert, table
 
 
 class LastEvents(NamedTuple):
-    """The number of the last event of a job, and the job's state."""
+    """Sequence number of the last event of a job, and the state of the job."""
 
     n_events: int
     state: str
 
 
 class NewEvent(NamedTuple):
-    """What is to be told of a job."""
+    """An event to append to a job."""
 
     job_id: int
     kind: str
@@ -50,7 +50,7 @@ def add_event(session: Session, job_id: int, kind: str, data: dict[str, Any]) ->
     """Append an event to a job and return its sequence number, which starts at 1.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     return add_events(session, [NewEvent(job_id, kind, data)])[0]
 
@@ -59,7 +59,7 @@ def add_events(session: Session, new: Sequence[NewEvent]) -> list[int]:
     """Append events to their jobs, in this order, and return their sequence numbers.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If a job does not exist.
     """
     if not new:
         return []
@@ -80,26 +80,26 @@ def add_events(session: Session, new: Sequence[NewEvent]) -> list[int]:
     return numbers
 
 
-def _reserve(session: Session, wanted: Mapping[int, int]) -> dict[int, Iterator[int]]:
-    """Take as many numbers of each job as are wanted; they count up."""
-    # In the order of their ids, so that two writers never wait for each other.
-    rows = [{"of_job": job_id, "n_new": wanted[job_id]} for job_id in sorted(wanted)]
-    session.execute(_GROW, rows)
-    ends = {row.id: row.n_events for row in session.execute(_LAST, {"job_ids": list(wanted)})}
-    for job_id in wanted:
+def _reserve(session: Session, counts: Mapping[int, int]) -> dict[int, Iterator[int]]:
+    """Reserve the given number of sequence numbers of each job, in ascending order."""
+    # Jobs are updated in the order of their ids, so that two writers never deadlock.
+    rows = [{"of_job": job_id, "n_new": counts[job_id]} for job_id in sorted(counts)]
+    session.execute(_ADD_TO_COUNT, rows)
+    ends = {row.id: row.n_events for row in session.execute(_LAST, {"job_ids": list(counts)})}
+    for job_id in counts:
         if job_id not in ends:
             raise NoSuchRow(f"no job {job_id}")
-    return {job_id: iter(range(end - wanted[job_id] + 1, end + 1)) for job_id, end in ends.items()}
+    return {job_id: iter(range(end - counts[job_id] + 1, end + 1)) for job_id, end in ends.items()}
 
 
 def events_after(session: Session, job_id: int, sequence: int, limit: int = 1000) -> list[Event]:
-    """Return the events of a job after one, the oldest first, at most ``limit``."""
-    wanted = select(Event).where(Event.job_id == job_id, Event.sequence > sequence)
-    return list(session.scalars(wanted.order_by(Event.sequence).limit(limit)))
+    """Return at most ``limit`` events of a job after a sequence number, the oldest first."""
+    stmt = select(Event).where(Event.job_id == job_id, Event.sequence > sequence)
+    return list(session.scalars(stmt.order_by(Event.sequence).limit(limit)))
 
 
 def last_events(session: Session, job_ids: Sequence[int]) -> dict[int, LastEvents]:
-    """Return where jobs stand, for those of them that exist."""
+    """Return the last event and the state of each job that exists."""
     rows = session.execute(
         select(Job.id, Job.n_events, Job.state).where(Job.id.in_(job_ids), ~Job.hidden)
     )
@@ -107,13 +107,13 @@ def last_events(session: Session, job_ids: Sequence[int]) -> dict[int, LastEvent
 
 
 def set_status(session: Session, job_id: int, **values: Any) -> None:
-    """Say what goes on in a job.
+    """Set the status of a job.
 
     Args:
         session: The transaction.
         job_id: The job.
-        values: Columns of :class:`records.models.JobStatus`; None for gains keeps those said
-            before.
+        values: Columns of :class:`records.models.JobStatus`; if ``gains`` is None, the stored
+            gains stay.
     """
     columns = finite({name: value for name, value in values.items() if value is not None})
     columns |= {"task_id": values.get("task_id"), "updated": now()}
@@ -125,12 +125,12 @@ def set_status(session: Session, job_id: int, **values: Any) -> None:
 
 
 def status_of(session: Session, job_id: int) -> JobStatus | None:
-    """Return what was last said of a job."""
+    """Return the last status of a job, or None."""
     return session.get(JobStatus, job_id)
 
 
 def finite(value: Any) -> Any:
-    """Return data as JSON can say it and databases store: infinity and NaN become null."""
+    """Return data that JSON and both databases can store: infinity and NaN become null."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
@@ -142,7 +142,7 @@ def finite(value: Any) -> Any:
 
 _APPEND = table(Event).insert()
 _JOB = table(Job)
-_GROW = (
+_ADD_TO_COUNT = (
     update(_JOB)
     .where(_JOB.c.id == bindparam("of_job"))
     .values(n_events=_JOB.c.n_events + bindparam("n_new"))

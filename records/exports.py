@@ -1,4 +1,4 @@
-"""Records to be written out, task by task, the best first."""
+"""Queries for writing records to the logs of other tools, task by task, the best first."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 
 
-class TaskOut(NamedTuple):
-    """A task whose records are written out; ``spec`` is canonical JSON of its target."""
+class ExportedTask(NamedTuple):
+    """A task whose records are exported; ``spec`` is the canonical JSON of its target."""
 
     task_id: int
     workload_id: int
@@ -19,7 +19,7 @@ class TaskOut(NamedTuple):
     spec: str
 
 
-class RecordOut(NamedTuple):
+class ExportedRecord(NamedTuple):
     """A verified record; ``run_secs`` in seconds."""
 
     trace: str
@@ -28,49 +28,49 @@ class RecordOut(NamedTuple):
 
 
 def tasks_of_engine(session: Session, engine: str, target_id: int | None) -> list[int]:
-    """Return the tasks of an engine's workloads, of one target or of all, the oldest first."""
-    wanted = select(Task.id).join(Workload, Workload.id == Task.workload_id)
-    wanted = wanted.where(Workload.engine == engine)
+    """Return the tasks of an engine, for one target or all targets, the oldest first."""
+    stmt = select(Task.id).join(Workload, Workload.id == Task.workload_id)
+    stmt = stmt.where(Workload.engine == engine)
     if target_id is not None:
-        wanted = wanted.where(Task.target_id == target_id)
-    return list(session.scalars(wanted.order_by(Task.id)))
+        stmt = stmt.where(Task.target_id == target_id)
+    return list(session.scalars(stmt.order_by(Task.id)))
 
 
-def task_out(session: Session, task_id: int) -> TaskOut:
+def exported_task(session: Session, task_id: int) -> ExportedTask:
     """Return a task with its workload."""
-    wanted = select(Task.id, Workload.id, Workload.ir, Target.spec)
-    wanted = wanted.join(Workload, Workload.id == Task.workload_id)
-    wanted = wanted.join(Target, Target.id == Task.target_id)
-    return TaskOut(*session.execute(wanted.where(Task.id == task_id)).one())
+    stmt = select(Task.id, Workload.id, Workload.ir, Target.spec)
+    stmt = stmt.join(Workload, Workload.id == Task.workload_id)
+    stmt = stmt.join(Target, Target.id == Task.target_id)
+    return ExportedTask(*session.execute(stmt.where(Task.id == task_id)).one())
 
 
 def count_verified(session: Session, task_id: int) -> int:
     """Count the verified records of a task."""
-    wanted = select(func.count()).where(MeasureRecord.task_id == task_id, MeasureRecord.verified)
-    return session.scalar(wanted) or 0
+    stmt = select(func.count()).where(MeasureRecord.task_id == task_id, MeasureRecord.verified)
+    return session.scalar(stmt) or 0
 
 
-def verified(session: Session, task_id: int, top: int | None) -> Iterator[RecordOut]:
-    """Return verified records of a task, the best record first and then the fastest.
+def verified(session: Session, task_id: int, top: int | None) -> Iterator[ExportedRecord]:
+    """Yield verified records of a task: the best record, then the others by latency.
 
     Args:
-        session: The transaction; it is read from as records are asked for.
+        session: The transaction; rows are fetched as the iterator advances.
         task_id: The task.
-        top: At most so many; None for all.
+        top: Maximum number of records; None for all.
     """
-    wanted = (
+    stmt = (
         select(MeasureRecord.trace, MeasureRecord.run_secs, MeasureRecord.created)
         .outerjoin(BestRecord, BestRecord.record_id == MeasureRecord.id)
         .where(MeasureRecord.task_id == task_id, MeasureRecord.verified)
         .order_by(BestRecord.record_id.is_(None), MeasureRecord.latency, MeasureRecord.id)
         .limit(top)
     )
-    for row in session.execute(wanted.execution_options(yield_per=500)):
-        yield RecordOut(row.trace, row.run_secs or [], row.created)
+    for row in session.execute(stmt.execution_options(yield_per=500)):
+        yield ExportedRecord(row.trace, row.run_secs or [], row.created)
 
 
 def count_unverified(session: Session, task_ids: list[int]) -> int:
-    """Count the records of tasks that failed, or that were compared with nothing."""
+    """Count the records of tasks that failed or were not compared with a reference."""
     return sum(session.scalar(_unverified(task_id)) or 0 for task_id in task_ids)
 
 

@@ -1,7 +1,7 @@
-"""Records out of logs of other tools: of a device that nobody named, compared with nothing.
+"""Records from logs of other tools, which name no device and compare with no reference.
 
-They are kept under a target of their own, whose device says which tool wrote the log, so that none
-of them is ever used as if it had been measured here; see ``tuner records verify``.
+They belong to a separate target, whose device names the tool that wrote the log, so that they
+are never mistaken for measurements of this machine; see ``tuner records verify``.
 """
 
 import statistics
@@ -13,20 +13,20 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import measure_records, other_targets, record_insert
+from records import measure_records, other_targets
 from records.models import Target, now
 from records.targets import ensure_target, fingerprint
 from records.tasks import ensure_task
 from records.text import storable
 
-# Who says that he measured what a log says.
+# Worker name of the records that come from a log.
 WORKER = "log"
 _MARK = "log"
 
 
 @dataclass(frozen=True)
-class Logged:
-    """A measurement out of a log: ``run_secs`` or ``error_kind`` is given, never both."""
+class LoggedTrial:
+    """A measurement from a log: ``run_secs`` or ``error_kind`` is given, never both."""
 
     trace: str
     module_hash: str
@@ -37,48 +37,58 @@ class Logged:
 
 
 def target_of(session: Session, spec: str, tool: str) -> Target:
-    """Return the target that the records of a tool's logs are kept under."""
+    """Return the target that holds the records of a tool's logs."""
     return ensure_target(session, spec, {"name": f"unnamed, by a log of {tool}", _MARK: tool})
 
 
 def find_target(session: Session, spec: str, device: dict[str, Any]) -> int | None:
-    """Return the target of a device that says who it is; None if it never measured."""
-    named = Target.fingerprint == fingerprint(spec, device)
-    return session.scalars(select(Target.id).where(named)).one_or_none()
+    """Return the target of a device, or None if the device never measured."""
+    by_fingerprint = Target.fingerprint == fingerprint(spec, device)
+    return session.scalars(select(Target.id).where(by_fingerprint)).one_or_none()
 
 
 def is_logged(target: Target) -> bool:
-    """Return whether a target is one of logs."""
+    """Return whether a target holds records from logs."""
     return _MARK in target.device
 
 
 def add(
-    session: Session, workload_id: int, target_id: int, here: int | None, new: Sequence[Logged]
+    session: Session,
+    workload_id: int,
+    target_id: int,
+    local_target_id: int | None,
+    new: Sequence[LoggedTrial],
 ) -> int:
-    """Store measurements of a workload, but for those that are known.
+    """Store measurements of a workload that are not in the database yet.
 
     Args:
         session: The transaction.
         workload_id: The workload.
-        target_id: The target of logs.
-        here: The target of this machine, whose own records are not stored again.
+        target_id: Target that holds records from logs.
+        local_target_id: Target of this machine; its own records are not stored again.
         new: The measurements.
 
     Returns:
-        How many are new.
+        Number of records added.
     """
     task_id = ensure_task(session, workload_id, target_id).id
-    rows = [_row(task_id, each) for each in new]
+    rows = [_row(task_id, trial) for trial in new]
     hashes = {row["trace_hash"] for row in rows}
-    own = (
-        () if here is None else other_targets.tasks_of_target(session, here, [workload_id]).values()
+    local_tasks = (
+        ()
+        if local_target_id is None
+        else other_targets.tasks_of_target(session, local_target_id, [workload_id]).values()
     )
-    known = {each for task in own for each in other_targets.known_traces(session, task, hashes)}
-    fresh = [row for row in rows if row["trace_hash"] not in known]
-    return sum(stored is not None for stored in record_insert.store(session, fresh))
+    known_hashes = {
+        trace_hash
+        for task in local_tasks
+        for trace_hash in other_targets.known_traces(session, task, hashes)
+    }
+    new_rows = [row for row in rows if row["trace_hash"] not in known_hashes]
+    return sum(stored is not None for stored in measure_records.add_rows(session, new_rows))
 
 
-def _row(task_id: int, new: Logged) -> dict[str, Any]:
+def _row(task_id: int, new: LoggedTrial) -> dict[str, Any]:
     return {
         "task_id": task_id,
         "pick_id": None,

@@ -1,4 +1,4 @@
-"""Jobs: what was asked for, how far it may go, and how far it came."""
+"""Jobs: requests to tune a network, their budgets, states and progress."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from records.upsert import find_or_insert, table
 
 @dataclass(frozen=True, kw_only=True)
 class NewJob:
-    """A request to tune a network for a target; a budget of None is no limit."""
+    """A request to tune a network for a target; a budget of None is unlimited."""
 
     network_id: int
     target_id: int
@@ -30,7 +30,7 @@ class NewJob:
 
 
 class JobStanding(NamedTuple):
-    """What a coordinator has to know of a job again and again; budgets of None are no limit."""
+    """The part of a job that a coordinator polls; a budget of None is unlimited."""
 
     job_id: int
     state: JobState
@@ -45,12 +45,12 @@ class JobStanding(NamedTuple):
 def open_job(session: Session, new: NewJob) -> Job:
     """Return the job of a network, target, objective and seed, creating it if it is new.
 
-    The service tells jobs apart by ``submission`` as well, see :mod:`records.submissions`.
+    Jobs of the service are also distinguished by ``submission``, see :mod:`records.submissions`.
 
-    A job that exists keeps its priority, and settings that are not given anew. A budget
-    that is given is raised to the larger of the two, or set where there was no limit; a
-    budget of None changes nothing. One of the command line that was deleted is there again; one
-    of the service is not, for it may have been deleted while its model was loaded.
+    An existing job keeps its priority, and the settings that the request does not contain. Its
+    budget becomes the larger of the two, or is set where it had no limit; a budget of None
+    changes nothing. A deleted job of the command line becomes visible again; a deleted job of the
+    service does not, because it may have been deleted while its model was loaded.
     """
     key = {
         "network_id": new.network_id,
@@ -84,18 +84,21 @@ def set_state(
     *,
     only_from: Container[JobState] | None = None,
 ) -> bool:
-    """Set the state of a job, and replace its message; returns whether it was set.
+    """Set the state of a job and replace its message.
 
     Args:
         session: The transaction.
         job_id: The job.
-        state: Its new state.
-        message: For people.
-        only_from: Do nothing if the job is in another state than these, because somebody
-            was quicker; None: whatever state it is in.
+        state: The new state.
+        message: Explanation for people.
+        only_from: States from which the change is allowed; in any other state, which another
+            process may have set in between, nothing happens. None allows every state.
+
+    Returns:
+        True if the state was set.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = locked(session, job_id)
     if only_from is not None and job.state not in only_from:
@@ -109,10 +112,10 @@ def set_state(
 
 
 def add_spent_secs(session: Session, job_id: int, secs: float) -> Job:
-    """Add wall-clock seconds to what a job has spent.
+    """Add wall-clock seconds to the time that a job has spent.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = locked(session, job_id)
     job.spent_secs += secs
@@ -121,8 +124,8 @@ def add_spent_secs(session: Session, job_id: int, secs: float) -> Job:
 
 
 def add_all_spent_secs(session: Session, secs: Iterable[tuple[int, float]]) -> None:
-    """Add seconds to what jobs have spent, by their ids; ids that name none are ignored."""
-    # In the order of their ids, so that two writers never wait for each other.
+    """Add seconds to the time that jobs have spent, by id; unknown ids are ignored."""
+    # Jobs are updated in the order of their ids, so that two writers never deadlock.
     rows = [{"of_job": job_id, "more": more} for job_id, more in sorted(secs) if more]
     if rows:
         session.execute(_ADD_SPENT_SECS, rows)
@@ -132,7 +135,7 @@ def get_job(session: Session, job_id: int) -> Job:
     """Return a job.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist or was deleted.
     """
     job = session.get(Job, job_id)
     if job is None or job.hidden:
@@ -140,9 +143,9 @@ def get_job(session: Session, job_id: int) -> Job:
     return job
 
 
-def standing(session: Session, job_ids: Sequence[int]) -> dict[int, JobStanding]:
-    """Return where jobs stand as the database has it now, for those of them that exist."""
-    rows = session.execute(_STANDING, {"job_ids": job_ids})
+def standings(session: Session, job_ids: Sequence[int]) -> dict[int, JobStanding]:
+    """Return the present standing of each job that exists, by id."""
+    rows = session.execute(_STANDINGS, {"job_ids": job_ids})
     return {row[0]: JobStanding(*row) for row in rows}
 
 
@@ -150,7 +153,7 @@ def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
     """Set the virtual time of a job, by which devices are shared.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = locked(session, job_id)
     job.virtual_secs = secs
@@ -159,8 +162,8 @@ def set_virtual_secs(session: Session, job_id: int, secs: float) -> Job:
 
 
 def set_all_virtual_secs(session: Session, secs: Mapping[int, float]) -> None:
-    """Set the virtual times of many jobs, by id; ids that name none are ignored."""
-    # In the order of their ids, so that two writers never wait for each other.
+    """Set the virtual times of many jobs, by id; unknown ids are ignored."""
+    # Jobs are updated in the order of their ids, so that two writers never deadlock.
     rows = [{"of_job": job_id, "secs": secs[job_id]} for job_id in sorted(secs)]
     if rows:
         session.execute(_SET_VIRTUAL_SECS, rows)
@@ -170,7 +173,7 @@ def set_priority(session: Session, job_id: int, priority: int) -> Job:
     """Set the priority of a job.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = locked(session, job_id)
     job.priority = priority
@@ -182,10 +185,10 @@ def set_priority(session: Session, job_id: int, priority: int) -> Job:
 def raise_budget(
     session: Session, job_id: int, *, trials: int | None = None, secs: float | None = None
 ) -> Job:
-    """Raise the limits that a job has; one that it does not have, or a smaller one, stays.
+    """Raise the limits of a job; an absent limit stays absent, and no limit decreases.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = locked(session, job_id)
     if trials is not None and job.budget_trials is not None:
@@ -193,21 +196,21 @@ def raise_budget(
     if secs is not None and job.budget_secs is not None:
         job.budget_secs = max(job.budget_secs, secs)
     session.flush()
-    tell_budget(session, job)
+    add_budget_event(session, job)
     return job
 
 
-def tell_budget(session: Session, job: Job) -> None:
-    """Tell those who watch a job what it may spend now."""
+def add_budget_event(session: Session, job: Job) -> None:
+    """Append an event with the present limits of a job."""
     limits = {"trials": job.budget_trials, "seconds": job.budget_secs}
     events.add_event(session, job.id, "budget", limits)
 
 
 def record_reached_trials(session: Session, job_id: int, n_trials: int) -> Job:
-    """Note how many trials counted as spent when a job was done; the most ever stays.
+    """Store the number of trials counted as spent when a job was done, unless it had more before.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = locked(session, job_id)
     job.reached_trials = max(job.reached_trials or 0, n_trials)
@@ -215,14 +218,14 @@ def record_reached_trials(session: Session, job_id: int, n_trials: int) -> Job:
     return job
 
 
-def twins(session: Session, job: Job, task_ids: Sequence[int]) -> list[Job]:
-    """Return the other jobs on exactly these tasks, for the same goal: what they did is as good.
+def equivalent_jobs(session: Session, job: Job, task_ids: Sequence[int]) -> list[Job]:
+    """Return the other jobs with exactly these tasks and the same goal; their trials count equally.
 
-    A job on more tasks is none: it spends where that helps its own network.
+    A job with more tasks is not equivalent, because it spends trials where its own network gains.
 
     Args:
         session: The transaction.
-        job: Whose objective and goal count.
+        job: Job whose objective and goal must match.
         task_ids: All tasks of its network.
     """
     others = session.scalars(
@@ -235,59 +238,59 @@ def twins(session: Session, job: Job, task_ids: Sequence[int]) -> list[Job]:
             ),
         )
     )
-    wanted, goal = sorted(task_ids), job.settings.get("goal")
+    own_tasks, goal = sorted(task_ids), job.settings.get("goal")
     return [
         other
         for other in others
-        if other.settings.get("goal") == goal and _task_ids(session, other) == wanted
+        if other.settings.get("goal") == goal and _task_ids(session, other) == own_tasks
     ]
 
 
 def _task_ids(session: Session, job: Job) -> list[int]:
-    wanted = (
+    stmt = (
         select(NetworkTask.task_id)
         .join(Task, Task.id == NetworkTask.task_id)
         .where(NetworkTask.network_id == job.network_id, Task.target_id == job.target_id)
         .order_by(NetworkTask.task_id)
     )
-    return list(session.scalars(wanted))
+    return list(session.scalars(stmt))
 
 
 def latest_job(session: Session) -> Job | None:
-    """Return the job that changed last, or None if there is none."""
+    """Return the job that was updated last, or None."""
     return session.scalars(
         select(Job).where(~Job.hidden).order_by(Job.updated.desc(), Job.id.desc()).limit(1)
     ).first()
 
 
 def list_jobs(session: Session, state: JobState | None = None) -> list[Job]:
-    """Return all jobs, or those in one state, the newest first."""
-    wanted = select(Job).where(~Job.hidden).order_by(Job.id.desc())
+    """Return all jobs, or the jobs in one state, the newest first."""
+    stmt = select(Job).where(~Job.hidden).order_by(Job.id.desc())
     if state is not None:
-        wanted = wanted.where(Job.state == state)
-    return list(session.scalars(wanted))
+        stmt = stmt.where(Job.state == state)
+    return list(session.scalars(stmt))
 
 
 def count_by_state(session: Session) -> dict[str, int]:
-    """Count jobs by state; a state without jobs is not there."""
+    """Count jobs by state; a state without jobs is absent."""
     rows = session.execute(select(Job.state, func.count()).where(~Job.hidden).group_by(Job.state))
     return {state: n for state, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
 def locked(session: Session, job_id: int) -> Job:
-    """Return a job that nobody else changes until the transaction ends.
+    """Return a job locked against other writers until the transaction ends.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
-    # FOR NO KEY UPDATE: rows that refer to the job may still be inserted meanwhile.
+    # FOR NO KEY UPDATE lets others insert rows that refer to the job.
     job = session.get(Job, job_id, with_for_update={"key_share": True})
     if job is None:
         raise NoSuchRow(f"no job {job_id}")
     return job
 
 
-_STANDING = select(
+_STANDINGS = select(
     Job.id,
     Job.state,
     Job.budget_trials,

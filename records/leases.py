@@ -1,8 +1,8 @@
-"""Leases: a role that one process at a time has, such as that of the coordinator.
+"""Leases: roles that one process holds at a time, such as that of the coordinator.
 
-A lease that is not renewed ends by itself; whoever takes it over gets the next epoch. Every
-write of its holder is fenced: the transaction checks, before it commits, that the epoch is
-still its own, so that a holder that slept through its lease changes nothing any more.
+A lease expires unless it is renewed; the process that acquires it next gets the next epoch. Every
+write of the holder is fenced: before the commit, the transaction checks that its epoch is still
+current, so that a holder that was suspended past its lease cannot change anything.
 """
 
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ from records.upsert import insert
 
 
 @dataclass(frozen=True)
-class Held:
-    """A lease that its holder has until somebody else has a later epoch."""
+class HeldLease:
+    """A lease that is valid until another process acquires it with a later epoch."""
 
     name: str
     holder: str
     epoch: int
 
 
-def acquire(session: Session, name: str, holder: str, secs: float) -> Held | None:
-    """Take a lease that is free or has ended; None if somebody else has it.
+def acquire(session: Session, name: str, holder: str, secs: float) -> HeldLease | None:
+    """Acquire a lease that is free or has expired; None if another process holds it.
 
     Args:
         session: The transaction.
         name: The role.
-        holder: Who asks; the same holder may ask again and gets a new epoch.
-        secs: How long it lasts unless it is renewed; all who ask for it agree on that.
+        holder: Name of the process; the present holder may acquire again and gets a new epoch.
+        secs: Duration unless renewed, the same for all processes that compete for the role.
     """
     at = _database_now(session)
     free = insert(session, Lease).values(name=name, holder="", epoch=0, expires=at)
     session.execute(free.on_conflict_do_nothing())
-    # An end that nobody can have asked for is of before the clock was set back.
+    # An expiry further away than the duration was written before the clock was set back.
     until = at + timedelta(seconds=secs)
     session.execute(
         update(Lease).where(Lease.name == name, Lease.expires > until).values(expires=until)
@@ -50,11 +50,11 @@ def acquire(session: Session, name: str, holder: str, secs: float) -> Held | Non
         .values(holder=holder, epoch=Lease.epoch + 1, expires=until)
         .returning(Lease.epoch)
     )
-    return None if epoch is None else Held(name, holder, epoch)
+    return None if epoch is None else HeldLease(name, holder, epoch)
 
 
-def renew(session: Session, held: Held, secs: float) -> bool:
-    """Put off the end of a lease; False if it is somebody else's now."""
+def renew(session: Session, held: HeldLease, secs: float) -> bool:
+    """Extend a lease; False if another process has acquired it."""
     expires = _database_now(session) + timedelta(seconds=secs)
     renewed = session.scalar(
         update(Lease)
@@ -65,8 +65,8 @@ def renew(session: Session, held: Held, secs: float) -> bool:
     return renewed is not None
 
 
-def release(session: Session, held: Held) -> None:
-    """End a lease now, if it is still one's own."""
+def release(session: Session, held: HeldLease) -> None:
+    """End a lease now, unless another process has acquired it."""
     session.execute(
         update(Lease)
         .where(Lease.name == held.name, Lease.epoch == held.epoch)
@@ -75,9 +75,9 @@ def release(session: Session, held: Held) -> None:
 
 
 def fenced(
-    engine: Engine, held: Held, on_locked: database.OnLocked | None = None
+    engine: Engine, held: HeldLease, on_locked: database.OnLocked | None = None
 ) -> sessionmaker[Session]:
-    """Return sessions that commit only while a lease is one's own; they raise LeaseLost.
+    """Return a factory of sessions that commit only while a lease is held, else raise LeaseLost.
 
     See :func:`records.database.sessions` for ``on_locked``.
     """
@@ -86,19 +86,19 @@ def fenced(
     return maker
 
 
-def check(session: Session, held: Held) -> None:
-    """Make sure that a lease is one's own, and stays so until the transaction ends.
+def check(session: Session, held: HeldLease) -> None:
+    """Ensure that a lease is held, and stays so until the transaction ends.
 
     Raises:
-        LeaseLost: If it is somebody else's.
+        LeaseLost: If another process has acquired it.
     """
-    wanted = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
-    if session.scalar(wanted) != held.epoch:
+    stmt = select(Lease.epoch).where(Lease.name == held.name).with_for_update(read=True)
+    if session.scalar(stmt) != held.epoch:
         raise LeaseLost(f"another process is {held.name} now")
 
 
 def _database_now(session: Session) -> datetime:
-    """Return the time of the database: machines that share one need not agree on theirs."""
+    """Return the time of the database server: the clocks of its clients may disagree."""
     if session.get_bind().dialect.name == "sqlite":
         return now()
     at = session.execute(select(func.clock_timestamp())).scalar_one()

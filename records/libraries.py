@@ -1,4 +1,4 @@
-"""Libraries: the rows of the build cache; their files are the caller's."""
+"""Libraries: the rows of compiled networks; the caller manages their files."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from records.upsert import find_or_insert
 
 @dataclass(frozen=True, kw_only=True)
 class NewLibrary:
-    """A compiled network; ``key`` is the hash of everything that went into it."""
+    """A compiled network; ``key`` is the hash of all inputs of the build."""
 
     key: str
     target_id: int
@@ -35,8 +35,8 @@ def library_of(session: Session, key: str) -> Library | None:
 def list_libraries(
     session: Session, *, before: int | None = None, limit: int | None = None
 ) -> list[Library]:
-    """Return libraries, the newest first: all, or those before an id, at most ``limit``."""
-    wanted = select(Library).order_by(Library.id.desc()).limit(limit)
+    """Return libraries, the newest first: all, or at most ``limit`` before an id."""
+    stmt = select(Library).order_by(Library.id.desc()).limit(limit)
     if before is not None:
-        wanted = wanted.where(Library.id < before)
-    return list(session.scalars(wanted))
+        stmt = stmt.where(Library.id < before)
+    return list(session.scalars(stmt))

@@ -1,4 +1,4 @@
-"""Logs: measure records as JSON lines, out of one database and into another."""
+"""Logs: export and import of measure records as JSON lines."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from records.log_import import Importer
 from records.models import BestRecord, MeasureFeature, MeasureRecord, Target, Task, Workload
 
 _CHUNK = 500
-_PLAIN = (
+_COPIED_COLUMNS = (
     "trace",
     "trace_hash",
     "module_hash",
@@ -30,12 +30,12 @@ _PLAIN = (
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
-        n_added: Records that are new here.
-        n_known: Records that were here already, each counted once.
-        n_bad: 1 if the last line was torn (cut off before its newline), else 0.
+        n_added: Number of records added.
+        n_known: Number of records that the database already had.
+        n_bad: 1 if the last line was cut off before its newline, else 0.
     """
 
     n_added: int
@@ -44,20 +44,20 @@ class ImportReport:
 
 
 def export(session: Session, stream: IO[str], target_id: int | None = None) -> int:
-    """Write records, oldest first, each after the workload and target that it uses.
+    """Write records, the oldest first, each after the workload and target that it uses.
 
-    Jobs and picks stay behind: they mean nothing in another database. Memory use
+    Jobs and picks are left out, because they mean nothing in another database. Memory use
     does not grow with the number of records.
 
     Args:
-        session: The transaction; a read-only one will do.
-        stream: Gets the lines.
-        target_id: Only this target; None for all.
+        session: The transaction, which may be read-only.
+        stream: Destination of the lines.
+        target_id: The only target to export; None for all.
 
     Returns:
-        The number of records written.
+        Number of records written.
     """
-    wanted = (
+    stmt = (
         select(
             *MeasureRecord.__table__.c,
             Task.workload_id,
@@ -74,12 +74,12 @@ def export(session: Session, stream: IO[str], target_id: int | None = None) -> i
         .execution_options(yield_per=_CHUNK)
     )
     if target_id is not None:
-        wanted = wanted.where(Task.target_id == target_id)
+        stmt = stmt.where(Task.target_id == target_id)
     stream.write(log_lines.header())
     targets: dict[int, str] = {}
     workloads: dict[int, tuple[str, str]] = {}
     n_records = 0
-    for row in session.execute(wanted):
+    for row in session.execute(stmt):
         if row.target_id not in targets:
             targets[row.target_id] = _write_target(session, stream, row.target_id)
         if row.workload_id not in workloads:
@@ -91,26 +91,26 @@ def export(session: Session, stream: IO[str], target_id: int | None = None) -> i
 
 
 def import_(session: Session, stream: Iterable[str]) -> ImportReport:
-    """Read a log into the database; a record that is here already is not added again.
+    """Read a log into the database, skipping records that the database already has.
 
-    A record flagged as best in the log becomes the best here if it brings news and
-    is strictly faster. Samples of a confirmation complete a known record without any.
+    A record flagged as best in the log becomes the best here if it is new or newly confirmed,
+    and strictly faster. A known record without confirmation samples takes those of the log.
 
     Args:
         session: The transaction; roll it back if this raises.
         stream: The lines, such as an open text file.
 
     Raises:
-        BadLog: If it is not a log, is of a newer version, or a line is malformed.
+        BadLog: If it is not a log, has a newer version, or contains a malformed line.
     """
-    into = Importer(session)
+    importer = Importer(session)
     number, n_bad = 0, 0
     try:
         for number, line in enumerate(stream, 1):
             if number == 1:
                 log_lines.check_header(line)
             elif line.endswith("\n") or log_lines.is_whole(line):
-                into.add(line)
+                importer.add(line)
             else:
                 n_bad = 1
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -118,15 +118,15 @@ def import_(session: Session, stream: Iterable[str]) -> ImportReport:
     except (exc.IntegrityError, exc.DataError) as error:
         raise BadLog(number, " ".join(str(error.orig).split())) from error
     if number == 0:
-        raise BadLog(1, "empty: a log starts with its format and version")
-    into.add_sums()
-    into.choose_bests()
-    return ImportReport(into.n_added, into.n_known, n_bad)
+        raise BadLog(1, "the file is empty; a log starts with its format and version")
+    importer.add_totals()
+    importer.choose_bests()
+    return ImportReport(importer.n_added, importer.n_known, n_bad)
 
 
 def _record_fields(row: Any, target: str, workload: str, engine: str) -> dict[str, Any]:
     best = {"latency": row.best_latency, "confirmed": row.best_confirmed}
-    return {name: getattr(row, name) for name in _PLAIN} | {
+    return {name: getattr(row, name) for name in _COPIED_COLUMNS} | {
         "kind": "record",
         "workload": workload,
         "engine": engine,

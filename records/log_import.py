@@ -1,4 +1,4 @@
-"""Storing the lines of a log, and choosing the best records when it ends."""
+"""Storage of the lines of a log, and the choice of best records at its end."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from records import aggregates, bests, log_lines, targets
-from records.aggregates import Sums
+from records.aggregates import RecordTotals
 from records.models import MeasureFeature, MeasureRecord
 from records.tasks import NewWorkload, ensure_task, ensure_workload
 from records.upsert import insert, insert_new
@@ -15,7 +15,7 @@ from records.upsert import insert, insert_new
 
 @dataclass
 class Importer:
-    """The ids behind the names of a log, and the bests to be chosen when it ends."""
+    """State of an import: ids of the names in the log, totals, and candidates for best records."""
 
     session: Session
     n_added: int = 0
@@ -25,13 +25,13 @@ class Importer:
     task_ids: dict[tuple[int, int], int] = field(default_factory=dict)
     flagged: dict[int, tuple[float, int, bool] | None] = field(default_factory=dict)
     fastest: dict[int, tuple[float, int, bool]] = field(default_factory=dict)
-    sums: dict[int, Sums] = field(default_factory=dict)
+    totals: dict[int, RecordTotals] = field(default_factory=dict)
 
     def add(self, line: str) -> None:
         """Store one line after the header.
 
         Raises:
-            ValueError: If it is malformed, or uses what no line before it defined.
+            ValueError: If the line is malformed or refers to something not yet defined.
         """
         kind, fields = log_lines.parse(line)
         if kind == "target":
@@ -43,12 +43,12 @@ class Importer:
         else:
             self._add_record(fields)
 
-    def add_sums(self) -> None:
-        """Count what was added, task by task."""
-        aggregates.add_to_imported(self.session, self.sums)
+    def add_totals(self) -> None:
+        """Add the new records to the totals of their tasks."""
+        aggregates.add_to_imported(self.session, self.totals)
 
     def choose_bests(self) -> None:
-        """Offer the flagged record of each task, or where the log flags none, the fastest."""
+        """Offer the flagged record of each task, or the fastest where the log flags none."""
         offers = []
         for task_id in self.flagged.keys() | self.fastest.keys():
             best = self.flagged.get(task_id, self.fastest.get(task_id))
@@ -59,7 +59,7 @@ class Importer:
 
     def _add_target(self, fingerprint: str, spec: str, device: dict[str, Any]) -> None:
         if fingerprint != targets.fingerprint(spec, device):
-            raise ValueError(f"fingerprint {fingerprint} is not that of its spec and device")
+            raise ValueError(f"fingerprint {fingerprint} does not match its spec and device")
         self.target_ids[fingerprint] = targets.ensure_target(self.session, spec, device).id
 
     def _add_record(self, fields: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Importer:
             record_id = self._confirm_known(task_id, columns)
         else:
             self.n_added += 1
-            self.sums.setdefault(task_id, Sums()).add(columns)
+            self.totals.setdefault(task_id, RecordTotals()).add(columns)
             self._add_features(record_id, fields["features"])
             if columns["verified"]:
                 timed = (columns["latency"], record_id, False)

@@ -1,4 +1,4 @@
-"""The lines of a log: their fields, and the checks they pass before they are stored."""
+"""Format and validation of the lines of a log."""
 
 import base64
 import json
@@ -37,8 +37,8 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "best": (dict, type(None)),
     },
 }
-# Fields that logs of older versions lack, and what they would have said.
-_ADDED: dict[str, dict[str, Any]] = {"record": {"conditions": None}}
+# Default values of fields that logs of older versions lack.
+_DEFAULTS: dict[str, dict[str, Any]] = {"record": {"conditions": None}}
 
 
 def header() -> str:
@@ -47,7 +47,7 @@ def header() -> str:
 
 
 def dump(fields: Mapping[str, Any]) -> str:
-    """Return a line: one JSON object with sorted keys, so that equal rows give equal bytes."""
+    """Return a line of JSON with sorted keys, so that equal rows give equal bytes."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -57,12 +57,12 @@ def pack(blob: bytes | None) -> str | None:
 
 
 def unpack(text: str | None) -> bytes | None:
-    """Return the bytes of base64 text; a stray character is a ValueError."""
+    """Return the bytes of base64 text; a stray character raises ValueError."""
     return None if text is None else base64.b64decode(text, validate=True)
 
 
 def pack_error(error: float | None) -> float | str | None:
-    """Return a largest difference; infinity, which JSON cannot say, as text."""
+    """Return a largest difference, with infinity, which JSON lacks, as text."""
     return "inf" if error == math.inf else error
 
 
@@ -70,7 +70,7 @@ def check_header(line: str) -> None:
     """Check the first line of a log.
 
     Raises:
-        ValueError: If this is not a log, or one of a newer version.
+        ValueError: If the line does not begin a log, or the log has a newer version.
     """
     try:
         fields = json.loads(line)
@@ -86,7 +86,7 @@ def check_header(line: str) -> None:
 
 
 def is_whole(line: str) -> bool:
-    """Return whether a line without a newline is complete: a cut object is never JSON."""
+    """Return whether a line without a newline is complete; a truncated object is never JSON."""
     try:
         json.loads(line)
     except ValueError:
@@ -98,21 +98,21 @@ def parse(line: str) -> tuple[str, dict[str, Any]]:
     """Return the kind and the checked fields of a line after the first.
 
     Raises:
-        ValueError: If it is no JSON object, or a field is missing, unknown or wrong.
+        ValueError: If it is not a JSON object, or a field is missing, unknown or wrong.
     """
     fields = json.loads(line, parse_constant=_refuse)
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
     kind = fields.pop("kind", None)
-    wanted = _FIELDS.get(kind) if isinstance(kind, str) else None
-    if wanted is None:
+    expected = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if expected is None:
         raise ValueError(f"unknown kind {kind!r}")
-    fields = _ADDED.get(kind, {}) | fields
-    if fields.keys() != wanted.keys():
-        odd = ", ".join(sorted(fields.keys() ^ wanted.keys()))
-        raise ValueError(f"missing or unknown fields of a {kind}: {odd}")
-    for name, types in wanted.items():
-        # bool is an int to isinstance.
+    fields = _DEFAULTS.get(kind, {}) | fields
+    if fields.keys() != expected.keys():
+        names = ", ".join(sorted(fields.keys() ^ expected.keys()))
+        raise ValueError(f"missing or unknown fields of a {kind}: {names}")
+    for name, types in expected.items():
+        # isinstance would accept a bool as an int.
         if type(fields[name]) not in types:
             raise ValueError(f"{name} of a {kind} has the wrong type")
         if isinstance(fields[name], str) and "\x00" in fields[name]:
@@ -121,13 +121,13 @@ def parse(line: str) -> tuple[str, dict[str, Any]]:
 
 
 def record_columns(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a record line, without those that refer to other rows.
+    """Return the columns of a record line, except references to other rows.
 
     Raises:
-        ValueError: If samples, latency, difference or time do not hold together.
+        ValueError: If samples, latency, difference or time are inconsistent.
     """
-    skipped = ("workload", "engine", "target", "features", "best")
-    columns = {name: value for name, value in fields.items() if name not in skipped}
+    references = ("workload", "engine", "target", "features", "best")
+    columns = {name: value for name, value in fields.items() if name not in references}
     for name in ("run_secs", "confirmed_secs"):
         if columns[name] is not None:
             columns[name] = _durations(name, columns[name])
@@ -146,7 +146,7 @@ def record_columns(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def best_flag(fields: dict[str, Any]) -> tuple[float, bool] | None:
-    """Return the latency, seconds, and the confirmation of a record that was the best.
+    """Return the latency, seconds, and the confirmed flag of a best record, else None.
 
     Raises:
         ValueError: If the flag is malformed, or its record is not verified.

@@ -1,20 +1,25 @@
-"""Measure records: storing spent trials, each once, and reading them back."""
+"""Measure records: storing spent trials, each exactly once, and reading them back."""
 
 import hashlib
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 
-from records import events, record_insert
-from records.models import ImportedRound, MeasureRecord, Pick, now
-from records.record_insert import Stored
+from records import aggregates, bests, events
+from records.models import MeasureFeature, MeasureRecord, Pick, Task, now
 from records.text import storable
-from records.upsert import table
+from records.upsert import built_once, table
+
+# Columns of a record and its features, by name; the id is added when the row is stored.
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,20 +27,20 @@ class NewRecord:
     """A spent trial: either ``run_secs`` or ``error_kind`` is given, never both.
 
     Attributes:
-        task_id: The task the trial was spent on.
-        trace: The replayable decisions, JSON text.
-        trace_hash: Names the trace within its task.
-        worker: Who measured it.
+        task_id: Task that the trial was spent on.
+        trace: Replayable decisions, JSON text.
+        trace_hash: Hash that identifies the trace within its task.
+        worker: Device or process that measured the trial.
         run_secs: Samples, seconds, at least one, finite and not negative.
         error_kind: One of ``models.ERROR_KINDS``.
-        error_text: What the failed step said.
-        pick_id: The pick that paid for it; None if it came from elsewhere.
+        error_text: Message of the step that failed.
+        pick_id: Pick that paid for the trial; None if no pick did.
         module_hash: Structural hash of the scheduled module.
-        verified: The output was compared with a reference, and agrees.
-        max_error: Largest difference from the reference; NaN counts as infinity.
-        features: What a cost model sees of it.
-        conditions: Of the device while it was timed: clocks, temperature, and under
-            ``throttled`` why it ran slower than it can; infinity and NaN become null.
+        verified: True if the output was compared with a reference and agrees.
+        max_error: Largest difference from the reference; NaN is stored as infinity.
+        features: Input of a cost model.
+        conditions: Clocks and temperature of the device during the measurement, and under
+            ``throttled`` the reason why it ran below its speed; infinity and NaN become null.
     """
 
     task_id: int
@@ -53,8 +58,16 @@ class NewRecord:
     conditions: Mapping[str, Any] | None = None
 
 
+class StoredRecord(NamedTuple):
+    """A record that was inserted; ``best`` is true if it is now the best of its task."""
+
+    record_id: int
+    latency: float | None
+    best: bool
+
+
 class PastTrial(NamedTuple):
-    """Trial as a search needs it; ``latency`` in seconds, None if it failed."""
+    """The part of a record that a search needs; ``latency`` in seconds, None if it failed."""
 
     trace: str
     trace_hash: str
@@ -63,8 +76,8 @@ class PastTrial(NamedTuple):
     error_kind: str | None
 
 
-class Foreign(NamedTuple):
-    """A record that another job paid for, or nobody; ``latency`` in seconds, None if it failed."""
+class ForeignRecord(NamedTuple):
+    """A record that another job or no job paid for; ``latency`` in seconds, None if it failed."""
 
     record_id: int
     task_id: int
@@ -74,20 +87,13 @@ class Foreign(NamedTuple):
     error_kind: str | None
 
 
-class Counts(NamedTuple):
-    """Trials spent on a task, and how many of them failed."""
-
-    n_trials: int
-    n_failed: int
-
-
 def trace_hash(trace: str) -> str:
-    """Return what names a trace within its task."""
+    """Return the hash that identifies a trace within its task."""
     return hashlib.sha256(trace.encode()).hexdigest()[:32]
 
 
 def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:
-    """Store a spent trial: a group of one, see :func:`add_records`.
+    """Store one spent trial; see :func:`add_records`.
 
     Returns:
         The record, or None if the task already has that trace.
@@ -96,23 +102,40 @@ def add_record(session: Session, new: NewRecord) -> MeasureRecord | None:
     return None if stored is None else session.get_one(MeasureRecord, stored.record_id)
 
 
-def add_records(session: Session, new: Sequence[NewRecord]) -> list[Stored | None]:
-    """Store spent trials, of any tasks and jobs, and make the fastest verified ones the best.
+def add_records(session: Session, new: Sequence[NewRecord]) -> list[StoredRecord | None]:
+    """Store spent trials of any tasks and jobs, and update totals, best records and events.
 
-    Of each task the fastest of the group, of equals the first, becomes the best record if it is
-    faster than the one before. Who watches a job is told of its trials in the order given.
+    The fastest verified trial of each task, the first among equals, becomes the best record if
+    it is faster than the current one. The events of a job appear in the order given.
 
     Returns:
-        What became of each; None if its task already has that trace, be it from earlier in the
-        group: it counts once.
+        One entry for each trial; None if its task already has that trace, from an earlier
+        transaction or from earlier in this group.
 
     Raises:
-        ValueError: If ``run_secs`` holds no sample, or one that is no duration.
-        sqlalchemy.exc.IntegrityError: If one has both samples and an error, or neither,
+        ValueError: If ``run_secs`` is empty or contains a value that is not a duration.
+        sqlalchemy.exc.IntegrityError: If a trial has both samples and an error, or neither,
             or an unknown error kind, task or pick. Roll the transaction back then.
     """
     at = now()
-    return record_insert.store(session, [_columns(record) | {"created": at} for record in new])
+    return add_rows(session, [_columns(record) | {"created": at} for record in new])
+
+
+def add_rows(session: Session, rows: Sequence[Row]) -> list[StoredRecord | None]:
+    """Store trials that are given as columns; see :func:`add_records`."""
+    session.flush()
+    inserted = _insert(session, rows)
+    trials = [trial for trial in inserted if trial is not None]
+    pick_refs = _add_to_totals(session, trials)
+    _add_features(session, trials)
+    best_ids = bests.offer(session, _offers(trials))
+    _add_trial_events(session, pick_refs, trials, best_ids)
+    return [
+        None
+        if trial is None
+        else StoredRecord(trial["id"], trial["latency"], trial["id"] in best_ids)
+        for trial in inserted
+    ]
 
 
 def traces_of_pick(session: Session, pick_id: int) -> set[str]:
@@ -121,16 +144,16 @@ def traces_of_pick(session: Session, pick_id: int) -> set[str]:
 
 
 def past_trials(session: Session, task_id: int, before_pick_id: int | None) -> list[PastTrial]:
-    """Return what a task had measured before a pick, the oldest first.
+    """Return the trials of a task that were measured before a pick, the oldest first.
 
     Args:
         session: The transaction.
         task_id: The task.
-        before_pick_id: Only records of earlier picks and records of no pick, so that a
-            resumed round proposes what it would have proposed; None for all.
+        before_pick_id: Restricts the result to records of earlier picks and of no pick, so that
+            a resumed round proposes the same candidates again; None returns all records.
     """
-    wanted = _MEASURED if before_pick_id is None else _MEASURED_BEFORE
-    rows = session.execute(wanted, {"of_task": task_id, "before": before_pick_id})
+    stmt = _MEASURED if before_pick_id is None else _MEASURED_BEFORE
+    rows = session.execute(stmt, {"of_task": task_id, "before": before_pick_id})
     return [PastTrial(*row) for row in rows]
 
 
@@ -141,19 +164,20 @@ def newest_id(session: Session) -> int:
 
 def foreign_since(
     session: Session, record_id: int, own_jobs: Sequence[int], limit: int = 10_000
-) -> list[Foreign]:
+) -> list[ForeignRecord]:
     """Return records newer than one that none of these jobs paid for, the oldest first.
 
-    It reads the newer records alone, those of the jobs too. PostgreSQL gives ids before it commits:
-    whoever must miss nothing asks from a few groups before, and skips what it knows.
+    Only newer records are scanned. PostgreSQL assigns ids before the commit, so a record may
+    appear after one with a larger id: a caller that must miss nothing passes an id from a few
+    groups earlier and skips the records that it has seen.
 
     Args:
         session: The transaction.
-        record_id: Only records with larger ids.
-        own_jobs: The jobs whose records are left out.
-        limit: At most so many.
+        record_id: Lower bound of the ids, exclusive.
+        own_jobs: Jobs whose records are left out.
+        limit: Maximum number of records.
     """
-    wanted = (
+    stmt = (
         select(
             MeasureRecord.id,
             MeasureRecord.task_id,
@@ -168,23 +192,7 @@ def foreign_since(
         .order_by(MeasureRecord.id)
         .limit(limit)
     )
-    return [Foreign(*row) for row in session.execute(wanted)]
-
-
-def count_by_task(session: Session, task_ids: Iterable[int]) -> dict[int, Counts]:
-    """Count the trials of each task; zeros for a task without any."""
-    wanted = list(task_ids)
-    counts = dict.fromkeys(wanted, Counts(0, 0))
-    for model in (Pick, ImportedRound):
-        rows = session.execute(
-            select(model.task_id, func.sum(model.n_measured), func.sum(model.n_failed))
-            .where(model.task_id.in_(wanted))
-            .group_by(model.task_id)
-        )
-        for task_id, n_trials, n_failed in rows:
-            before = counts[task_id]
-            counts[task_id] = Counts(before.n_trials + n_trials, before.n_failed + n_failed)
-    return counts
+    return [ForeignRecord(*row) for row in session.execute(stmt)]
 
 
 def own_trials(session: Session, job_id: int) -> dict[int, int]:
@@ -197,7 +205,7 @@ def own_trials(session: Session, job_id: int) -> dict[int, int]:
     return {task_id: n for task_id, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _columns(new: NewRecord) -> dict[str, Any]:
+def _columns(new: NewRecord) -> Row:
     values = vars(new) | {"latency": None}
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
@@ -218,8 +226,101 @@ def _durations(samples: Sequence[float]) -> list[float]:
     return secs
 
 
-# Made once: to make them takes longer than the database takes to answer.
+def _insert(session: Session, rows: Sequence[Row]) -> list[Row | None]:
+    """Insert the rows that are new, and return each of them with its id."""
+    if len(rows) > 1:
+        # Two writers of the same traces in different orders would deadlock.
+        session.execute(_LOCK_TASKS, {"task_ids": list({row["task_id"] for row in rows})})
+    columns = [{name: row[name] for name in row if name != "features"} for row in rows]
+    inserted = session.execute(_insert_new(session), columns) if rows else ()
+    ids = {(row.task_id, row.trace_hash): row.id for row in inserted}
+    # The first of several equal rows takes the id; the others are duplicates.
+    record_ids = [ids.pop((row["task_id"], row["trace_hash"]), None) for row in rows]
+    return [
+        None if record_id is None else row | {"id": record_id}
+        for row, record_id in zip(rows, record_ids, strict=True)
+    ]
+
+
+def _add_features(session: Session, trials: Sequence[Row]) -> None:
+    rows = [
+        {"record_id": trial["id"], "features": trial["features"]}
+        for trial in trials
+        if trial["features"] is not None
+    ]
+    if rows:
+        session.execute(_INSERT_FEATURES, rows)
+
+
+def _add_to_totals(session: Session, trials: Sequence[Row]) -> dict[int, aggregates.PickRef]:
+    """Add trials to the totals of picks, tasks and jobs; return the job behind each pick."""
+    paid: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
+    imported: dict[int, aggregates.RecordTotals] = defaultdict(aggregates.RecordTotals)
+    for trial in trials:
+        is_paid = trial["pick_id"] is not None
+        (paid[trial["pick_id"]] if is_paid else imported[trial["task_id"]]).add(trial)
+    aggregates.add_to_imported(session, imported)
+    pick_refs = aggregates.add_to_picks(session, paid)
+    failures: dict[tuple[int, str], aggregates.FailureCount] = {}
+    for trial in trials:
+        if trial["error_kind"] is not None and trial["pick_id"] is not None:
+            key = (pick_refs[trial["pick_id"]].job_id, trial["error_kind"])
+            n_before = failures[key].n_trials if key in failures else 0
+            failures[key] = aggregates.FailureCount(n_before + 1, trial["id"])
+    aggregates.add_failures(session, failures)
+    return pick_refs
+
+
+def _offers(trials: Sequence[Row]) -> list[bests.Offer]:
+    """Return the fastest verified trial of each task, the first among equals."""
+    fastest: dict[int, bests.Offer] = {}
+    for trial in trials:
+        if trial["verified"] and trial["latency"] is not None:
+            offer = bests.Offer(trial["task_id"], trial["id"], trial["latency"])
+            before = fastest.get(offer.task_id)
+            if before is None or offer.latency < before.latency:
+                fastest[offer.task_id] = offer
+    return list(fastest.values())
+
+
+def _add_trial_events(
+    session: Session,
+    pick_refs: Mapping[int, aggregates.PickRef],
+    trials: Sequence[Row],
+    best_ids: Container[int],
+) -> None:
+    new = []
+    for trial in trials:
+        pick = pick_refs.get(trial["pick_id"])
+        if pick is not None:
+            data = {
+                "pick": pick.sequence,
+                "task_id": trial["task_id"],
+                "record": trial["id"],
+                "latency_secs": trial["latency"],
+                "error_kind": trial["error_kind"],
+                "best": trial["id"] in best_ids,
+            }
+            new.append(events.NewEvent(pick.job_id, "trial", data))
+    events.add_events(session, new)
+
+
+def _unless_duplicate(insert: postgresql.Insert) -> ReturningInsert[int, str, int]:
+    columns = table(MeasureRecord).c
+    returned = (columns.task_id, columns.trace_hash, columns.id)
+    return insert.on_conflict_do_nothing().returning(*returned)
+
+
+# Statements are built once: building takes longer than the database takes to answer.
 _RECORD = table(MeasureRecord).c
+_insert_new = built_once(MeasureRecord, _unless_duplicate)
+_INSERT_FEATURES = table(MeasureFeature).insert()
+_LOCK_TASKS = (
+    select(Task.id)
+    .where(Task.id.in_(bindparam("task_ids", expanding=True)))
+    .order_by(Task.id)
+    .with_for_update(key_share=True)
+)
 _NEWEST = select(func.max(_RECORD.id))
 _TRACES_OF_PICK = select(_RECORD.trace_hash).where(_RECORD.pick_id == bindparam("of_pick"))
 _MEASURED = (

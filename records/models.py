@@ -1,4 +1,4 @@
-"""The tables: what a network is made of, what was asked for, and what was measured."""
+"""Tables of networks, tasks, jobs, picks and measure records."""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -34,17 +34,17 @@ JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware time in UTC, which SQLite by itself would hand back naive."""
+    """An aware time in UTC; SQLite alone would return a naive one."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Convert to UTC; a naive time is taken as local, as Python does."""
+        """Convert to UTC; a naive time counts as local, as in Python."""
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Attach UTC where the database kept no zone."""
+        """Attach UTC where the database stores no zone."""
         if value is None or value.tzinfo is not None:
             return None if value is None else value.astimezone(UTC)
         return value.replace(tzinfo=UTC)
@@ -55,12 +55,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-# Without none_as_null a Python None becomes the JSON text "null", and IS NULL is false.
+# Without none_as_null, None would be stored as the JSON text "null", and IS NULL would be false.
 _JSON = JSON(none_as_null=True)
 
 
 class Base(DeclarativeBase):
-    """Column types and constraint names that are the same on every database."""
+    """Base of all tables, with the same column types and constraint names on every database."""
 
     metadata = MetaData(
         naming_convention={
@@ -71,7 +71,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {  # noqa: RUF012  SQLAlchemy's own declaration, read once
+    type_annotation_map = {  # noqa: RUF012  SQLAlchemy declares it so
         str: Text,
         float: Double,
         bytes: LargeBinary,
@@ -83,7 +83,7 @@ class Base(DeclarativeBase):
 
 
 class Network(Base):
-    """A model with fixed input shapes; ``sha256`` is of the cleaned model."""
+    """A model with fixed input shapes; ``sha256`` is the hash of the cleaned model."""
 
     __tablename__ = "network"
 
@@ -109,7 +109,7 @@ class Workload(Base):
 
 
 class Target(Base):
-    """What is compiled for, on which device; ``fingerprint`` identifies the pair."""
+    """A compilation target and a device; ``fingerprint`` identifies the pair."""
 
     __tablename__ = "target"
 
@@ -131,7 +131,7 @@ class Task(Base):
 
 
 class NetworkTask(Base):
-    """A task of a network, and how often its workload occurs there."""
+    """A task of a network; ``weight`` is the number of times its workload occurs there."""
 
     __tablename__ = "network_task"
     __table_args__ = (CheckConstraint("weight >= 1", "weight_positive"),)
@@ -143,7 +143,7 @@ class NetworkTask(Base):
 
 
 class Extraction(Base):
-    """The mark that a network was split into tasks for a target."""
+    """The extraction of a network into tasks for a target."""
 
     __tablename__ = "extraction"
 
@@ -155,14 +155,14 @@ class Extraction(Base):
 
 
 class Job(Base):
-    """A request to tune a network for a target within a budget; null is no limit.
+    """A request to tune a network for a target within a budget; a null budget is unlimited.
 
-    ``reached_trials`` is the most trials that counted as spent when it was done;
-    ``virtual_secs`` is the time by which devices are shared between jobs.
+    ``reached_trials`` is the largest number of trials counted as spent when the job was done;
+    ``virtual_secs`` is the virtual time by which devices are shared between jobs.
 
-    A job of the service has a ``request``, named by its hash, ``submission``; until the model
-    was loaded it has no network and no target. ``n_events`` counts its events, see
-    :mod:`records.events`. A deleted job is ``hidden``: what it measured explains records.
+    A job of the service has a ``request``, identified by the hash ``submission``; until its model
+    is loaded it has neither network nor target. ``n_events`` counts its events, see
+    :mod:`records.events`. A deleted job is ``hidden``, because its records refer to it.
     """
 
     __tablename__ = "job"
@@ -206,12 +206,12 @@ class Job(Base):
 
 
 class Pick(Base):
-    """A decision to spend a round on a task, with its reasons; ``done`` once it was spent.
+    """A decision to spend a round on a task, with its reasons; ``done`` once it is complete.
 
-    ``secs`` is how long the round took, search and builds included, in the run that ended it.
-    What its trials came to is summed up here, so that nobody counts a million records to draw
-    a table; see :class:`records.rounds.RoundResult`. ``total_secs`` and ``job_trials`` are the
-    latency of the network and the trials of the job after the round.
+    ``secs`` is the duration of the round, search and builds included, in the run that ended it.
+    The totals of its trials are stored here, so that views never scan ``measure_record``; see
+    :class:`records.rounds.RoundResult`. ``total_secs`` and ``job_trials`` are the latency of the
+    network and the trials of the job after the round.
     """
 
     __tablename__ = "pick"
@@ -245,7 +245,7 @@ class Pick(Base):
 
 
 class ImportedRound(Base):
-    """What the records of a task that no pick paid for come to, as one round."""
+    """Totals of the records of a task that no pick paid for, as one round."""
 
     __tablename__ = "imported_round"
 
@@ -258,7 +258,7 @@ class ImportedRound(Base):
 
 
 class JobFailure(Base):
-    """How many trials of a job failed in one way, and the last of them."""
+    """Number of trials of a job that failed with one error kind, and the last of them."""
 
     __tablename__ = "job_failure"
 
@@ -269,9 +269,9 @@ class JobFailure(Base):
 
 
 class JobStatus(Base):
-    """What goes on in a job, as its coordinator last said.
+    """The status of a job as its coordinator last reported it.
 
-    ``gains`` has, by task id, what a round on it is expected to take off the objective.
+    ``gains`` maps each task id to the expected reduction of the objective by a round on the task.
     """
 
     __tablename__ = "job_status"
@@ -287,7 +287,7 @@ class JobStatus(Base):
 
 
 class Event(Base):
-    """Something that happened to a job; ``sequence`` counts from 1 without a gap."""
+    """An event of a job; ``sequence`` counts from 1 without gaps."""
 
     __tablename__ = "event"
 
@@ -299,7 +299,7 @@ class Event(Base):
 
 
 class MeasureRecord(Base):
-    """One spent trial: a trace, and its samples in seconds or the reason it has none."""
+    """One spent trial: a trace with its samples in seconds, or with its error."""
 
     __tablename__ = "measure_record"
     __table_args__ = (
@@ -334,7 +334,7 @@ class MeasureRecord(Base):
 
 
 class MeasureFeature(Base):
-    """What a cost model saw of a record; apart, so that records stay narrow."""
+    """Cost model features of a record, in a separate table so that records stay narrow."""
 
     __tablename__ = "measure_feature"
 
@@ -343,7 +343,7 @@ class MeasureFeature(Base):
 
 
 class BestRecord(Base):
-    """The fastest verified record of a task; ``latency`` in seconds is what it won with."""
+    """The fastest verified record of a task; ``latency`` is its winning latency, seconds."""
 
     __tablename__ = "best_record"
 
@@ -354,7 +354,7 @@ class BestRecord(Base):
 
 
 class CostModel(Base):
-    """A trained cost model, and how many records it had seen."""
+    """A trained cost model and the number of records it was trained on."""
 
     __tablename__ = "cost_model"
 

@@ -1,4 +1,4 @@
-"""Records of other versions and devices: what was measured of a workload before an upgrade."""
+"""Records of a workload on other targets: earlier versions, other devices, imported logs."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from records.models import (
 )
 
 
-class BestThere(NamedTuple):
-    """The best record of a workload on some target; ``latency`` in seconds is what it won with."""
+class BestOnTarget(NamedTuple):
+    """The best record of a workload on a target; ``latency`` is its winning latency, seconds."""
 
     workload_id: int
     workload: str
@@ -32,8 +32,8 @@ class BestThere(NamedTuple):
     latency: float
 
 
-class Replay(NamedTuple):
-    """What measuring a record again takes; ``latency`` is the median of its samples, seconds."""
+class RecordedTrace(NamedTuple):
+    """A recorded trace that can be measured again; ``latency`` is its median, seconds."""
 
     record_id: int
     trace: str
@@ -44,23 +44,23 @@ class Replay(NamedTuple):
 
 
 def all_targets(session: Session) -> list[Target]:
-    """Return every target, the oldest first; there are few."""
+    """Return every target, the oldest first."""
     return list(session.scalars(select(Target).order_by(Target.id)))
 
 
 def bests_of_targets(
     session: Session, target_ids: Collection[int], workload_ids: Collection[int] | None = None
-) -> list[BestThere]:
-    """Return the best records of targets, of some workloads or of all, in the order of tasks."""
-    wanted = _of_tasks(BestRecord.record_id, BestRecord.latency, target_ids, workload_ids)
-    wanted = wanted.join(BestRecord, BestRecord.task_id == Task.id)
-    return [BestThere(*row) for row in session.execute(wanted)]
+) -> list[BestOnTarget]:
+    """Return the best records of targets, for some or all workloads, in the order of tasks."""
+    stmt = _of_tasks(BestRecord.record_id, BestRecord.latency, target_ids, workload_ids)
+    stmt = stmt.join(BestRecord, BestRecord.task_id == Task.id)
+    return [BestOnTarget(*row) for row in session.execute(stmt)]
 
 
 def fastest_of_targets(
     session: Session, target_ids: Collection[int], workload_ids: Collection[int] | None = None
-) -> list[BestThere]:
-    """Return, as :func:`bests_of_targets`, the fastest record of each task, verified or not."""
+) -> list[BestOnTarget]:
+    """Return the fastest record of each task, verified or not; see :func:`bests_of_targets`."""
     timed = aliased(MeasureRecord)
     fastest = (
         select(timed.id)
@@ -71,9 +71,9 @@ def fastest_of_targets(
         .scalar_subquery()
     )
     latency = func.coalesce(MeasureRecord.latency, 0.0)
-    wanted = _of_tasks(MeasureRecord.id, latency, target_ids, workload_ids)
-    wanted = wanted.join(MeasureRecord, MeasureRecord.id == fastest)
-    return [BestThere(*row) for row in session.execute(wanted)]
+    stmt = _of_tasks(MeasureRecord.id, latency, target_ids, workload_ids)
+    stmt = stmt.join(MeasureRecord, MeasureRecord.id == fastest)
+    return [BestOnTarget(*row) for row in session.execute(stmt)]
 
 
 def _of_tasks(
@@ -82,35 +82,35 @@ def _of_tasks(
     target_ids: Collection[int],
     workload_ids: Collection[int] | None,
 ) -> Select[*tuple[Any, ...]]:
-    """Select what :class:`BestThere` has, in the order of tasks; records are to be joined."""
+    """Select the fields of :class:`BestOnTarget` by task; the caller joins the records."""
     task = (Task.workload_id, Workload.hash, Workload.name, Workload.engine, Task.id)
-    wanted = (
+    stmt = (
         select(*task, Task.target_id, record_id, latency)
         .select_from(Task)
         .join(Workload, Workload.id == Task.workload_id)
         .where(Task.target_id.in_(target_ids))
         .order_by(Task.id)
     )
-    return wanted if workload_ids is None else wanted.where(Task.workload_id.in_(workload_ids))
+    return stmt if workload_ids is None else stmt.where(Task.workload_id.in_(workload_ids))
 
 
 def ranked(
     session: Session, task_id: int, k: int, here: int | None = None, *, verified: bool = True
-) -> list[Replay]:
-    """Return ``k`` records of a task: the best, then the fastest; ties to the oldest.
+) -> list[RecordedTrace]:
+    """Return ``k`` records of a task: the best record, then by latency; ties go to the oldest.
 
     Args:
         session: The transaction.
         task_id: The task.
-        k: How many, at least 1.
-        here: A task of the same workload; traces that failed there are passed over.
-        verified: Only verified records; else all that ran.
+        k: Number of records, at least 1.
+        here: Task of the same workload; traces that failed there are skipped.
+        verified: If true, only verified records; otherwise all that ran.
     """
     failed = select(MeasureRecord.trace_hash).where(
         MeasureRecord.task_id == here, MeasureRecord.verified.is_(False)
     )
     best = select(BestRecord.record_id).where(BestRecord.task_id == task_id)
-    wanted = (
+    stmt = (
         select(
             MeasureRecord.id,
             MeasureRecord.trace,
@@ -126,24 +126,24 @@ def ranked(
             MeasureRecord.trace_hash.not_in(failed),
         )
     )
-    others = wanted.where(MeasureRecord.id.not_in(best))
+    others = stmt.where(MeasureRecord.id.not_in(best))
     fastest = others.order_by(MeasureRecord.latency, MeasureRecord.id).limit(k)
-    rows = [*session.execute(wanted.where(MeasureRecord.id.in_(best))), *session.execute(fastest)]
-    return [Replay(*row) for row in rows[:k]]
+    rows = [*session.execute(stmt.where(MeasureRecord.id.in_(best))), *session.execute(fastest)]
+    return [RecordedTrace(*row) for row in rows[:k]]
 
 
 def known_traces(session: Session, task_id: int, trace_hashes: Collection[str]) -> set[str]:
-    """Return which of these traces a task has a record of."""
-    wanted = select(MeasureRecord.trace_hash).where(
+    """Return the subset of trace hashes that a task has a record of."""
+    stmt = select(MeasureRecord.trace_hash).where(
         MeasureRecord.task_id == task_id, MeasureRecord.trace_hash.in_(trace_hashes)
     )
-    return set(session.scalars(wanted))
+    return set(session.scalars(stmt))
 
 
 def tasks_of_target(
     session: Session, target_id: int, workload_ids: Collection[int]
 ) -> dict[int, int]:
-    """Return the tasks that a target has of workloads, by workload."""
+    """Return the tasks of workloads on a target, by workload."""
     rows = session.execute(
         select(Task.workload_id, Task.id).where(
             Task.target_id == target_id, Task.workload_id.in_(workload_ids)
@@ -159,9 +159,9 @@ def workload_ids(session: Session, task_ids: Collection[int]) -> dict[int, int]:
 
 
 def workload_weights(session: Session, target_ids: Collection[int]) -> dict[int, int]:
-    """Add up how often the networks that were split for these targets call each workload.
+    """Add up the weights of each workload over the networks extracted for these targets.
 
-    A network that was split for several of them counts once; one made of others does not.
+    A network that was extracted for several of them counts once; a union does not count.
     """
     of_network = (
         select(
@@ -184,25 +184,25 @@ def workload_weights(session: Session, target_ids: Collection[int]) -> dict[int,
 
 
 def newest_setting(session: Session, target_ids: Sequence[int], name: str) -> Any:
-    """Return a setting of the newest job of the first of these targets that has one, or None."""
+    """Return a setting of the newest job that has it, on the first target with such a job."""
     for target_id in target_ids:
-        wanted = select(Job.settings).where(Job.target_id == target_id).order_by(Job.id.desc())
-        for settings in session.scalars(wanted):
+        stmt = select(Job.settings).where(Job.target_id == target_id).order_by(Job.id.desc())
+        for settings in session.scalars(stmt):
             if name in settings:
                 return settings[name]
     return None
 
 
 def task_of_workload(session: Session, workload: str, engine: str) -> int | None:
-    """Return a task of a workload, given by its hash, on whatever target; None if unknown."""
-    wanted = select(Task.id).join(Workload, Workload.id == Task.workload_id)
-    wanted = wanted.where(Workload.hash == workload, Workload.engine == engine)
-    return session.scalars(wanted.order_by(Task.id).limit(1)).first()
+    """Return a task of a workload, given by its hash, on any target; None if unknown."""
+    stmt = select(Task.id).join(Workload, Workload.id == Task.workload_id)
+    stmt = stmt.where(Workload.hash == workload, Workload.engine == engine)
+    return session.scalars(stmt.order_by(Task.id).limit(1)).first()
 
 
 def trace_text(session: Session, workload: str, engine: str, trace_hash: str) -> str | None:
-    """Return a trace of a workload that was ever measured, on whatever target; None if unknown."""
-    wanted = (
+    """Return a measured trace of a workload, by its hash, on any target; None if unknown."""
+    stmt = (
         select(MeasureRecord.trace)
         .join(Task, Task.id == MeasureRecord.task_id)
         .join(Workload, Workload.id == Task.workload_id)
@@ -212,4 +212,4 @@ def trace_text(session: Session, workload: str, engine: str, trace_hash: str) ->
             MeasureRecord.trace_hash == trace_hash,
         )
     )
-    return session.scalars(wanted.limit(1)).first()
+    return session.scalars(stmt.limit(1)).first()

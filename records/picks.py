@@ -1,4 +1,4 @@
-"""Picks: which task got each round of a job, and why."""
+"""Picks: the stored scheduling decisions of a job, one for each round."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +14,13 @@ from records.upsert import table
 
 
 class NewPick(NamedTuple):
-    """A decision that is to be stored.
+    """A scheduling decision to store.
 
     Attributes:
-        job_id: The job that pays.
-        task_id: The task that was chosen.
+        job_id: Job that pays.
+        task_id: Task that was chosen.
         n_trials: Trials planned for the round.
-        terms: Every term of the decision, as JSON; infinity and NaN, which JSON
-            cannot say, become null.
+        terms: Every term of the decision, as JSON; infinity and NaN become null.
     """
 
     job_id: int
@@ -30,18 +29,18 @@ class NewPick(NamedTuple):
     terms: dict[str, Any]
 
 
-class Ending(NamedTuple):
-    """How the round of a pick ended, and what its job had come to by then.
+class RoundEnd(NamedTuple):
+    """The end of a pick's round, with the progress of its job at that time.
 
     Attributes:
         pick_id: The pick.
-        job_id: The job that paid.
-        secs: How long the round took; None if nobody said.
-        total_secs: Latency of the network; infinity is stored as null.
+        job_id: Job that paid.
+        secs: Duration of the round, seconds; None if unknown.
+        total_secs: Latency of the network, seconds; infinity is stored as null.
         spent_trials: Trials that count against the budget of the job.
         job_trials: Trials that the job has paid for.
-        spent_secs: What the job spent of its time since that was stored last, seconds.
-        failed: Why no trial was made; None if one was, or none was left to make.
+        spent_secs: Time that the job spent since it was last stored, seconds.
+        failed: Reason why no trial was made; None if one was made or none was left to make.
     """
 
     pick_id: int
@@ -54,57 +53,50 @@ class Ending(NamedTuple):
     failed: str | None = None
 
 
-def add_pick(
-    session: Session, job_id: int, task_id: int, n_trials: int, terms: dict[str, Any]
-) -> Pick:
-    """Append a pick to a job: a group of one, see :func:`add_picks`."""
-    return add_picks(session, [NewPick(job_id, task_id, n_trials, terms)])[0]
-
-
 def add_picks(session: Session, new: Sequence[NewPick]) -> list[Pick]:
     """Append picks to their jobs, with the next sequence numbers; the first of a job is 1.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If a job does not exist.
     """
-    last = _last_sequences(session, {each.job_id for each in new})
-    made = []
-    for each in new:
-        last[each.job_id] += 1
-        values = each._asdict() | {"terms": events.finite(each.terms)}
-        made.append(Pick(sequence=last[each.job_id], **values))
-    session.add_all(made)
+    last = _last_sequences(session, {decision.job_id for decision in new})
+    picks = []
+    for decision in new:
+        last[decision.job_id] += 1
+        values = decision._asdict() | {"terms": events.finite(decision.terms)}
+        picks.append(Pick(sequence=last[decision.job_id], **values))
+    session.add_all(picks)
     session.flush()
-    events.add_events(session, [_as_picked(pick) for pick in made])
-    return made
+    events.add_events(session, [_pick_event(pick) for pick in picks])
+    return picks
 
 
 def _last_sequences(session: Session, job_ids: Collection[int]) -> dict[int, int]:
     rows = session.execute(_LAST_SEQUENCES, {"job_ids": list(job_ids)})
-    found = {job_id: last or 0 for job_id, last in rows}
+    sequences = {job_id: last or 0 for job_id, last in rows}
     for job_id in job_ids:
-        if job_id not in found:
+        if job_id not in sequences:
             raise NoSuchRow(f"no job {job_id}")
-    return found
+    return sequences
 
 
-def _as_picked(pick: Pick) -> events.NewEvent:
-    told = {
+def _pick_event(pick: Pick) -> events.NewEvent:
+    data = {
         "pick": pick.sequence,
         "task_id": pick.task_id,
         "n_trials": pick.n_trials,
         "reason": pick.terms.get("reason"),
     }
-    return events.NewEvent(pick.job_id, "pick", told)
+    return events.NewEvent(pick.job_id, "pick", data)
 
 
 def finish_pick(session: Session, pick_id: int, secs: float | None = None) -> Pick:
-    """Mark the round of a pick as completed, after so many seconds.
+    """Mark the round of a pick as completed after ``secs`` seconds.
 
-    See :func:`end_picks` for what it came to.
+    See :func:`end_picks`, which also stores the progress of the job.
 
     Raises:
-        NoSuchRow: If there is no such pick.
+        NoSuchRow: If the pick does not exist.
     """
     pick = session.get(Pick, pick_id)
     if pick is None:
@@ -115,54 +107,52 @@ def finish_pick(session: Session, pick_id: int, secs: float | None = None) -> Pi
     return pick
 
 
-def end_picks(session: Session, endings: Sequence[Ending]) -> None:
-    """Complete rounds with what they came to, and tell those who watch their jobs.
+def end_picks(session: Session, ends: Sequence[RoundEnd]) -> None:
+    """Complete rounds, and append an event for each to its job.
 
     Raises:
-        NoSuchRow: If there is no such pick.
+        NoSuchRow: If a pick does not exist.
     """
-    for each in endings:
-        if each.failed is not None:
-            fail_pick(session, each.pick_id, each.failed)
-    # In the order of their ids, so that two writers never wait for each other.
-    session.execute(
-        _END, [_as_row(each) for each in sorted(endings, key=lambda each: each.pick_id)]
-    )
-    wanted = {"pick_ids": [each.pick_id for each in endings]}
-    found = {row.id: row for row in session.execute(_ENDED, wanted)}
-    for each in endings:
-        if each.pick_id not in found:
-            raise NoSuchRow(f"no pick {each.pick_id}")
-    events.add_events(session, [_as_ended(each, found[each.pick_id]) for each in endings])
-    jobs.add_all_spent_secs(session, [(each.job_id, each.spent_secs) for each in endings])
+    for end in ends:
+        if end.failed is not None:
+            fail_pick(session, end.pick_id, end.failed)
+    # Picks are updated in the order of their ids, so that two writers never deadlock.
+    session.execute(_END, [_end_values(end) for end in sorted(ends, key=lambda end: end.pick_id)])
+    rows = session.execute(_ENDED, {"pick_ids": [end.pick_id for end in ends]})
+    picks = {row.id: row for row in rows}
+    for end in ends:
+        if end.pick_id not in picks:
+            raise NoSuchRow(f"no pick {end.pick_id}")
+    events.add_events(session, [_round_event(end, picks[end.pick_id]) for end in ends])
+    jobs.add_all_spent_secs(session, [(end.job_id, end.spent_secs) for end in ends])
 
 
-def _as_row(ending: Ending) -> dict[str, Any]:
+def _end_values(end: RoundEnd) -> dict[str, Any]:
     return {
-        "of_pick": ending.pick_id,
-        "took": ending.secs,
-        "total": events.finite(ending.total_secs),
-        "trials": ending.job_trials,
+        "of_pick": end.pick_id,
+        "took": end.secs,
+        "total": events.finite(end.total_secs),
+        "trials": end.job_trials,
     }
 
 
-def _as_ended(ending: Ending, pick: Row[*tuple[Any, ...]]) -> events.NewEvent:
-    told = {
+def _round_event(end: RoundEnd, pick: Row[*tuple[Any, ...]]) -> events.NewEvent:
+    data = {
         "pick": pick.sequence,
         "task_id": pick.task_id,
         "n_measured": pick.n_measured,
         "n_failed": pick.n_failed,
-        "total_secs": ending.total_secs,
-        "spent_trials": ending.spent_trials,
+        "total_secs": end.total_secs,
+        "spent_trials": end.spent_trials,
     }
-    return events.NewEvent(ending.job_id, "round", told)
+    return events.NewEvent(end.job_id, "round", data)
 
 
 def fail_pick(session: Session, pick_id: int, reason: str) -> Pick:
-    """Mark the round of a pick as completed without a trial, and say why.
+    """Mark the round of a pick as completed without a trial, with the reason.
 
     Raises:
-        NoSuchRow: If there is no such pick.
+        NoSuchRow: If the pick does not exist.
     """
     pick = finish_pick(session, pick_id)
     pick.terms = {**pick.terms, "failed": storable(reason)}
@@ -171,40 +161,34 @@ def fail_pick(session: Session, pick_id: int, reason: str) -> Pick:
 
 
 def failed_picks(session: Session, pick_ids: Sequence[int]) -> set[int]:
-    """Return which of these picks failed before any trial was made."""
-    chosen = session.scalars(select(Pick).where(Pick.id.in_(pick_ids)))
-    return {pick.id for pick in chosen if "failed" in pick.terms}
+    """Return the ids of those picks that failed before any trial was made."""
+    picks = session.scalars(select(Pick).where(Pick.id.in_(pick_ids)))
+    return {pick.id for pick in picks if "failed" in pick.terms}
 
 
 def count_picks(session: Session, job_id: int) -> int:
-    """Count the picks of a job so far."""
-    counted = select(func.count()).select_from(Pick).where(Pick.job_id == job_id)
-    return session.scalar(counted) or 0
-
-
-def open_pick(session: Session, job_id: int) -> Pick | None:
-    """Return the last pick of a job whose round was not completed, to be resumed."""
-    unfinished = select(Pick).where(Pick.job_id == job_id, Pick.done.is_(False))
-    return session.scalars(unfinished.order_by(Pick.sequence.desc()).limit(1)).first()
+    """Count the picks of a job."""
+    stmt = select(func.count()).select_from(Pick).where(Pick.job_id == job_id)
+    return session.scalar(stmt) or 0
 
 
 def open_picks(session: Session, job_id: int) -> list[Pick]:
-    """Return the picks of a job whose rounds were not completed, in their order."""
+    """Return the picks of a job with an open round, by sequence number."""
     return list(session.scalars(open_statement(job_id)))
 
 
 def open_statement(job_id: int) -> Select[Pick]:
-    """Return the query of ``open_picks``: an index has the open ones alone."""
+    """Return the query of ``open_picks``, which an index on open picks answers."""
     return select(Pick).where(Pick.job_id == job_id, ~Pick.done).order_by(Pick.sequence)
 
 
 def _last_sequences_statement() -> Select[Any]:
     last = select(func.max(Pick.sequence)).where(Pick.job_id == Job.id).scalar_subquery()
-    wanted = select(Job.id, last).where(Job.id.in_(bindparam("job_ids", expanding=True)))
-    return wanted.order_by(Job.id).with_for_update(key_share=True, of=Job)
+    stmt = select(Job.id, last).where(Job.id.in_(bindparam("job_ids", expanding=True)))
+    return stmt.order_by(Job.id).with_for_update(key_share=True, of=Job)
 
 
-# Made once: to make them takes longer than the database takes to answer.
+# Statements are built once: building takes longer than the database takes to answer.
 _LAST_SEQUENCES = _last_sequences_statement()
 _PICK = table(Pick)
 _END = (

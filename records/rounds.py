@@ -1,4 +1,4 @@
-"""The history of tasks, round by round."""
+"""Round histories of tasks."""
 
 import math
 from collections.abc import Sequence
@@ -8,22 +8,21 @@ from typing import Any
 from sqlalchemy import null, or_, select
 from sqlalchemy.orm import Session
 
-from records.errors import NoSuchRow
 from records.models import ImportedRound, Pick
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round did for a task.
+    """The result of one round on a task.
 
     Attributes:
-        pick_id: The pick that bought it; None for records that no pick paid for.
+        pick_id: Pick that paid for the round; None for records that no pick paid for.
         n_trials: Trials recorded.
-        n_failed: Those of them that failed.
+        n_failed: Failed trials among them.
         best_secs: Best verified latency of the task after this round, seconds; inf if none.
-        secs: How long it took, seconds; None if nobody said.
-        run_secs: Latencies of its valid trials added up, seconds.
-        n_timeouts: Trials that ran or built until their time was up.
+        secs: Duration of the round, seconds; None if unknown.
+        run_secs: Sum of the latencies of its valid trials, seconds.
+        n_timeouts: Trials whose build or run timed out.
     """
 
     pick_id: int | None
@@ -36,40 +35,25 @@ class RoundResult:
 
 
 def history(session: Session, task_ids: Sequence[int]) -> dict[int, list[RoundResult]]:
-    """Return the rounds of each task in the order of their picks, of all jobs.
+    """Return the rounds of each task in the order of their picks, over all jobs.
 
-    Records that no pick paid for (imported ones) come first, as one round with
-    ``pick_id`` None. A completed pick without records is a round of no trials; an
-    open one appears once it has a record. A task without rounds has an empty list.
+    Records that no pick paid for, such as imported ones, come first, as one round with
+    ``pick_id`` None. A completed pick without records is a round of zero trials; an open pick
+    appears once it has a record. A task without rounds has an empty list.
     """
     rounds: dict[int, list[RoundResult]] = {task_id: [] for task_id in task_ids}
-    free = select(ImportedRound.task_id, null(), null(), *_sums(ImportedRound)).where(
+    imported = select(ImportedRound.task_id, null(), null(), *_totals(ImportedRound)).where(
         ImportedRound.task_id.in_(task_ids)
     )
     paid = (
-        select(Pick.task_id, Pick.id, Pick.secs, *_sums(Pick))
+        select(Pick.task_id, Pick.id, Pick.secs, *_totals(Pick))
         .where(Pick.task_id.in_(task_ids), or_(Pick.done, Pick.n_measured > 0))
         .order_by(Pick.id)
     )
-    for query in (free, paid):
-        for row in session.execute(query):
+    for stmt in (imported, paid):
+        for row in session.execute(stmt):
             _append(rounds[row[0]], _result(tuple(row)))
     return rounds
-
-
-def of_pick(session: Session, pick_id: int) -> RoundResult:
-    """Return what one round came to by itself.
-
-    Its ``best_secs`` is that of its own trials, whatever was better before.
-
-    Raises:
-        NoSuchRow: If there is no such pick.
-    """
-    wanted = select(Pick.task_id, Pick.id, Pick.secs, *_sums(Pick)).where(Pick.id == pick_id)
-    row = session.execute(wanted).one_or_none()
-    if row is None:
-        raise NoSuchRow(f"no pick {pick_id}")
-    return _result(tuple(row))
 
 
 def _result(row: Sequence[Any]) -> RoundResult:
@@ -78,7 +62,7 @@ def _result(row: Sequence[Any]) -> RoundResult:
     return RoundResult(pick_id, n_trials, n_failed, best_secs, secs, run_secs, n_timeouts)
 
 
-def _sums(model: type[Pick | ImportedRound]) -> tuple[Any, ...]:
+def _totals(model: type[Pick | ImportedRound]) -> tuple[Any, ...]:
     return (
         model.n_measured,
         model.n_failed,
@@ -89,6 +73,6 @@ def _sums(model: type[Pick | ImportedRound]) -> tuple[Any, ...]:
 
 
 def _append(rounds: list[RoundResult], result: RoundResult) -> None:
-    """Add a round; what was better before stays the best."""
+    """Append a round, carrying a better latency of earlier rounds over."""
     before = rounds[-1].best_secs if rounds else math.inf
     rounds.append(replace(result, best_secs=min(before, result.best_secs)))

@@ -1,4 +1,4 @@
-"""The tables of the service: who may do what, who did what, and which devices are at work."""
+"""Tables of the service: tokens, audit log, leases, workers, devices and builds."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -12,7 +12,7 @@ DeviceState = Literal["measuring", "idle", "apart", "lost"]
 
 
 class ApiToken(Base):
-    """A token of the REST API; only its SHA-256, ``digest``, is kept."""
+    """A token of the REST API; only its SHA-256, ``digest``, is stored."""
 
     __tablename__ = "api_token"
 
@@ -27,7 +27,7 @@ class ApiToken(Base):
 
 
 class AuditEvent(Base):
-    """Who asked the service for what; ``subject`` is the name of a token, or ``anonymous``."""
+    """An action requested from the service; ``subject`` is a token's name or ``anonymous``."""
 
     __tablename__ = "audit_event"
 
@@ -41,7 +41,7 @@ class AuditEvent(Base):
 
 
 class IdempotencyKey(Base):
-    """What a client's key stood for: ``fingerprint`` is the hash of its request."""
+    """The request behind a client's idempotency key; ``fingerprint`` is the request's hash."""
 
     __tablename__ = "idempotency_key"
 
@@ -53,7 +53,7 @@ class IdempotencyKey(Base):
 
 
 class Lease(Base):
-    """A role that one process has at a time; ``epoch`` grows with every change of hands."""
+    """A role that one process holds at a time; ``epoch`` grows each time it is acquired."""
 
     __tablename__ = "lease"
 
@@ -64,7 +64,7 @@ class Lease(Base):
 
 
 class Worker(Base):
-    """A process that measures, or stands by to; ``busy_share`` is that of the last minute."""
+    """A process that measures or is on standby; ``busy_share`` covers the last minute."""
 
     __tablename__ = "worker"
 
@@ -84,7 +84,7 @@ class Worker(Base):
 
 
 class DeviceStatus(Base):
-    """What a device does, as the process that has it last said; see :mod:`records.devices`."""
+    """The last report on a device by its process; see :mod:`records.devices`."""
 
     __tablename__ = "device_status"
     __table_args__ = (
@@ -104,7 +104,7 @@ class DeviceStatus(Base):
 
 
 class Calibration(Base):
-    """How long a device took for a kernel, named by its hash; shortest sample, seconds."""
+    """Shortest sample of a kernel, identified by its hash, on a device, seconds."""
 
     __tablename__ = "calibration"
     __table_args__ = (Index(None, "target_id", "kernel", "device", "id"),)
@@ -119,7 +119,7 @@ class Calibration(Base):
 
 
 class Build(Base):
-    """A library that a job's network was asked to be built into."""
+    """A requested build of a job's network into a library."""
 
     __tablename__ = "build"
     __table_args__ = (

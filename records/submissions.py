@@ -1,4 +1,4 @@
-"""Submissions: jobs that were asked for over the network, before their model was loaded."""
+"""Submissions: jobs requested over the network, stored before their model is loaded."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,25 +14,25 @@ from records.service_models import IdempotencyKey
 from records.text import storable
 from records.upsert import find_or_insert
 
-# What an ended job becomes when it is asked for again with more to spend.
+# States from which a job is queued again when it is resumed or submitted again.
 _RESTARTED: tuple[JobState, ...] = ("failed", "cancelled", "paused")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job as it was asked for.
+    """A requested job.
 
     Attributes:
-        submission: Hash of what makes it the job it is: models, target, goal, seed; neither its
-            budget nor its name nor its priority.
-        request: What its coordinator needs to begin, as JSON.
+        submission: Hash of the job's identity: models, target, goal and seed, but neither budget
+            nor name nor priority.
+        request: Data that the coordinator needs to start, as JSON.
         objective: Name of the objective.
-        seed: Of search and scheduler.
-        budget_trials: Limit; 0 splits the network into tasks and measures nothing.
-        budget_secs: Limit.
-        priority: A job gets twice the device time of one whose priority is 1 lower; None is 0
-            for a new job, and changes nothing of one that exists.
-        name: For people.
+        seed: Seed of search and scheduler.
+        budget_trials: Maximum number of trials; 0 extracts the tasks and measures nothing.
+        budget_secs: Maximum time, seconds.
+        priority: Each step doubles the share of device time; None is 0 for a new job and leaves
+            an existing job unchanged.
+        name: Display name.
     """
 
     submission: str
@@ -46,11 +46,11 @@ class Submission:
 
 
 def submit(session: Session, new: Submission) -> tuple[Job, bool]:
-    """Return the job of a submission, and whether it is new.
+    """Return the job of a submission, and true if it is new.
 
-    One that exists has its limits raised to what is asked for now, and goes on if it was
-    stopped, if it was done with less, or if it was to stop at another gain. Who asks
-    for 0 trials wants its tasks alone, and gets one that has them as it is.
+    An existing job has its limits raised to those of the request. It is queued again if it was
+    stopped, if its limits grew, or if the request has another threshold of gain. A request for 0
+    trials needs the tasks only; a job that has them stays as it is.
     """
     values = {
         "request": new.request,
@@ -63,13 +63,13 @@ def submit(session: Session, new: Submission) -> tuple[Job, bool]:
         "settings": {},
     }
     before = session.scalar(select(Job.id).where(Job.submission == new.submission))
-    found = find_or_insert(session, Job, {"submission": new.submission}, values)
-    job = jobs.locked(session, found.id)
+    row = find_or_insert(session, Job, {"submission": new.submission}, values)
+    job = jobs.locked(session, row.id)
     if before is None and job.n_events == 0:
         events.add_event(session, job.id, "state", {"state": "queued", "message": None})
         session.refresh(job)
         return job, True
-    _ask_again(session, job, new)
+    _update(session, job, new)
     session.refresh(job)
     return job, False
 
@@ -77,10 +77,10 @@ def submit(session: Session, new: Submission) -> tuple[Job, bool]:
 def assign(
     session: Session, job_id: int, network_id: int, target_id: int, settings: dict[str, Any]
 ) -> Job:
-    """Say what network and target a job turned out to be about.
+    """Set the network and target of a job once its model is loaded.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     job = jobs.locked(session, job_id)
     job.network_id, job.target_id = network_id, target_id
@@ -90,28 +90,28 @@ def assign(
 
 
 def waiting(session: Session) -> list[Job]:
-    """Return the submitted jobs that a coordinator should have, the oldest first.
+    """Return the submitted jobs that a coordinator should run, the oldest first.
 
-    Jobs that are running are among them: whoever asks is the only coordinator, so that nobody
-    runs those that it does not run itself.
+    Running jobs are included: the caller is the only coordinator, so a running job that it does
+    not run itself is run by no process.
     """
-    wanted = select(Job).where(Job.submission != "", Job.state.in_(("queued", "running")))
-    return list(session.scalars(wanted.order_by(Job.id)))
+    stmt = select(Job).where(Job.submission != "", Job.state.in_(("queued", "running")))
+    return list(session.scalars(stmt.order_by(Job.id)))
 
 
 def visible_requests(session: Session) -> list[dict[str, Any]]:
-    """Return what the jobs of the service, but for deleted ones, were asked to do."""
-    wanted = select(Job.request).where(Job.submission != "", ~Job.hidden)
-    return [request for request in session.scalars(wanted) if request is not None]
+    """Return the requests of all jobs of the service except deleted ones."""
+    stmt = select(Job.request).where(Job.submission != "", ~Job.hidden)
+    return [request for request in session.scalars(stmt) if request is not None]
 
 
 def resume(session: Session, job_id: int) -> bool:
-    """Let a paused or failed or cancelled job go on; returns whether it was one."""
+    """Queue a paused, failed or cancelled job again; False if it is in another state."""
     return jobs.set_state(session, job_id, "queued", only_from=_RESTARTED)
 
 
 def hide(session: Session, job_id: int) -> bool:
-    """Delete a job that has ended or rests; what it measured stays. False if it has not."""
+    """Delete a job but keep its records; False if the job is queued or running."""
     job = jobs.locked(session, job_id)
     if job.state in ("queued", "running"):
         return False
@@ -123,17 +123,17 @@ def hide(session: Session, job_id: int) -> bool:
 def job_of_key(
     session: Session, subject: str, key: str, fingerprint: str, keep: timedelta
 ) -> int | None:
-    """Return the job that a client's idempotency key stood for.
+    """Return the job behind a client's idempotency key, or None.
 
     Args:
         session: The transaction.
-        subject: Who asks; keys of others are others.
+        subject: Owner of the key; each subject has its own keys.
         key: The key.
-        fingerprint: Hash of the request it came with.
-        keep: Older keys are forgotten.
+        fingerprint: Hash of the request.
+        keep: Lifetime of keys; older ones are deleted.
 
     Raises:
-        KeyReused: If it came with another request before.
+        KeyReused: If the key was used with another request.
     """
     session.execute(delete(IdempotencyKey).where(IdempotencyKey.created < now() - keep))
     row = session.get(IdempotencyKey, (subject, key))
@@ -145,10 +145,10 @@ def job_of_key(
 
 
 def keep_key(session: Session, subject: str, key: str, fingerprint: str, job_id: int) -> int:
-    """Remember what a key stands for; returns the job of whoever was first.
+    """Store the job of an idempotency key, and return the job that was stored first.
 
     Raises:
-        KeyReused: If somebody was quicker, with another request.
+        KeyReused: If another request with the same key was faster.
     """
     values = {"fingerprint": fingerprint, "job_id": job_id}
     row = find_or_insert(session, IdempotencyKey, {"subject": subject, "key": key}, values)
@@ -157,30 +157,30 @@ def keep_key(session: Session, subject: str, key: str, fingerprint: str, job_id:
     return row.job_id
 
 
-def _ask_again(session: Session, job: Job, new: Submission) -> None:
+def _update(session: Session, job: Job, new: Submission) -> None:
     if new.budget_trials == 0:
-        _ask_for_tasks(session, job)
+        _request_tasks(session, job)
         return
-    grown = _raise_limits(job, new)
-    stops_elsewhere = _least_gain(job.request) not in (None, _least_gain(new.request))
+    is_raised = _raise_limits(job, new)
+    has_new_threshold = _min_gain(job.request) not in (None, _min_gain(new.request))
     job.request = new.request
     job.name = storable(new.name) or job.name
     job.hidden = False
     session.flush()
-    if grown:
-        jobs.tell_budget(session, job)
+    if is_raised:
+        jobs.add_budget_event(session, job)
     if new.priority not in (None, job.priority):
         jobs.set_priority(session, job.id, new.priority)
-    if job.state in _RESTARTED or (job.state == "done" and (grown or stops_elsewhere)):
+    if job.state in _RESTARTED or (job.state == "done" and (is_raised or has_new_threshold)):
         jobs.set_state(session, job.id, "queued")
 
 
-def _least_gain(request: dict[str, Any] | None) -> Any:
+def _min_gain(request: dict[str, Any] | None) -> Any:
     return (request or {}).get("least_gain_secs")
 
 
-def _ask_for_tasks(session: Session, job: Job) -> None:
-    """Have a job split its network, unless it did; what it may spend is none of our business."""
+def _request_tasks(session: Session, job: Job) -> None:
+    """Queue the extraction of a job's tasks unless it has them; its limits stay."""
     job.hidden = False
     session.flush()
     if job.network_id is None and job.state in _RESTARTED:
@@ -190,7 +190,7 @@ def _ask_for_tasks(session: Session, job: Job) -> None:
 def _raise_limits(job: Job, new: Submission) -> bool:
     before = (job.budget_trials, job.budget_secs)
     if job.budget_trials == 0 and new.budget_trials is None:
-        # It was to be split only; now it is to be tuned, for as long as the other limit says.
+        # The first request was for the tasks only; this one tunes within the other limit.
         job.budget_trials = None
     if new.budget_trials is not None:
         job.budget_trials = max(job.budget_trials or 0, new.budget_trials)

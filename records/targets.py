@@ -1,4 +1,4 @@
-"""Targets: what is compiled for, together with the device it was measured on."""
+"""Targets: compilation targets together with the devices that measure for them."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def ensure_target(session: Session, spec: str, device: dict[str, Any]) -> Target
     Args:
         session: The transaction.
         spec: Canonical JSON text of the target; another spelling is another target.
-        device: The device fingerprint: names and versions; the order of keys is irrelevant.
+        device: Device fingerprint: names and versions, in any order of keys.
     """
     key = {"fingerprint": fingerprint(spec, device)}
     return find_or_insert(session, Target, key, {"spec": spec, "device": device})

@@ -1,4 +1,4 @@
-"""Where tasks and jobs stand: their trials, and the picks that were last."""
+"""Trial counts of tasks and jobs, and the latest picks of tasks."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from records.models import ImportedRound, Job, Pick
 
 
 class TaskTrialCounts(NamedTuple):
-    """A task, seen from a job.
+    """Trials and latest picks of a task, as one job sees them.
 
     Attributes:
-        n_trials: Trials spent on it, by whomever.
-        n_failed: Those of them that failed.
-        newest: Id of the last pick for it, by whomever, that is over or has trials; or None.
-        own: Id of the job's last pick for it, or None.
+        n_trials: Trials spent on the task by all jobs.
+        n_failed: Failed trials among them.
+        newest: Id of the last pick of any job that is completed or has trials; None without one.
+        own: Id of the last pick of this job; None without one.
     """
 
     n_trials: int = 0
@@ -26,7 +26,7 @@ class TaskTrialCounts(NamedTuple):
 
 
 def of_tasks(session: Session, job_id: int, task_ids: Sequence[int]) -> dict[int, TaskTrialCounts]:
-    """Return where tasks stand for a job, all of them, in one pass over their picks."""
+    """Return the counts of each task for a job, in one pass over the picks."""
     rows = session.execute(
         select(
             Pick.task_id,
@@ -38,23 +38,23 @@ def of_tasks(session: Session, job_id: int, task_ids: Sequence[int]) -> dict[int
         .where(Pick.task_id.in_(task_ids))
         .group_by(Pick.task_id)
     )
-    found = dict.fromkeys(task_ids, TaskTrialCounts())
-    found |= {row[0]: TaskTrialCounts(*row[1:]) for row in rows}
+    counts = dict.fromkeys(task_ids, TaskTrialCounts())
+    counts |= {row[0]: TaskTrialCounts(*row[1:]) for row in rows}
     imported = select(ImportedRound.task_id, ImportedRound.n_measured, ImportedRound.n_failed)
     for task_id, n_trials, n_failed in session.execute(
         imported.where(ImportedRound.task_id.in_(task_ids))
     ):
-        picked = found[task_id]
-        found[task_id] = picked._replace(
+        picked = counts[task_id]
+        counts[task_id] = picked._replace(
             n_trials=picked.n_trials + n_trials, n_failed=picked.n_failed + n_failed
         )
-    return found
+    return counts
 
 
 def trials_of_jobs(session: Session, job_ids: Sequence[int]) -> dict[int, int]:
-    """Count the trials that jobs paid for, for those of them that exist.
+    """Count the trials that each existing job paid for.
 
-    What a job had come to after a round stands beside its pick: only later picks are added up.
+    Picks store the total of their job after the round, so only later picks are added up.
     """
     rows = session.execute(_TRIALS_OF_JOBS, {"job_ids": job_ids})
     return {job_id: n_trials for job_id, n_trials in rows}  # noqa: C416  rows are not pairs to mypy
@@ -62,7 +62,7 @@ def trials_of_jobs(session: Session, job_ids: Sequence[int]) -> dict[int, int]:
 
 def _trials_of_jobs() -> Select[int, int]:
     last, later = aliased(Pick), aliased(Pick)
-    told = (
+    last_total = (
         select(Pick.id)
         .where(Pick.job_id == Job.id, Pick.job_trials.is_not(None))
         .order_by(Pick.sequence.desc())
@@ -78,10 +78,10 @@ def _trials_of_jobs() -> Select[int, int]:
     )
     return (
         select(Job.id, func.coalesce(last.job_trials, 0) + func.coalesce(since, 0))
-        .outerjoin(last, last.id == told)
+        .outerjoin(last, last.id == last_total)
         .where(Job.id.in_(bindparam("job_ids", expanding=True)))
     )
 
 
-# Made once: to make it takes longer than the database takes to answer it.
+# The statement is built once: building takes longer than the database takes to answer.
 _TRIALS_OF_JOBS = _trials_of_jobs()

@@ -1,4 +1,4 @@
-"""Workloads and tasks, and the weights they have in a network."""
+"""Workloads, tasks, and their weights in a network."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from records.upsert import find_or_insert
 
 @dataclass(frozen=True, kw_only=True)
 class NewWorkload:
-    """A subgraph as an engine extracted it.
+    """A subgraph extracted by an engine.
 
     Attributes:
         hash: Structural hash of the IR.
-        engine: The engine whose IR it is.
-        ir: The IR, serialised by that engine.
+        engine: Engine that produced the IR.
+        ir: IR, serialised by that engine.
         flop: Floating-point operations in one call.
-        name: For people; not unique.
+        name: Display name, not unique.
     """
 
     hash: str
@@ -55,7 +55,7 @@ def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:
 
 
 def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[WeightedTask]:
-    """Return the tasks of a network on a target, in the network's own order."""
+    """Return the tasks of a network on a target, in the order of the network."""
     rows = session.execute(
         select(
             Task.id,
@@ -73,18 +73,18 @@ def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[We
     return [
         WeightedTask(
             task_id=task_id,
-            workload_hash=hashed,
+            workload_hash=workload_hash,
             name=name,
             weight=weight,
             flop=flop,
             engine=engine,
         )
-        for task_id, hashed, name, weight, flop, engine in rows
+        for task_id, workload_hash, name, weight, flop, engine in rows
     ]
 
 
 def tasks_of_job(session: Session, job: Job) -> list[WeightedTask]:
-    """Return the tasks of a job's network; none before its model was loaded."""
+    """Return the tasks of a job's network; an empty list before its model is loaded."""
     if job.network_id is None or job.target_id is None:
         return []
     return weighted_tasks(session, job.network_id, job.target_id)
@@ -94,7 +94,7 @@ def workload_ir(session: Session, task_id: int) -> bytes:
     """Return the IR of a task's workload.
 
     Raises:
-        NoSuchRow: If there is no such task.
+        NoSuchRow: If the task does not exist.
     """
     ir: bytes | None = session.scalar(_WORKLOAD_IR, {"of_task": task_id})
     if ir is None:
@@ -102,5 +102,5 @@ def workload_ir(session: Session, task_id: int) -> bytes:
     return ir
 
 
-# Made once: to make it takes longer than the database takes to answer it.
+# The statement is built once: building takes longer than the database takes to answer.
 _WORKLOAD_IR = select(Workload.ir).join(Task).where(Task.id == bindparam("of_task"))

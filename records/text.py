@@ -1,6 +1,6 @@
-"""Text as every database can store it: what models and compilers say may hold anything."""
+"""Text that every database can store: names and messages of models and compilers are arbitrary."""
 
 
 def storable(text: str) -> str:
-    """Replace what PostgreSQL stores in no text: NUL and lone surrogates."""
+    """Replace NUL and lone surrogates, which PostgreSQL cannot store."""
     return text.replace("\x00", "\ufffd").encode(errors="replace").decode()

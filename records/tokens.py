@@ -1,4 +1,4 @@
-"""API tokens: who may do what; a token is shown once, and only its hash is kept."""
+"""API tokens and their scopes; a secret is shown once, and only its hash is stored."""
 
 import hashlib
 import secrets
@@ -13,33 +13,33 @@ from records.errors import NoSuchRow
 from records.models import now
 from records.service_models import ApiToken
 
-#: What a token may allow; each allows what those before it do.
+#: Scopes of a token, in ascending order; each includes the ones before it.
 SCOPES = ("read", "submit", "admin")
 _PREFIX = "tuner_"
-# Seen by the minute: every request would otherwise be a write.
-_SEEN_EVERY = timedelta(minutes=1)
+# Resolution of last_used; without it every request would write.
+_LAST_USED_INTERVAL = timedelta(minutes=1)
 
 
 def create_token(
     session: Session, name: str, scopes: Sequence[str], lifetime: timedelta | None = None
 ) -> tuple[ApiToken, str]:
-    """Make a token and return its row with its secret, which nobody can read again.
+    """Create a token and return its row with its secret, which cannot be read again.
 
     Args:
         session: The transaction.
-        name: Who it is for; unique.
-        scopes: Of ``SCOPES``, at least one.
-        lifetime: How long it is good for; None for ever.
+        name: Unique name of the holder.
+        scopes: At least one of ``SCOPES``.
+        lifetime: Time until the token expires; None for never.
 
     Raises:
-        ValueError: If a scope is unknown, none is given, or the name is taken or empty.
+        ValueError: If a scope is unknown, none is given, or the name is empty or in use.
     """
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise ValueError(f"scopes must be of {', '.join(SCOPES)}, got {list(scopes)}")
+        raise ValueError(f"scopes must be among {', '.join(SCOPES)}, got {list(scopes)}")
     if not name.strip() or not name.isprintable():
         raise ValueError(f"a token needs a printable name, got {name!r}")
-    # 256 random bits need no slow hash: there is nothing to guess.
+    # A fast hash is sufficient for 256 random bits, which cannot be guessed.
     secret = _PREFIX + secrets.token_urlsafe(32)
     expires = None if lifetime is None else now() + lifetime
     token = ApiToken(name=name, digest=digest(secret), scopes=list(scopes), expires=expires)
@@ -47,42 +47,40 @@ def create_token(
         with session.begin_nested():
             session.add(token)
     except IntegrityError as error:
-        raise ValueError(
-            f"there is a token {name!r} already; revoke it, or name another"
-        ) from error
+        raise ValueError(f"a token {name!r} already exists; choose another name") from error
     return token, secret
 
 
 def find_token(session: Session, secret: str) -> ApiToken | None:
-    """Return the token of a secret, if it is good now."""
+    """Return the token of a secret if it is valid, else None."""
     token = session.scalars(select(ApiToken).where(ApiToken.digest == digest(secret))).one_or_none()
-    return token if token is not None and _is_good(token, now()) else None
+    return token if token is not None and _is_valid(token, now()) else None
 
 
 def has_tokens(session: Session) -> bool:
-    """Return whether any token is good now."""
-    return any(_is_good(token, now()) for token in session.scalars(select(ApiToken)))
+    """Return whether any token is valid."""
+    return any(_is_valid(token, now()) for token in session.scalars(select(ApiToken)))
 
 
-def touch(session: Session, token_id: int, seen: datetime | None) -> bool:
-    """Note that a token was used, unless that was noted a moment ago."""
+def touch(session: Session, token_id: int, last_used: datetime | None) -> bool:
+    """Update the time of last use, unless it is less than a minute old."""
     at = now()
-    if seen is not None and at - seen < _SEEN_EVERY:
+    if last_used is not None and at - last_used < _LAST_USED_INTERVAL:
         return False
     session.execute(update(ApiToken).where(ApiToken.id == token_id).values(last_used=at))
     return True
 
 
 def list_tokens(session: Session) -> list[ApiToken]:
-    """Return all tokens, the oldest first, those revoked among them."""
+    """Return all tokens, including revoked ones, the oldest first."""
     return list(session.scalars(select(ApiToken).order_by(ApiToken.id)))
 
 
 def revoke_token(session: Session, name: str) -> ApiToken:
-    """End a token.
+    """Revoke a token.
 
     Raises:
-        NoSuchRow: If there is none of that name.
+        NoSuchRow: If no token has that name.
     """
     token = session.scalars(select(ApiToken).where(ApiToken.name == name)).one_or_none()
     if token is None:
@@ -92,15 +90,15 @@ def revoke_token(session: Session, name: str) -> ApiToken:
     return token
 
 
-def allows(scopes: Sequence[str], wanted: str) -> bool:
-    """Return whether scopes include one: admin includes submit, and submit read."""
-    return any(SCOPES.index(scope) >= SCOPES.index(wanted) for scope in scopes if scope in SCOPES)
+def allows(scopes: Sequence[str], required: str) -> bool:
+    """Return whether scopes include a required one: admin includes submit, submit includes read."""
+    return any(SCOPES.index(scope) >= SCOPES.index(required) for scope in scopes if scope in SCOPES)
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a secret."""
+    """Return the hash under which a secret is stored."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _is_good(token: ApiToken, at: datetime) -> bool:
+def _is_valid(token: ApiToken, at: datetime) -> bool:
     return token.revoked is None and (token.expires is None or token.expires > at)

@@ -1,4 +1,4 @@
-"""Inserts that stay correct when another process inserts the same row at the same time."""
+"""Inserts that are safe when another process inserts the same row at the same time."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,14 +16,14 @@ _INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def table(model: type[Base]) -> Table:
-    """Return the table of a model: statements on it are spared what the ORM does, row by row."""
+    """Return the table of a model; statements on it avoid the ORM's work on every row."""
     return cast("Table", model.__table__)
 
 
 def insert(session: Session, model: type[Base]) -> postgresql.Insert:
-    """Return the INSERT of this database that knows ON CONFLICT.
+    """Return the INSERT of this database's dialect, which supports ON CONFLICT.
 
-    SQLite's has the same methods; the annotation names one so that mypy can follow.
+    The insert of SQLite has the same methods; the annotation names one class for mypy.
     """
     statement: postgresql.Insert = _INSERTS[session.get_bind().dialect.name](model)  # type: ignore[assignment]
     return statement
@@ -32,13 +32,13 @@ def insert(session: Session, model: type[Base]) -> postgresql.Insert:
 def built_once(
     model: type[Base], build: Callable[[postgresql.Insert], Built]
 ) -> Callable[[Session], Built]:
-    """Return a function that has the INSERT of a session's database, see :func:`insert`.
+    """Return a function that maps a session to the INSERT of its database, see :func:`insert`.
 
-    To build one takes longer than the database takes to run it, so it is built once for each kind.
+    Building a statement takes longer than running it, so it is built once for each dialect.
 
     Args:
-        model: The table; the ORM, which looks at row after row, has no part in it.
-        build: Adds what is done on a conflict, and what is returned.
+        model: The table; the statement bypasses the ORM.
+        build: Function that adds the conflict clause and the returned columns.
     """
 
     @cache
@@ -50,7 +50,7 @@ def built_once(
 
 
 def insert_new(session: Session, model: type[Base], values: dict[str, Any]) -> int | None:
-    """Insert a row and return its id, or None if it breaks no rule but uniqueness."""
+    """Insert a row and return its id, or None if a row with the same unique key exists."""
     statement = insert(session, model).values(**values).on_conflict_do_nothing()
     identity: int | None = session.scalar(statement.returning(model.__table__.c.id))
     return identity
@@ -59,17 +59,17 @@ def insert_new(session: Session, model: type[Base], values: dict[str, Any]) -> i
 def find_or_insert(
     session: Session, model: type[Row], key: dict[str, Any], values: dict[str, Any]
 ) -> Row:
-    """Return the row with a unique key, inserting it first if there is none.
+    """Return the row with a unique key, inserting it if it does not exist.
 
     Args:
         session: The transaction.
         model: The table.
-        key: The columns of one of its unique constraints.
-        values: The other columns, used only if the row is new.
+        key: Columns of one of its unique constraints.
+        values: Other columns, used only if the row is new.
     """
-    wanted = select(model).filter_by(**key)
-    found = session.scalars(wanted).one_or_none()
-    if found is None:
+    stmt = select(model).filter_by(**key)
+    row = session.scalars(stmt).one_or_none()
+    if row is None:
         session.execute(insert(session, model).values(**key, **values).on_conflict_do_nothing())
-        found = session.scalars(wanted).one()
-    return found
+        row = session.scalars(stmt).one()
+    return row

@@ -1,4 +1,4 @@
-"""Workers: the processes that measure, what they do now, and how busy their devices are."""
+"""Worker status: the processes that measure, their activity and utilisation."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,13 +11,13 @@ from records.models import now
 from records.service_models import Worker
 from records.upsert import insert
 
-# A process that was silent for so long is taken for dead.
-SILENT = timedelta(seconds=30)
+# A process without a heartbeat for this long counts as offline.
+OFFLINE_AFTER = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What a process says of itself; ``busy_share`` of its device, from 0 to 1, lately."""
+class WorkerReport:
+    """A periodic report of a process; ``busy_share`` is the recent use of its device, 0 to 1."""
 
     name: str
     host: str
@@ -30,16 +30,16 @@ class Report:
     busy_share: float = 0.0
 
 
-def report(session: Session, said: Report) -> None:
-    """Store what a process says of itself, under its name; it is alive now."""
+def report(session: Session, new: WorkerReport) -> None:
+    """Store a report under the name of its process, with the present time as its heartbeat."""
     at = now()
-    columns = {**vars(said), "heartbeat": at, "stopped": None}
-    row = insert(session, Worker).values(**columns, started=at)
-    session.execute(row.on_conflict_do_update(index_elements=[Worker.name], set_=columns))
+    columns = {**vars(new), "heartbeat": at, "stopped": None}
+    stmt = insert(session, Worker).values(**columns, started=at)
+    session.execute(stmt.on_conflict_do_update(index_elements=[Worker.name], set_=columns))
 
 
 def stop(session: Session, name: str) -> None:
-    """Note that a process ended of its own will."""
+    """Mark a process as stopped in an orderly way."""
     session.execute(
         update(Worker)
         .where(Worker.name == name)
@@ -47,20 +47,20 @@ def stop(session: Session, name: str) -> None:
     )
 
 
-def forget(session: Session, silent: timedelta) -> None:
-    """Remove the processes that were not heard of for so long."""
-    session.execute(delete(Worker).where(Worker.heartbeat < now() - silent))
+def forget(session: Session, age: timedelta) -> None:
+    """Remove the processes whose last heartbeat is older than ``age``."""
+    session.execute(delete(Worker).where(Worker.heartbeat < now() - age))
 
 
-def list_workers(session: Session, *, lately: timedelta | None = None) -> list[Worker]:
-    """Return the processes, those heard of last first; only those heard of lately, if said."""
-    wanted = select(Worker).order_by(Worker.heartbeat.desc(), Worker.id)
-    if lately is not None:
-        wanted = wanted.where(Worker.heartbeat > now() - lately)
-    return list(session.scalars(wanted))
+def list_workers(session: Session, *, seen_within: timedelta | None = None) -> list[Worker]:
+    """Return the processes, the last seen first, optionally only those seen within a time."""
+    stmt = select(Worker).order_by(Worker.heartbeat.desc(), Worker.id)
+    if seen_within is not None:
+        stmt = stmt.where(Worker.heartbeat > now() - seen_within)
+    return list(session.scalars(stmt))
 
 
 def is_alive(worker: Worker) -> bool:
-    """Return whether a process was heard of a moment ago and did not say goodbye."""
-    # Clocks are set back too: nobody was heard of in an hour from now.
-    return worker.stopped is None and abs(now() - worker.heartbeat) < SILENT
+    """Return whether a process has a recent heartbeat and was not stopped."""
+    # abs, because a heartbeat in the future means that the clock was set back.
+    return worker.stopped is None and abs(now() - worker.heartbeat) < OFFLINE_AFTER

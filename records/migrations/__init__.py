@@ -1,4 +1,4 @@
-"""Brings the schema of an opened database to the newest revision."""
+"""Migration of an opened database to the newest schema revision."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +13,18 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from records.errors import DatabaseUnusable, SchemaTooNew
 
-_LOCK_KEY = 0x5475_6E65  # any constant of ours: one advisory lock per database
+_LOCK_KEY = 0x5475_6E65  # arbitrary constant: key of the advisory lock of a database
 
 
 def is_current(engine: Engine, shown: str) -> bool:
-    """Return whether the schema is the newest; only reads, and waits for no writer.
+    """Return whether the schema is the newest; only reads, and does not wait for writers.
 
     Args:
         engine: The database.
-        shown: Its name in messages, without a password.
+        shown: Name of the database in messages, without a password.
 
     Raises:
-        SchemaTooNew: If it has a revision that is not in this folder.
+        SchemaTooNew: If its revision is not in this folder.
         DatabaseUnusable: If it is an SQLite file with tables of another program.
     """
     with engine.execution_options(sqlite_begin="BEGIN").connect() as connection:
@@ -35,7 +35,7 @@ def migrate(engine: Engine, shown: str) -> None:
     """Run the missing migrations in one transaction, one process at a time.
 
     Raises:
-        SchemaTooNew: As ``is_current`` does, if another process was faster.
+        SchemaTooNew: If a newer version has migrated the database in between.
     """
     with _transaction(engine) as connection:
         if not _is_current(connection, ScriptDirectory.from_config(_config()), shown):
@@ -43,22 +43,22 @@ def migrate(engine: Engine, shown: str) -> None:
 
 
 def downgrade(engine: Engine, revision: str) -> None:
-    """Take a schema back to an older revision; what only newer ones can hold is lost."""
+    """Downgrade a schema; data that the older revision cannot hold is lost."""
     with _transaction(engine) as connection:
         command.downgrade(_config(connection), revision)
 
 
 @contextmanager
 def _transaction(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that has the schema for itself."""
+    """Open a transaction with exclusive access to the schema."""
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             with connection.begin():
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
                 yield connection
             return
-        # A table that SQLite cannot alter is copied and dropped, and others refer to it. The
-        # switch does nothing inside a transaction.
+        # A table that SQLite cannot alter is copied and dropped while others refer to it. The
+        # pragma has no effect inside a transaction.
         driver: Any = connection.connection.driver_connection
         driver.execute("PRAGMA foreign_keys=OFF")
         try:
@@ -74,7 +74,7 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
 def _config(connection: Connection | None = None) -> Config:
     config = Config()
     config.attributes["connection"] = connection
-    # A percent sign in the path would be an interpolation to ConfigParser.
+    # ConfigParser would interpolate a percent sign in the path.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     return config
 

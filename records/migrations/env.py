@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that ``migrate`` hands over, inside its transaction."""
+"""Alembic environment: runs migrations on the connection and transaction of the caller."""
 
 from alembic import context
 

@@ -42,14 +42,16 @@ def tuned(session: Session, name: str = "s0", n_trials: int = 4) -> int:
     networks.record_extraction(session, network_id, target_id, weighted, 3)
     submissions.assign(session, found.id, network_id, target_id, {})
     task_id = tasks.weighted_tasks(session, network_id, target_id)[0].task_id
-    pick = picks.add_pick(session, found.id, task_id, n_trials, {"reason": "warm-up"})
+    pick = rows.pick(session, found.id, task_id, n_trials, {"reason": "warm-up"})
     for number in range(n_trials - 1):
         secs = 0.01 / (number + 1)
         measure_records.add_record(
             session, rows.timed(task_id, f"{name}-{number}", secs, pick_id=pick.id)
         )
     measure_records.add_record(session, rows.failed(task_id, f"{name}-broken", pick_id=pick.id))
-    ending = picks.Ending(pick.id, found.id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials)
+    ending = picks.RoundEnd(
+        pick.id, found.id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials
+    )
     picks.end_picks(session, [ending])
     return found.id
 

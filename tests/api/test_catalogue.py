@@ -119,7 +119,7 @@ def test_workers_are_listed(served: Served) -> None:
     """With what they do, and whether they were heard of lately."""
     with served.sessions.begin() as session:
         for number, role in enumerate(("standby", "active", "active")):
-            said = workers.Report(
+            said = workers.WorkerReport(
                 name=f"host:{number}",
                 host="host",
                 pid=number,
@@ -151,7 +151,9 @@ def test_devices_are_listed(served: Served) -> None:
     """With what they do, why they do nothing, and whether they were heard of lately."""
     with served.sessions.begin() as session:
         said = [
-            devices.Report(name=name, worker="w", host="h", fingerprint={"name": "GPU"}, **state)
+            devices.DeviceReport(
+                name=name, worker="w", host="h", fingerprint={"name": "GPU"}, **state
+            )
             for name, state in DEVICE_STATES.items()
         ]
         devices.report(session, said)

@@ -44,7 +44,7 @@ def test_every_family_is_there_with_its_numbers(
         jobs.set_state(session, job_id, "done")
         builds.request_build(session, job_id)
         make.job(session, "waiting")
-        said = workers.Report(
+        said = workers.WorkerReport(
             name="here:1",
             host="here",
             pid=1,

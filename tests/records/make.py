@@ -1,10 +1,13 @@
 """Small rows for the tests of records."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from records import jobs, measure_records, networks, targets, tasks
+from records import jobs, measure_records, networks, picks, targets, tasks
+from records.models import ImportedRound, Pick
 
 CPU = {"name": "Test CPU", "n_cores": 2, "versions": {"tvm": "0.27"}}
 
@@ -46,6 +49,28 @@ def job(session: Session, seed: int = 0, **changes: Any) -> int:
         "seed": seed,
     }
     return jobs.open_job(session, jobs.NewJob(**(fields | changes))).id
+
+
+def pick(
+    session: Session, job_id: int, task_id: int, n_trials: int, terms: dict[str, Any] | None = None
+) -> Pick:
+    """Append a pick to a job."""
+    return picks.add_picks(session, [picks.NewPick(job_id, task_id, n_trials, terms or {})])[0]
+
+
+def count_by_task(session: Session, task_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the trials and the failed trials of each task, from the stored totals."""
+    counts = dict.fromkeys(task_ids, (0, 0))
+    for model in (Pick, ImportedRound):
+        rows = session.execute(
+            select(model.task_id, func.sum(model.n_measured), func.sum(model.n_failed))
+            .where(model.task_id.in_(task_ids))
+            .group_by(model.task_id)
+        )
+        for task_id, n_trials, n_failed in rows:
+            before = counts[task_id]
+            counts[task_id] = (before[0] + n_trials, before[1] + n_failed)
+    return counts
 
 
 def timed(task_id: int, trace_hash: str, *secs: float, **changes: Any) -> measure_records.NewRecord:

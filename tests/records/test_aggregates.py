@@ -6,7 +6,7 @@ import math
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from records import log, measure_records, picks
+from records import log, measure_records
 from records.aggregates import TIMEOUTS
 from records.models import ImportedRound, JobFailure, MeasureRecord, Pick
 from tests.records import make
@@ -15,8 +15,8 @@ from tests.records import make
 def _spend(session: Session) -> tuple[int, int]:
     """Spend two rounds on one task and none on another, some of it twice."""
     job_id, task_id = make.job(session), make.task(session)
-    first = picks.add_pick(session, job_id, task_id, 4, {}).id
-    second = picks.add_pick(session, job_id, task_id, 4, {}).id
+    first = make.pick(session, job_id, task_id, 4).id
+    second = make.pick(session, job_id, task_id, 4).id
     for new in (
         make.timed(task_id, "a", 3.0, pick_id=first),
         make.timed(task_id, "b", 1.0, pick_id=first, verified=False),
@@ -86,13 +86,13 @@ def test_an_import_counts_what_it_adds(session: Session) -> None:
 
     log.import_(session, io.StringIO(text.getvalue()))
 
-    assert measure_records.count_by_task(session, [task_id]) == {task_id: (7, 4)}
+    assert make.count_by_task(session, [task_id]) == {task_id: (7, 4)}
 
 
 def test_a_best_of_zero_is_a_best(session: Session) -> None:
     """Clocks that see nothing pass give latencies of 0, which are below any other."""
     job_id, task_id = make.job(session), make.task(session)
-    pick = picks.add_pick(session, job_id, task_id, 2, {})
+    pick = make.pick(session, job_id, task_id, 2)
     measure_records.add_record(session, make.timed(task_id, "a", 0.0, pick_id=pick.id))
     measure_records.add_record(session, make.timed(task_id, "b", 1.0, pick_id=pick.id))
 

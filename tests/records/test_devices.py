@@ -14,9 +14,9 @@ from records.service_models import DeviceStatus
 from tests.records import make
 
 
-def _report(name: str, **changes: Any) -> devices.Report:
+def _report(name: str, **changes: Any) -> devices.DeviceReport:
     fields = {"worker": "host:1", "host": "host", "fingerprint": {"name": "GPU"}, "state": "idle"}
-    return devices.Report(name=name, **{**fields, **changes})
+    return devices.DeviceReport(name=name, **{**fields, **changes})
 
 
 def test_a_device_does_what_was_last_said(session: Session) -> None:
@@ -41,7 +41,7 @@ def test_silent_devices_are_forgotten(session: Session) -> None:
     of_old = update(DeviceStatus).where(DeviceStatus.name == "old")
     session.execute(of_old.values(heartbeat=long_ago))
 
-    lately = devices.list_devices(session, lately=timedelta(minutes=1))
+    lately = devices.list_devices(session, seen_within=timedelta(minutes=1))
     devices.forget(session, timedelta(minutes=1))
 
     assert [device.name for device in lately] == ["new"]

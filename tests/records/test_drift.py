@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import bests, drift, measure_records, picks
+from records import bests, drift, measure_records
 from records.models import MeasureRecord
 from tests.records import make
 
@@ -17,7 +17,7 @@ def _conditions(session: Session) -> dict[str, object]:
 def _job(session: Session, task_id: int, seed: int = 0) -> tuple[int, int]:
     """Return the ids of a job and of a pick of its."""
     job_id = make.job(session, seed=seed)
-    return job_id, picks.add_pick(session, job_id, task_id, 4, {}).id
+    return job_id, make.pick(session, job_id, task_id, 4).id
 
 
 def test_only_later_records_of_that_device_and_job_are_marked(session: Session) -> None:

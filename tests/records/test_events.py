@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def test_a_round_tells_its_story(session: Session) -> None:
     """A pick, its trials and its outcome follow each other, each with what it was about."""
     task_id, job_id = make.task(session), make.job(session)
-    pick = picks.add_pick(session, job_id, task_id, 2, {"reason": "warm_up"})
+    pick = make.pick(session, job_id, task_id, 2, {"reason": "warm_up"})
     measure_records.add_record(session, make.timed(task_id, "a", 2.0, pick_id=pick.id))
     measure_records.add_record(session, make.failed(task_id, "b", pick_id=pick.id))
     measure_records.add_record(session, make.failed(task_id, "b", pick_id=pick.id))  # counted once
-    ending = picks.Ending(pick.id, job_id, 3.0, float("inf"), spent_trials=2, job_trials=2)
+    ending = picks.RoundEnd(pick.id, job_id, 3.0, float("inf"), spent_trials=2, job_trials=2)
     picks.end_picks(session, [ending])
 
     told = events.events_after(session, job_id, 0)

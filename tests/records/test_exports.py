@@ -32,5 +32,5 @@ def test_tasks_are_those_of_one_engine_and_target(session: Session) -> None:
     assert exports.tasks_of_engine(session, "relax", None) == [task_id, other]
     assert exports.tasks_of_engine(session, "relax", make.target(session, 8)) == [other]
     assert exports.tasks_of_engine(session, "relay", None) == []
-    assert exports.task_out(session, other).spec == '{"kind":"llvm"}'
+    assert exports.exported_task(session, other).spec == '{"kind":"llvm"}'
     assert exports.count_verified(session, task_id) == 0

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import database, events, measure_records, picks
+from records import database, events, measure_records
 from records.models import (
     ERROR_KINDS,
     BestRecord,
@@ -32,7 +32,7 @@ def _trials(session: Session, seed: int) -> list[measure_records.NewRecord]:
     task_ids = [make.task(session, f"w{n}") for n in range(3)]
     job_ids = [make.job(session, seed) for seed in range(2)]
     paid = [
-        (picks.add_pick(session, job_id, task_id, 9, {}).id, task_id)
+        (make.pick(session, job_id, task_id, 9).id, task_id)
         for job_id in job_ids
         for task_id in task_ids
     ]
@@ -98,7 +98,7 @@ def test_a_group_is_its_trials_one_by_one(
 def test_what_became_of_each_is_in_order(session: Session) -> None:
     """None is a trace that is known; of equals the first is the best, and it alone is told so."""
     task_id, other = make.task(session, "a"), make.task(session, "b")
-    pick_id = picks.add_pick(session, make.job(session), task_id, 9, {}).id
+    pick_id = make.pick(session, make.job(session), task_id, 9, {}).id
     measure_records.add_record(session, make.timed(task_id, "known", 5.0))
 
     stored = measure_records.add_records(
@@ -150,7 +150,7 @@ def test_a_group_is_stored_whole_or_not_at_all(engine: Engine) -> None:
             measure_records.add_records(session, [make.timed(task_id, "a", 1.0), wrong])
 
     with database.sessions(engine)() as session:
-        assert measure_records.count_by_task(session, [task_id]) == {task_id: (0, 0)}
+        assert make.count_by_task(session, [task_id]) == {task_id: (0, 0)}
 
 
 def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
@@ -182,4 +182,4 @@ def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
 
     assert failed == []
     with sessions() as session:
-        assert set(measure_records.count_by_task(session, task_ids).values()) == {(500, 0)}
+        assert set(make.count_by_task(session, task_ids).values()) == {(500, 0)}

@@ -14,7 +14,7 @@ from tests.records import make
 SPEC = '{"kind":"llvm"}'
 
 
-def ran(trace: str, secs: float = 1e-3, **changed: Any) -> imported.Logged:
+def ran(trace: str, secs: float = 1e-3, **changed: Any) -> imported.LoggedTrial:
     """A measurement that ran."""
     fields: dict[str, Any] = {
         "trace": trace,
@@ -24,7 +24,7 @@ def ran(trace: str, secs: float = 1e-3, **changed: Any) -> imported.Logged:
         "error_text": "",
         "created": datetime(2020, 1, 1, tzinfo=UTC),
     }
-    return imported.Logged(**(fields | changed))
+    return imported.LoggedTrial(**(fields | changed))
 
 
 def test_records_of_logs_are_never_the_best(session: Session) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy.orm import Session
 
-from records import bests, invalidate, measure_records, picks, rounds
+from records import bests, invalidate, measure_records, rounds
 from records.errors import NoSuchRow
 from records.models import BestRecord, ImportedRound, MeasureRecord
 from tests.records import make
@@ -19,7 +19,7 @@ def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
 def test_the_next_best_follows(session: Session) -> None:
     """And nothing, where there is no other; the sums of its pick say so too."""
     task_id = make.task(session)
-    pick_id = picks.add_pick(session, make.job(session), task_id, 2, {}).id
+    pick_id = make.pick(session, make.job(session), task_id, 2, {}).id
     first = add(session, make.timed(task_id, "a", 1.0, pick_id=pick_id))
     second = add(session, make.timed(task_id, "b", 2.0, pick_id=pick_id))
 

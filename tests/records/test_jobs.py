@@ -81,7 +81,7 @@ def test_only_jobs_on_the_same_tasks_for_the_same_goal_are_twins(session: Sessio
     make.job(session, network_id=make.network(session, "n2"))
     make.job(session, seed=5, settings={"goal": {"patience": 3}})
 
-    assert [twin.id for twin in jobs.twins(session, mine, tasks)] == [same]
+    assert [twin.id for twin in jobs.equivalent_jobs(session, mine, tasks)] == [same]
 
 
 def test_budgets_are_raised_and_no_limit_is_added(session: Session) -> None:
@@ -130,7 +130,7 @@ def test_standings_are_what_the_database_has(session: Session) -> None:
     jobs.set_all_virtual_secs(session, {second: 2.5, first: 1.5, 99: 3.0})
     jobs.set_all_virtual_secs(session, {})
 
-    found = jobs.standing(session, [first, second, 99])
+    found = jobs.standings(session, [first, second, 99])
 
     assert found == {
         first: (first, "queued", 9, None, 0.0, 2, 1.5, None),

@@ -19,10 +19,12 @@ def test_a_lease_has_one_holder(session: Session) -> None:
     """Nobody gets what somebody else has; who has it may ask again."""
     mine = leases.acquire(session, "coordinator", "a", 60)
 
-    assert mine == leases.Held("coordinator", "a", 1)
+    assert mine == leases.HeldLease("coordinator", "a", 1)
     assert leases.acquire(session, "coordinator", "b", 60) is None
     assert leases.acquire(session, "another role", "b", 60) is not None
-    assert leases.acquire(session, "coordinator", "a", 60) == leases.Held("coordinator", "a", 2)
+    assert leases.acquire(session, "coordinator", "a", 60) == leases.HeldLease(
+        "coordinator", "a", 2
+    )
 
 
 def test_a_lease_that_ended_is_anybodys(session: Session) -> None:
@@ -58,7 +60,7 @@ def test_of_many_who_ask_at_once_one_gets_it(engine: Engine, expired: bool) -> N
             assert leases.acquire(session, "coordinator", "the last", -1)
     barrier = threading.Barrier(_N_RACERS)
 
-    def ask(number: int) -> leases.Held | None:
+    def ask(number: int) -> leases.HeldLease | None:
         barrier.wait(20)
         with sessions.begin() as session:
             return leases.acquire(session, "coordinator", f"racer {number}", 60)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from records import bests, database, log, measure_records, picks
+from records import bests, database, log, measure_records
 from records.errors import BadLog
 from records.models import ERROR_KINDS, BestRecord, MeasureRecord
 from tests.records import make
@@ -40,7 +40,7 @@ def fill(session: Session, seed: int) -> None:
     """Store random records of random tasks, some of them confirmed."""
     rng = random.Random(seed)
     task_ids = [make.task(session, f"w{n}", core_count) for n in range(3) for core_count in (2, 64)]
-    pick_id = picks.add_pick(session, make.job(session), task_ids[0], 9, {}).id
+    pick_id = make.pick(session, make.job(session), task_ids[0], 9, {}).id
     for n in range(60):
         features = rng.choice([None, rng.randbytes(rng.randrange(40))])
         shared = {"features": features, "module_hash": rng.choice([None, f"m{n}"])}

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from records import measure_records, picks
+from records import measure_records
 from records.models import ERROR_KINDS, MeasureFeature, MeasureRecord
 from tests.records import make
 
@@ -19,7 +19,7 @@ def test_a_trace_counts_once_per_task(session: Session) -> None:
     assert measure_records.add_record(session, make.timed(first, "t", 1.0)) is not None
     assert measure_records.add_record(session, make.timed(first, "t", 0.5)) is None
     assert measure_records.add_record(session, make.timed(second, "t", 1.0)) is not None
-    assert measure_records.count_by_task(session, [first, second]) == {
+    assert make.count_by_task(session, [first, second]) == {
         first: (1, 0),
         second: (1, 0),
     }
@@ -110,7 +110,7 @@ def test_conditions_are_kept(session: Session) -> None:
 def test_measured_is_what_a_resumed_round_had_seen(session: Session) -> None:
     """Records of earlier picks and of none count as before; those of the pick do not."""
     task_id, job_id = make.task(session), make.job(session)
-    first, second = (picks.add_pick(session, job_id, task_id, 2, {}).id for _ in range(2))
+    first, second = (make.pick(session, job_id, task_id, 2).id for _ in range(2))
     for new in (
         make.timed(task_id, "a", 1.0, pick_id=first, module_hash="m"),
         make.timed(task_id, "b", 1.0, pick_id=second),
@@ -133,7 +133,7 @@ def test_own_trials_are_those_a_job_paid_for(session: Session) -> None:
     """A shared task credits both jobs with its bests, but only one with its trials."""
     task_id, mine, other = make.task(session), make.job(session, 1), make.job(session, 2)
     for job_id, hashes in ((mine, "ab"), (other, "c")):
-        pick = picks.add_pick(session, job_id, task_id, 2, {})
+        pick = make.pick(session, job_id, task_id, 2)
         for trace_hash in hashes:
             measure_records.add_record(
                 session, make.timed(task_id, trace_hash, 1.0, pick_id=pick.id)
@@ -143,22 +143,10 @@ def test_own_trials_are_those_a_job_paid_for(session: Session) -> None:
     assert measure_records.own_trials(session, other) == {task_id: 1}
 
 
-def test_count_by_task_has_every_task(session: Session) -> None:
-    """A task without trials counts zero."""
-    task_id, idle = make.task(session, "a"), make.task(session, "b")
-    measure_records.add_record(session, make.timed(task_id, "t", 1.0))
-    measure_records.add_record(session, make.failed(task_id, "u"))
-
-    assert measure_records.count_by_task(session, [task_id, idle]) == {
-        task_id: (2, 1),
-        idle: (0, 0),
-    }
-
-
 def test_foreign_records_are_those_that_others_paid_for(session: Session) -> None:
     """Of another job, or of nobody; a job that polls begins after what it knows."""
     task_id, mine, other = make.task(session), make.job(session, 1), make.job(session, 2)
-    ids = {job_id: picks.add_pick(session, job_id, task_id, 2, {}).id for job_id in (mine, other)}
+    ids = {job_id: make.pick(session, job_id, task_id, 2).id for job_id in (mine, other)}
     assert measure_records.newest_id(session) == 0
     measure_records.add_record(session, make.timed(task_id, "old", 1.0))
     known = measure_records.newest_id(session)

@@ -1,13 +1,22 @@
-"""The migrations and the models say the same, and take what is stored along."""
+"""Migrations produce the schema of the models and keep the data of older versions."""
 
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Engine, inspect, select, text
 
 from records import (
+    bests,
+    builds,
     calibrations,
     database,
     devices,
+    events,
     jobs,
     measure_records,
     migrations,
@@ -15,96 +24,159 @@ from records import (
     rounds,
     service_models,
     submissions,
+    tasks,
+    tokens,
 )
 from records.models import Base, JobFailure, MeasureRecord
 from records.rounds import RoundResult
 from tests.records import make
 from tests.records.test_submissions import wanted
 
-# Importing them is what makes their tables known.
+# Importing the module registers the tables of the service.
 assert service_models.Worker.metadata is Base.metadata
 
+DUMPS = Path(__file__).parent / "data"
 
-def test_migrated_schema_is_that_of_the_models(engine: Engine) -> None:
-    """Alembic finds no table, column, index or constraint to add or drop."""
+
+def load_dump(url: str, revision: str) -> None:
+    """Fill an empty database with a dump that was written by the code of a revision."""
+    if url.startswith("sqlite"):
+        path = Path(url.removeprefix("sqlite:///"))
+        path.parent.mkdir()
+        connection = sqlite3.connect(path)
+        connection.executescript((DUMPS / f"{revision}.sqlite.sql").read_text())
+        connection.close()
+        return
+    with psycopg.connect(url) as postgres:
+        postgres.execute((DUMPS / f"{revision}.postgresql.sql").read_bytes())
+
+
+@pytest.fixture(params=["0001", "0003"])
+def revision(request: pytest.FixtureRequest) -> str:
+    """Each earlier revision that has a dump, in turn."""
+    value: str = request.param
+    return value
+
+
+@pytest.fixture
+def upgraded(revision: str, url: str) -> Iterator[Engine]:
+    """A database of an earlier revision after its upgrade, of each kind in turn."""
+    load_dump(url, revision)
+    engine = database.open_database(url)
+    yield engine
+    engine.dispose()
+
+
+def differences(engine: Engine) -> list[object]:
+    """Return the differences between the schema of a database and the models."""
     with engine.connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
-        assert compare_metadata(context, Base.metadata) == []
+        return list(compare_metadata(context, Base.metadata))
 
 
-def test_migrated_checks_are_those_of_the_models(engine: Engine) -> None:
-    """Alembic does not compare check constraints, so we do, by name."""
+def checks(engine: Engine) -> set[str | None]:
+    """Return the names of the check constraints, which Alembic does not compare."""
     inspector = inspect(engine)
-    migrated = {
+    return {
         check["name"]
         for table in inspector.get_table_names()
         for check in inspector.get_check_constraints(table)
     }
-    wanted = {
-        constraint.name
-        for table in Base.metadata.tables.values()
-        for constraint in table.constraints
-        if isinstance(constraint, CheckConstraint)
-    }
-
-    assert migrated == wanted
 
 
-# A database as revision 0001 left it: two rounds of a job, one record that was imported.
-_OLD_ROWS = """
-INSERT INTO network VALUES (1, 'n', 'net', '{}', '2026-01-01 00:00:00+00:00');
-INSERT INTO target VALUES (1, 'llvm', '{}', 'f');
-INSERT INTO workload VALUES (1, 'w', 'relax', '', 1e9, 'dense');
-INSERT INTO task VALUES (1, 1, 1);
-INSERT INTO job (id, network_id, target_id, objective, seed, spent_secs, priority, state,
-    settings, created, updated) VALUES (1, 1, 1, 'weighted_sum', 0, 9.5, 0, 'paused', '{}',
-    '2026-01-01 00:00:00+00:00', '2026-01-01 00:00:00+00:00');
-INSERT INTO pick (id, job_id, sequence, task_id, n_trials, terms, done, created) VALUES
-    (1, 1, 1, 1, 2, '{}', true, '2026-01-01 00:00:00+00:00'),
-    (2, 1, 2, 1, 2, '{}', false, '2026-01-01 00:00:00+00:00');
-INSERT INTO measure_record (id, task_id, pick_id, trace, trace_hash, run_secs, latency,
-    error_kind, error_text, verified, worker, created) VALUES
-    (1, 1, 1, 't', 'a', '[2.0]', 2.0, NULL, NULL, true, 'w', '2026-01-01 00:00:00+00:00'),
-    (2, 1, 1, 't', 'b', NULL, NULL, 'run_timeout', 'late', false, 'w', '2026-01-01 00:00:00+00:00'),
-    (3, 1, 2, 't', 'c', '[1.0]', 1.0, NULL, NULL, true, 'w', '2026-01-01 00:00:00+00:00'),
-    (4, 1, NULL, 't', 'd', '[3.0]', 3.0, NULL, NULL, true, 'w', '2026-01-01 00:00:00+00:00');
-INSERT INTO best_record VALUES (1, 3, 1.0, false)
-"""
+MODEL_CHECKS = {
+    constraint.name
+    for table in Base.metadata.tables.values()
+    for constraint in table.constraints
+    if isinstance(constraint, CheckConstraint)
+}
 
 
-def test_an_old_database_comes_along(engine: Engine) -> None:
-    """From 0001 to the newest and back: rows stay, and sums are those of the records."""
-    migrations.downgrade(engine, "0001")
-    with engine.begin() as connection:
-        for statement in _OLD_ROWS.split(";"):
-            connection.execute(text(statement))
-    migrations.migrate(engine, "old")
+def test_migrated_schema_is_that_of_the_models(engine: Engine) -> None:
+    """Tables, columns, indexes and constraints of a new database match the models."""
+    assert differences(engine) == []
+    assert checks(engine) == MODEL_CHECKS
 
-    with database.sessions(engine).begin() as session:
-        assert rounds.history(session, [1]) == {
-            1: [
+
+def test_upgraded_schema_is_that_of_the_models(upgraded: Engine) -> None:
+    """An old database gets the same schema as a new one."""
+    assert differences(upgraded) == []
+    assert checks(upgraded) == MODEL_CHECKS
+
+
+def test_upgraded_database_keeps_its_records(revision: str, upgraded: Engine) -> None:
+    """Totals, best record and tasks of an old database are those of its records."""
+    secs = None if revision == "0001" else 12.5  # 0001 stores no durations
+    with database.sessions(upgraded).begin() as session:
+        task_id = make.task(session, "w0")
+        assert rounds.history(session, [task_id]) == {
+            task_id: [
                 RoundResult(None, 1, 0, 3.0, run_secs=3.0),
-                RoundResult(1, 2, 1, 2.0, run_secs=2.0, n_timeouts=1),
+                RoundResult(1, 2, 1, 2.0, secs, 2.0, n_timeouts=1),
                 RoundResult(2, 1, 0, 1.0, run_secs=1.0),
             ]
         }
+        assert bests.best_records(session, [task_id])[task_id].record_id == 3
+        assert bests.best_latencies(session, [task_id]) == {task_id: 1.2}
         assert session.get_one(JobFailure, (1, "run_timeout")).record_id == 2
-        job = jobs.get_job(session, 1)
-        assert (job.state, job.spent_secs, job.submission, job.n_events) == ("paused", 9.5, "", 0)
-    migrations.downgrade(engine, "0001")
-    with engine.connect() as connection:
+        record = session.get_one(MeasureRecord, 1)
+        assert (record.run_secs, record.conditions) == ([2.0, 2.5, 1.5], None)
+        assert [pick.id for pick in picks.open_picks(session, 1)] == [2]
+        weighted = tasks.weighted_tasks(session, 1, make.target(session))
+        assert [(task.workload_hash, task.weight) for task in weighted] == [("w0", 2), ("w1", 1)]
+
+
+def test_upgraded_database_keeps_its_job(upgraded: Engine) -> None:
+    """A paused job of an old database is the same job, and can be resumed and spend more."""
+    with database.sessions(upgraded).begin() as session:
+        job_id = make.job(session, budget_trials=128)
+        assert job_id == 1
+        job = jobs.get_job(session, job_id)
+        assert (job.state, job.message, job.spent_secs) == ("paused", "stopped by hand", 9.5)
+        assert (job.budget_trials, job.settings, job.submission) == (128, {"number": 3}, "")
+        n_events = job.n_events
+        pick = make.pick(session, job_id, make.task(session), 1)
+        new = make.timed(make.task(session), "new", 0.5, pick_id=pick.id)
+        assert measure_records.add_record(session, new) is not None
+        assert pick.sequence == 4
+        assert events.last_events(session, [job_id])[job_id].n_events == n_events + 2
+
+
+def test_upgraded_service_keeps_its_jobs_and_tokens(url: str) -> None:
+    """Submissions, tokens and builds of revision 0003 survive the upgrade."""
+    load_dump(url, "0003")
+    engine = database.open_database(url)
+
+    with database.sessions(engine).begin() as session:
+        assert [job.name for job in submissions.waiting(session)] == [
+            "never loaded",
+            "the same network",
+        ]
+        assert [token.name for token in tokens.list_tokens(session)] == ["ci"]
+        build = builds.next_build(session)
+        assert build is not None
+        assert build.job_id == 1
+    engine.dispose()
+
+
+def test_downgrade_and_upgrade_keep_records(upgraded: Engine) -> None:
+    """Records survive a downgrade to the first revision and an upgrade back."""
+    migrations.downgrade(upgraded, "0001")
+    with upgraded.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM measure_record")).scalar() == 4
-    migrations.migrate(engine, "old")
+    migrations.migrate(upgraded, "old")
+
+    assert differences(upgraded) == []
 
 
-def test_going_back_keeps_what_was_measured_twice_over(engine: Engine) -> None:
-    """Two submissions of one network, which older revisions cannot tell apart, both stay."""
+def test_downgrade_keeps_both_submissions_of_one_network(engine: Engine) -> None:
+    """Jobs that older revisions cannot tell apart get distinct seeds and keep their picks."""
     with database.sessions(engine).begin() as session:
         for name in ("a", "b"):
             job_id = make.job(session, submission=name)
-            picks.add_pick(session, job_id, make.task(session), 1, {})
+            make.pick(session, job_id, make.task(session), 1)
         submissions.submit(session, wanted("never loaded"))
     migrations.downgrade(engine, "0002")
 
@@ -117,17 +189,19 @@ def test_going_back_keeps_what_was_measured_twice_over(engine: Engine) -> None:
     assert n_picks == 2
 
 
-def test_records_stay_without_their_conditions(engine: Engine) -> None:
-    """0003 knows no conditions and no devices; what was measured goes there and back."""
+def test_downgrade_drops_conditions_and_devices(engine: Engine) -> None:
+    """Revision 0003 has neither conditions nor devices; records and picks stay."""
     with database.sessions(engine).begin() as session:
         task_id, job_id = make.task(session), make.job(session)
-        pick_id = picks.add_pick(session, job_id, task_id, 1, {}).id
+        pick_id = make.pick(session, job_id, task_id, 1).id
         new = make.timed(task_id, "t", 1.0, pick_id=pick_id, conditions={"throttled": []})
         measure_records.add_record(session, new)
         gpu = calibrations.NewCalibration("gpu0", "h", make.target(session), "k", 1.0)
         calibrations.add(session, gpu)
-        here = {"name": "gpu0", "worker": "h:1", "host": "h", "fingerprint": {}}
-        devices.report(session, [devices.Report(**here, state="idle")])  # type: ignore[arg-type]
+        report = devices.DeviceReport(
+            name="gpu0", worker="h:1", host="h", fingerprint={}, state="idle"
+        )
+        devices.report(session, [report])
     migrations.downgrade(engine, "0003")
     migrations.migrate(engine, "again")
 

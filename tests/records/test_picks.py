@@ -16,10 +16,7 @@ def test_picks_are_numbered_per_job(session: Session) -> None:
     """Each job counts from 1."""
     task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
 
-    made = [
-        picks.add_pick(session, job_id, task_id, 64, {}).sequence
-        for job_id in (first, second, first)
-    ]
+    made = [make.pick(session, job_id, task_id, 64).sequence for job_id in (first, second, first)]
 
     assert made == [1, 1, 2]
 
@@ -27,7 +24,7 @@ def test_picks_are_numbered_per_job(session: Session) -> None:
 def test_picks_of_a_group_are_numbered_as_one_by_one(session: Session) -> None:
     """Each job counts on from where it was, and tells of its own."""
     task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
-    picks.add_pick(session, second, task_id, 64, {})
+    make.pick(session, second, task_id, 64)
 
     new = [picks.NewPick(job_id, task_id, 8, {"gain": 0.5}) for job_id in (second, first, second)]
     made = picks.add_picks(session, new)
@@ -40,13 +37,13 @@ def test_picks_of_a_group_are_numbered_as_one_by_one(session: Session) -> None:
 def test_rounds_that_end_together_are_what_each_came_to(session: Session) -> None:
     """Each pick has its own outcome, each job its own time; an infinite latency is null."""
     task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
-    made = [picks.add_pick(session, job_id, task_id, 8, {}).id for job_id in (first, second, first)]
+    made = [make.pick(session, job_id, task_id, 8).id for job_id in (first, second, first)]
     picks.end_picks(
         session,
         [
-            picks.Ending(made[2], first, 2.0, 0.5, 16, 12, spent_secs=1.5),
-            picks.Ending(made[0], first, 3.0, math.inf, 8, 4, spent_secs=1.0),
-            picks.Ending(made[1], second, None, 0.25, 8, 8, failed="out of luck"),
+            picks.RoundEnd(made[2], first, 2.0, 0.5, 16, 12, spent_secs=1.5),
+            picks.RoundEnd(made[0], first, 3.0, math.inf, 8, 4, spent_secs=1.0),
+            picks.RoundEnd(made[1], second, None, 0.25, 8, 8, failed="out of luck"),
         ],
     )
     session.expire_all()
@@ -64,23 +61,13 @@ def test_rounds_that_end_together_are_what_each_came_to(session: Session) -> Non
     assert [event.data["pick"] for event in told] == [2, 1]
 
 
-def test_open_pick_is_the_last_unfinished(session: Session) -> None:
-    """A finished round is not resumed."""
-    task_id, job_id = make.task(session), make.job(session)
-    assert picks.open_pick(session, job_id) is None
-    pick = picks.add_pick(session, job_id, task_id, 64, {"gain": 0.5})
-
-    assert picks.open_pick(session, job_id) is pick
-    assert picks.finish_pick(session, pick.id).done
-    assert picks.open_pick(session, job_id) is None
-
-
-def test_open_picks_are_all_unfinished_ones(session: Session) -> None:
-    """In their order, and of one job."""
+def test_open_picks_are_the_unfinished_ones_of_a_job(session: Session) -> None:
+    """A completed round is not resumed; the others keep their order."""
     task_id, job_id = make.task(session), make.job(session, 1)
-    made = [picks.add_pick(session, job_id, task_id, 64, {}) for _ in range(3)]
-    picks.add_pick(session, make.job(session, 2), task_id, 64, {})
-    picks.finish_pick(session, made[1].id)
+    assert picks.open_picks(session, job_id) == []
+    made = [make.pick(session, job_id, task_id, 64) for _ in range(3)]
+    make.pick(session, make.job(session, 2), task_id, 64, {})
+    assert picks.finish_pick(session, made[1].id).done
 
     assert picks.open_picks(session, job_id) == [made[0], made[2]]
 
@@ -99,7 +86,7 @@ def test_finding_open_picks_reads_no_other(sqlite_url: str) -> None:
 def test_terms_without_a_json_form_become_null(session: Session) -> None:
     """Infinity and NaN are stored as null at any depth; the rest comes back exactly."""
     terms = {"best": [math.inf, 0.1 + 0.2], "why": {"slope": math.nan, "warm": True}}
-    pick = picks.add_pick(session, make.job(session), make.task(session), 1, terms)
+    pick = make.pick(session, make.job(session), make.task(session), 1, terms)
     session.expire(pick)
 
     assert pick.terms == {"best": [None, 0.1 + 0.2], "why": {"slope": None, "warm": True}}
@@ -108,8 +95,8 @@ def test_terms_without_a_json_form_become_null(session: Session) -> None:
 def test_unknown_jobs_and_picks_raise(session: Session) -> None:
     """The message names the id."""
     with pytest.raises(NoSuchRow, match="no job 5"):
-        picks.add_pick(session, 5, make.task(session), 1, {})
+        make.pick(session, 5, make.task(session), 1, {})
     with pytest.raises(NoSuchRow, match="no pick 6"):
         picks.finish_pick(session, 6)
     with pytest.raises(NoSuchRow, match="no pick 7"):
-        picks.end_picks(session, [picks.Ending(7, 5, None, 1.0, 0, 0)])
+        picks.end_picks(session, [picks.RoundEnd(7, 5, None, 1.0, 0, 0)])

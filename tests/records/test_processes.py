@@ -13,9 +13,9 @@ from records.service_models import Worker
 from tests.records import make
 
 
-def _report(name: str = "host:1", **changes: object) -> workers.Report:
+def _report(name: str = "host:1", **changes: object) -> workers.WorkerReport:
     fields: dict[str, object] = {"host": "host", "pid": 1, "role": "active", "activity": "idle"}
-    return workers.Report(name=name, **{**fields, **changes})  # type: ignore[arg-type]
+    return workers.WorkerReport(name=name, **{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_a_worker_is_what_it_last_said(session: Session) -> None:
@@ -44,7 +44,7 @@ def test_a_worker_that_stopped_or_fell_silent_is_not_alive(session: Session) -> 
 
     assert not any(workers.is_alive(worker) for worker in found.values())
     assert found["b:2"].job_id is None
-    lately = workers.list_workers(session, lately=timedelta(minutes=1))
+    lately = workers.list_workers(session, seen_within=timedelta(minutes=1))
     assert [worker.name for worker in lately] == ["b:2"]
 
 

@@ -2,19 +2,17 @@
 
 import math
 
-import pytest
 from sqlalchemy.orm import Session
 
 from records import measure_records, picks
-from records.errors import NoSuchRow
-from records.rounds import RoundResult, history, of_pick
+from records.rounds import RoundResult, history
 from tests.records import make
 
 
 def test_history_is_the_best_after_each_round(session: Session) -> None:
     """Failures and unverified times never improve it, and cost time; free records come first."""
     task_id, idle, job_id = make.task(session, "a"), make.task(session, "b"), make.job(session)
-    ids = [picks.add_pick(session, job_id, task_id, 2, {}).id for _ in range(4)]
+    ids = [make.pick(session, job_id, task_id, 2).id for _ in range(4)]
     picks.finish_pick(session, ids[2], secs=1.5)
     for new in (
         make.failed(task_id, "a", pick_id=ids[0]),
@@ -36,21 +34,3 @@ def test_history_is_the_best_after_each_round(session: Session) -> None:
         ],
         idle: [],
     }
-
-
-def test_a_round_by_itself_has_its_own_best(session: Session) -> None:
-    """What was better before is not its doing."""
-    task_id, job_id = make.task(session), make.job(session)
-    first, second, third = (picks.add_pick(session, job_id, task_id, 2, {}).id for _ in range(3))
-    for new in (
-        make.timed(task_id, "a", 1.0, pick_id=first),
-        make.timed(task_id, "b", 3.0, pick_id=second),
-        make.failed(task_id, "c", "build_timeout", pick_id=second),
-    ):
-        measure_records.add_record(session, new)
-    picks.finish_pick(session, second, secs=9.0)
-
-    assert of_pick(session, second) == RoundResult(second, 2, 1, 3.0, 9.0, 3.0, 1)
-    assert of_pick(session, third) == RoundResult(third, 0, 0, math.inf)
-    with pytest.raises(NoSuchRow, match="no pick 99"):
-        of_pick(session, 99)

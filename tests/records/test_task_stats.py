@@ -11,9 +11,9 @@ def test_a_standing_has_what_every_job_and_import_did(session: Session) -> None:
     """Trials of all, the last round that is over or has trials, and the job's own last pick."""
     mine, other = make.job(session), make.job(session, seed=1)
     task_id, idle = make.task(session), make.task(session, "idle")
-    first = picks.add_pick(session, mine, task_id, 2, {}).id
-    second = picks.add_pick(session, other, task_id, 2, {}).id
-    third = picks.add_pick(session, mine, task_id, 2, {}).id
+    first = make.pick(session, mine, task_id, 2).id
+    second = make.pick(session, other, task_id, 2).id
+    third = make.pick(session, mine, task_id, 2).id
     measure_records.add_record(session, make.timed(task_id, "a", 1.0, pick_id=first))
     measure_records.add_record(session, make.failed(task_id, "b", pick_id=second))
     measure_records.add_record(session, make.timed(task_id, "c", 1.0))
@@ -33,11 +33,11 @@ def test_trials_of_a_job_are_those_after_its_last_round_and_since(session: Sessi
     task_id = make.task(session)
     for job_id in (told, silent):
         for round_ in range(3):
-            pick_id = picks.add_pick(session, job_id, task_id, 2, {}).id
+            pick_id = make.pick(session, job_id, task_id, 2).id
             new = make.timed(task_id, f"{job_id}-{round_}", 1.0, pick_id=pick_id)
             measure_records.add_record(session, new)
             if job_id == told and round_ < 2:
-                ending = picks.Ending(pick_id, job_id, 2.0, 1.0, 9, job_trials=round_ + 1)
+                ending = picks.RoundEnd(pick_id, job_id, 2.0, 1.0, 9, job_trials=round_ + 1)
                 picks.end_picks(session, [ending])
 
     found = task_stats.trials_of_jobs(session, [told, silent, idle, 99])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from records import bests, libraries
-from records.bests import BestOf
+from records.bests import BestTrace
 from records.tasks import WeightedTask
 from tuner.build_cache.entries import Entry
 from tuner.build_cache.keys import Key
@@ -91,7 +91,7 @@ def build_library(
     worker: Pool,
     out: Path,
     options: BuildOptions = _PLAIN,
-    best: Mapping[str, BestOf] | None = None,
+    best: Mapping[str, BestTrace] | None = None,
 ) -> Built:
     """Build prepared networks with their best records into ``out``, a program each.
 
@@ -128,7 +128,7 @@ def keep_library(
     networks: Sequence[Prepared],
     worker: Pool,
     options: BuildOptions = _PLAIN,
-    best: Mapping[str, BestOf] | None = None,
+    best: Mapping[str, BestTrace] | None = None,
 ) -> Kept:
     """Build prepared networks into the build cache; see :func:`build_library`.
 
@@ -196,14 +196,14 @@ def check_programs(networks: Sequence[Prepared]) -> None:
         seen.add(shapes)
 
 
-def best_of_tasks(context: Context, tasks: Sequence[WeightedTask]) -> dict[str, BestOf]:
+def best_of_tasks(context: Context, tasks: Sequence[WeightedTask]) -> dict[str, BestTrace]:
     """Return the best record of each task that has one, by workload hash."""
     with context.readers() as session:
         found = bests.best_records(session, [task.task_id for task in tasks])
     return {task.workload_hash: found[task.task_id] for task in tasks if task.task_id in found}
 
 
-def wanted_of(task: WeightedTask, best: Mapping[str, BestOf]) -> SubgraphRequest:
+def wanted_of(task: WeightedTask, best: Mapping[str, BestTrace]) -> SubgraphRequest:
     """Return what is to be compiled of a task: its best trace, or a fallback."""
     wanted = SubgraphRequest(task.workload_hash, task.name, task.task_id, flop=task.flop)
     known = best.get(task.workload_hash)
@@ -219,7 +219,7 @@ class _Build:
     compiler: Compiler
     networks: Sequence[Prepared]
     tasks: Mapping[str, WeightedTask]
-    best: Mapping[str, BestOf]
+    best: Mapping[str, BestTrace]
     steps: tuple[Step, ...] = ()
 
     def __call__(self, folder: Path) -> Mapping[str, Any]:
@@ -304,7 +304,7 @@ class _Build:
         )
 
 
-def _check_complete(tasks: Mapping[str, WeightedTask], best: Mapping[str, BestOf]) -> None:
+def _check_complete(tasks: Mapping[str, WeightedTask], best: Mapping[str, BestTrace]) -> None:
     missing = [task for workload, task in tasks.items() if workload not in best]
     if missing:
         raise RequestError(
@@ -323,7 +323,7 @@ def _check_outputs(networks: Sequence[Prepared], result: LinkResult) -> None:
             )
 
 
-def _key(context: Context, networks: Sequence[Prepared], best: Mapping[str, BestOf]) -> Key:
+def _key(context: Context, networks: Sequence[Prepared], best: Mapping[str, BestTrace]) -> Key:
     target = networks[0].target
     workloads = {task.workload_hash for network in networks for task in network.tasks}
     return Key(
@@ -345,7 +345,9 @@ def _key(context: Context, networks: Sequence[Prepared], best: Mapping[str, Best
     )
 
 
-def _with_records(described: manifests.Manifest, best: Mapping[str, BestOf]) -> manifests.Manifest:
+def _with_records(
+    described: manifests.Manifest, best: Mapping[str, BestTrace]
+) -> manifests.Manifest:
     """Name the records of today: the same traces may have been measured again since."""
     subgraphs = tuple(
         replace(entry, record=best[entry.workload].record_id, latency=best[entry.workload].latency)

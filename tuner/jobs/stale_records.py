@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from records import imported, other_targets
 from records.models import Target
-from records.other_targets import BestThere, Replay
+from records.other_targets import BestOnTarget, RecordedTrace
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.jobs.preparation import Prepared
@@ -48,7 +48,7 @@ class StaleBest:
     device: str
     foreign: bool
     differs: Differences
-    replays: tuple[Replay, ...]
+    replays: tuple[RecordedTrace, ...]
 
     @property
     def record(self) -> int:
@@ -167,12 +167,12 @@ def current_bests(
 
 def _to_measure(
     session: Session,
-    best: BestThere,
+    best: BestOnTarget,
     other: Target,
     here: int | None,
     own_secs: float | None,
     per_task: int,
-) -> tuple[Replay, ...]:
+) -> tuple[RecordedTrace, ...]:
     """Return what is worth measuring here, where the best takes ``own_secs`` if there is one."""
     if imported.is_logged(other):
         promises = best.latency < (math.inf if own_secs is None else own_secs)
@@ -182,7 +182,9 @@ def _to_measure(
     return _replays(session, best.task_id, here, per_task)
 
 
-def _replays(session: Session, there: int, here: int | None, per_task: int) -> tuple[Replay, ...]:
+def _replays(
+    session: Session, there: int, here: int | None, per_task: int
+) -> tuple[RecordedTrace, ...]:
     """Return the records of a task that another task of the workload is to measure."""
     replays = other_targets.ranked(session, there, per_task, here)
     if here is None:
@@ -193,13 +195,17 @@ def _replays(session: Session, there: int, here: int | None, per_task: int) -> t
     return _unknown(session, replays, here)
 
 
-def _of_log(session: Session, there: int, here: int | None, per_task: int) -> tuple[Replay, ...]:
+def _of_log(
+    session: Session, there: int, here: int | None, per_task: int
+) -> tuple[RecordedTrace, ...]:
     """Return what a log has of a task and another task of the workload is to measure."""
     replays = other_targets.ranked(session, there, per_task, here, verified=False)
     return tuple(replays) if here is None else _unknown(session, replays, here)
 
 
-def _unknown(session: Session, replays: Sequence[Replay], here: int) -> tuple[Replay, ...]:
+def _unknown(
+    session: Session, replays: Sequence[RecordedTrace], here: int
+) -> tuple[RecordedTrace, ...]:
     known = other_targets.known_traces(session, here, {replay.trace_hash for replay in replays})
     return tuple(replay for replay in replays if replay.trace_hash not in known)
 
@@ -257,17 +263,17 @@ def _choose(
     where: Here,
     related: Mapping[int, Target],
     workload_ids: Collection[int] | None,
-) -> dict[int, list[BestThere]]:
+) -> dict[int, list[BestOnTarget]]:
     """Choose for each workload one best record, and one of what logs tell of.
 
     Of this device first, then the fastest, then the last.
     """
 
-    def order(best: BestThere) -> tuple[bool, float, int]:
+    def order(best: BestOnTarget) -> tuple[bool, float, int]:
         return _is_foreign(where.target, related[best.target_id]), best.latency, -best.record_id
 
     of_logs = [row.id for row in related.values() if imported.is_logged(row)]
-    chosen: dict[int, list[BestThere]] = defaultdict(list)
+    chosen: dict[int, list[BestOnTarget]] = defaultdict(list)
     for known in (
         other_targets.bests_of_targets(session, related, workload_ids),
         other_targets.fastest_of_targets(session, of_logs, workload_ids),
@@ -281,7 +287,11 @@ def _choose(
 
 
 def _stale(
-    best: BestThere, replays: tuple[Replay, ...], weight: int, target: TargetInfo, other: Target
+    best: BestOnTarget,
+    replays: tuple[RecordedTrace, ...],
+    weight: int,
+    target: TargetInfo,
+    other: Target,
 ) -> StaleBest:
     return StaleBest(
         workload=best.workload,

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from records import database, leases, workers
 from records.errors import LeaseLost, RecordsError
-from records.leases import Held
+from records.leases import HeldLease
 from tuner.errors import summary
 from tuner.workers.utilisation import UtilisationMeter
 
@@ -44,7 +44,7 @@ class CoordinatorLease:
     def __init__(self, engine: Engine) -> None:
         self._sessions = database.sessions(engine)
         self._doing = _Doing()
-        self._held: Held | None = None
+        self._held: HeldLease | None = None
         self._is_lost = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -54,7 +54,7 @@ class CoordinatorLease:
         self.name = f"{self.host}:{os.getpid()}:{secrets.token_hex(4)}"
         self.meter = UtilisationMeter()
 
-    def acquire(self) -> Held | None:
+    def acquire(self) -> HeldLease | None:
         """Take the lease if nobody has it; it is kept from then on."""
         with self._sessions.begin() as session:
             held = leases.acquire(session, ROLE, self.name, LEASE_SECS)
@@ -117,7 +117,7 @@ class CoordinatorLease:
 
     def _report(self) -> None:
         doing = self._doing
-        said = workers.Report(
+        said = workers.WorkerReport(
             name=self.name,
             host=self.host,
             pid=os.getpid(),

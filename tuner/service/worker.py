@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from records import database, leases
 from records.errors import RecordsError
-from records.leases import Held
+from records.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
 from tuner.devices.locks import device_lock
@@ -69,7 +69,7 @@ def run_worker(context: Context, limits: Limits) -> None:
 
 
 @contextmanager
-def coordinating(context: Context, presence: CoordinatorLease) -> Iterator[Held]:
+def coordinating(context: Context, presence: CoordinatorLease) -> Iterator[HeldLease]:
     """Wait for the lease and for this machine's device, and hold both inside."""
     presence.become("standby", "standing by")
     _LOG.info("standing by")
@@ -91,7 +91,7 @@ def coordinating(context: Context, presence: CoordinatorLease) -> Iterator[Held]
         _rest(_POLL_SECS)
 
 
-def _serve(context: Context, presence: CoordinatorLease, held: Held, limits: Limits) -> None:
+def _serve(context: Context, presence: CoordinatorLease, held: HeldLease, limits: Limits) -> None:
     """Run the jobs of the service while the lease is ours."""
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     presence.become("active", "starting workers")

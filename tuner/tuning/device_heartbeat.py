@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from records import devices
-from records.devices import Report
+from records.devices import DeviceReport
 from records.service_models import DeviceState
 from records.text import storable
 from tuner.devices.device import Device
@@ -23,7 +23,7 @@ class DeviceHeartbeat:
         self._context = context
         self._worker = context.worker or f"{socket.gethostname()}:{os.getpid()}"
         self._due = 0.0
-        self._told: dict[str, Report] = {}
+        self._told: dict[str, DeviceReport] = {}
 
     def beat_if_due(self, jobs: Callable[[], Mapping[str, int]]) -> None:
         """Report every device, if it is time to; one that is gone is reported once more.
@@ -45,10 +45,10 @@ class DeviceHeartbeat:
         said = [*there.values(), *gone]
         self._context.record_writer.write(lambda session: devices.report(session, said))
 
-    def _report(self, device: Device, job_id: int | None) -> Report:
+    def _report(self, device: Device, job_id: int | None) -> DeviceReport:
         state, reason = _state_of(device)
         meter = device.runner.meter
-        return Report(
+        return DeviceReport(
             name=full_name(device.name),
             worker=self._worker,
             host=host_of(device.name),
@@ -83,5 +83,7 @@ def _state_of(device: Device) -> tuple[DeviceState, str]:
     return ("measuring" if device.n_rounds else "idle"), ""
 
 
-def _lost(report: Report) -> Report:
-    return Report(**(vars(report) | {"state": "lost", "reason": "it is gone", "job_id": None}))
+def _lost(report: DeviceReport) -> DeviceReport:
+    return DeviceReport(
+        **(vars(report) | {"state": "lost", "reason": "it is gone", "job_id": None})
+    )

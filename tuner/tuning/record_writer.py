@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import measure_records
-from records.measure_records import NewRecord
-from records.record_insert import Stored
+from records.measure_records import NewRecord, StoredRecord
 from tuner.interrupts import Interrupted
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 from tuner.tuning.write_policy import WritePolicy
@@ -27,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 Write = Callable[[Session], object]
 GroupedWrite = Callable[[Session, Sequence[Any]], object]
-OnStored = Callable[[Stored | None], None]
+OnStored = Callable[[StoredRecord | None], None]
 
 
 class _Trial(NamedTuple):
@@ -49,7 +48,7 @@ class _Change(NamedTuple):
 
 _Item = _Trial | _Grouped | _Change
 _ORDER = (_Trial, _Grouped, _Change)
-_StoredTrial = tuple[_Trial, Stored | None]
+_StoredTrial = tuple[_Trial, StoredRecord | None]
 
 
 class RecordWriter:
@@ -199,7 +198,7 @@ class RecordWriter:
         """Write items in one transaction, trials first because no trial depends on a change."""
         trials = [item for item in items if isinstance(item, _Trial)]
         groups = _group_items(items)
-        stored: list[Stored | None] = []
+        stored: list[StoredRecord | None] = []
         with self._sessions.begin() as session:
             if trials:
                 stored = measure_records.add_records(session, [trial.record for trial in trials])

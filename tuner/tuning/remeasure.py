@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from records import invalidate, jobs, measure_records, other_targets, targets, tasks
 from records.errors import NoSuchRow
 from records.models import BestRecord
-from records.other_targets import Replay
+from records.other_targets import RecordedTrace
 from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices import target_cache
@@ -189,7 +189,7 @@ class _TaskRemeasurement:
         replays = {replay.trace: replay for replay in self.stale.replays}
         self.report(self._store(replays[candidate.trace], result))
 
-    def _store(self, replay: Replay, result: RunResult) -> Remeasured:
+    def _store(self, replay: RecordedTrace, result: RunResult) -> Remeasured:
         stale, task_id, record = self.stale, self.task.task_id, None
         with self.context.sessions.begin() as session:
             if self.request.current:
@@ -261,7 +261,7 @@ def _evaluator(context: Context, target_ids: Sequence[int]) -> EvaluatorSettings
     )
 
 
-def _add(session: Session, replay: Replay, task_id: int, result: RunResult) -> int | None:
+def _add(session: Session, replay: RecordedTrace, task_id: int, result: RunResult) -> int | None:
     """Store a record of this version and return its id; None if the trace has a record now."""
     record = measure_records.add_record(
         session,

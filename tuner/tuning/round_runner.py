@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from records import measure_records, tasks
-from records.measure_records import NewRecord, PastTrial
+from records.measure_records import NewRecord, PastTrial, StoredRecord
 from records.models import Pick
-from records.record_insert import Stored
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, MeasuredTrace, RunResult
 from tuner.errors import DeviceLost, WorkError
@@ -206,7 +205,7 @@ class _ResultRecorder:
             # While the next candidate is timed, a commit would disturb it.
             writer.flush(self.pick.job_id)
 
-    def _on_stored(self, record: NewRecord, stored: Stored | None) -> None:
+    def _on_stored(self, record: NewRecord, stored: StoredRecord | None) -> None:
         self.context.task_states.record_stored(self.pick, record, stored)
         outcome: dict[str, object] = {"error": record.error_kind}
         if stored is not None and stored.latency is not None:

@@ -389,7 +389,7 @@ class TuningSession:
     ) -> None:
         """Complete a round with what it came to: both are stored, or neither."""
         snapshot = self.snapshot()
-        ending = picks.Ending(
+        ending = picks.RoundEnd(
             pick.id,
             self.job_id,
             secs,

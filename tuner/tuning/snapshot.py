@@ -177,7 +177,7 @@ def read_twins(session: Session, job: Job, task_ids: Sequence[int]) -> tuple[Equ
             twin.reached_trials or 0,
             sum(measure_records.own_trials(session, twin.id).values()),
         )
-        for twin in jobs.twins(session, job, task_ids)
+        for twin in jobs.equivalent_jobs(session, job, task_ids)
     )
 
 

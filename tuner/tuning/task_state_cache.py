@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import jobs, measure_records
-from records.aggregates import Sums
+from records.aggregates import RecordTotals
 from records.errors import NoSuchRow
-from records.measure_records import NewRecord
+from records.measure_records import NewRecord, StoredRecord
 from records.models import Job, Pick
-from records.record_insert import Stored
 from records.rounds import RoundResult
 from records.tasks import WeightedTask
 from tuner.tuning.snapshot import EquivalentJob, JobSnapshot, make_snapshot, read_states, read_twins
@@ -113,7 +112,7 @@ class TaskStateCache:
         if job_id not in self._standings or not 0.0 <= now - self._asked <= max_age_secs:
             wanted = list(self._accounts) if max_age_secs else [job_id]
             with self._sessions() as session:
-                self._standings = jobs.standing(session, wanted)
+                self._standings = jobs.standings(session, wanted)
             self._asked = now
         if job_id not in self._standings:
             raise NoSuchRow(f"no job {job_id}")
@@ -195,7 +194,7 @@ class TaskStateCache:
         """Return the trials that the round of a pick has made."""
         return self._states[pick.task_id].round_of(pick.id).n_trials
 
-    def record_stored(self, pick: Pick, new: NewRecord, record: Stored | None) -> None:
+    def record_stored(self, pick: Pick, new: NewRecord, record: StoredRecord | None) -> None:
         """Note a trial that was stored; None: the task had that trace already.
 
         Its job may have ended meanwhile, and is read anew where somebody else is on its tasks.
@@ -251,9 +250,9 @@ class TaskStateCache:
         self._reload_at = now + max(_RELOAD_SECS / len(self._accounts), _REST_PER_RELOAD * secs)
 
 
-def _with(before: RoundResult, new: NewRecord, record: Stored) -> RoundResult:
+def _with(before: RoundResult, new: NewRecord, record: StoredRecord) -> RoundResult:
     """Return a round with one trial more."""
-    total = Sums(
+    total = RecordTotals(
         before.n_trials, before.n_failed, before.n_timeouts, before.best_secs, before.run_secs
     )
     total.add({**vars(new), "latency": record.latency})

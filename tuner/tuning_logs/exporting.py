@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from records import exports
-from records.exports import RecordOut, TaskOut
+from records.exports import ExportedRecord, ExportedTask
 from tuner.context import Context
 from tuner.engines.log_base import TraceBatch, WorkloadText
 from tuner.errors import TargetError, WorkError
@@ -79,7 +79,7 @@ def export_log(
         exporter = Exporter(session, engine, pool, writer)
         task_ids = exports.tasks_of_engine(session, engine, request.target_id)
         for task_id in task_ids:
-            exporter.write(exports.task_out(session, task_id), request.top)
+            exporter.write(exports.exported_task(session, task_id), request.top)
             watcher(exporter.n_records)
         n_unverified = exports.count_unverified(session, task_ids)
     return Exported(exporter.n_records, n_unverified, exporter.skipped, exporter.notes)
@@ -98,7 +98,7 @@ class Exporter:
     notes: Counter[str] = field(default_factory=Counter)
     _n_targets: Counter[int] = field(default_factory=Counter)
 
-    def write(self, task: TaskOut, top: int | None) -> None:
+    def write(self, task: ExportedTask, top: int | None) -> None:
         """Write the records of a task, if it has any and can be written, in all its forms."""
         n_verified = exports.count_verified(self.session, task.task_id)
         if not n_verified:
@@ -125,7 +125,7 @@ class Exporter:
         if self._n_targets[workload_id] == 2:
             self.notes[_SEVERAL] += 1
 
-    def _write(self, form: WorkloadText, spec: str, records: list[RecordOut]) -> None:
+    def _write(self, form: WorkloadText, spec: str, records: list[ExportedRecord]) -> None:
         batch = TraceBatch(form.ir, spec, tuple(record.trace for record in records))
         replays = submit(self.pool, self.engine, "write_traces", batch)
         for record, trace in zip(records, replays.results(), strict=True):

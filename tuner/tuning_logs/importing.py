@@ -181,7 +181,9 @@ class Importer:
             for (workload_id, spec), members in shares
         ]
 
-    def _records(self, members: Sequence[Numbered], replays: Replays) -> Iterator[imported.Logged]:
+    def _records(
+        self, members: Sequence[Numbered], replays: Replays
+    ) -> Iterator[imported.LoggedTrial]:
         for (number, entry), trace in zip(members, replays.results(), strict=True):
             if trace.problem:
                 self.skips.add(number, trace.problem)
@@ -189,7 +191,7 @@ class Importer:
                 yield _logged(entry, trace)
 
     def _add(
-        self, session: Session, workload_id: int, spec: str, records: list[imported.Logged]
+        self, session: Session, workload_id: int, spec: str, records: list[imported.LoggedTrial]
     ) -> None:
         is_here = self.targets.is_here(spec)
         here = imported.find_target(session, spec, dict(self.here.device)) if is_here else None
@@ -200,8 +202,8 @@ class Importer:
         self.n_foreign += 0 if is_here else len(records)
 
 
-def _logged(entry: Entry, trace: TraceText) -> imported.Logged:
-    return imported.Logged(
+def _logged(entry: Entry, trace: TraceText) -> imported.LoggedTrial:
+    return imported.LoggedTrial(
         trace=trace.text,
         module_hash=trace.module_hash,
         run_secs=entry.run_secs,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Protocol
 
-from records.exports import RecordOut
+from records.exports import ExportedRecord
 from tuner.engines.log_base import WorkloadText
 from tuner.tuning_logs import ansor, metaschedule
 
@@ -18,7 +18,7 @@ class Writer(Protocol):
     def write_task(self, workload: WorkloadText, target: str) -> None:
         """Begin a task; ``target`` is JSON as the engine writes it."""
 
-    def write_record(self, record: RecordOut, trace: str) -> None:
+    def write_record(self, record: ExportedRecord, trace: str) -> None:
         """Write a record of the task; ``trace`` is JSON as the engine writes it."""
 
 
@@ -39,7 +39,7 @@ class MetaScheduleWriter:
             self._write_workload(f"{workload.text}\n")
         self._task = self._numbers[name], target, workload.arguments
 
-    def write_record(self, record: RecordOut, trace: str) -> None:
+    def write_record(self, record: ExportedRecord, trace: str) -> None:
         """See the contract."""
         number, target, arguments = self._task
         line = metaschedule.dump_record(number, trace, record.run_secs, target, arguments)
@@ -59,6 +59,6 @@ class AnsorWriter:
             [workload.text, *json.loads(target), *json.loads(workload.arguments)]
         )
 
-    def write_record(self, record: RecordOut, trace: str) -> None:
+    def write_record(self, record: ExportedRecord, trace: str) -> None:
         """See the contract."""
         self._write(ansor.dump(self._task, trace, record.run_secs, record.created))

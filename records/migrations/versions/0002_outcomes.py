@@ -1,4 +1,4 @@
-"""Rounds remember what they cost, and jobs how many trials of their budget had been spent.
+"""Add the duration of rounds and the trials that jobs had reached.
 
 Revision ID: 0002
 """

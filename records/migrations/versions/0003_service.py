@@ -1,4 +1,4 @@
-"""Jobs as the service has them, sums beside picks, and the tables of the service.
+"""Add the jobs of the service, totals of picks, and the tables of the service.
 
 Revision ID: 0003
 """
@@ -41,8 +41,8 @@ required = partial(Column[Any], nullable=False)
 
 _JOB_KEY = ["network_id", "target_id", "objective", "seed"]
 _JOB_TABLES = ("event", "job_status", "job_failure", "build", "idempotency_key")
-# What the records of a pick, or of no pick, come to.
-_SUMS = """
+# Totals of the records of a pick, or of those without a pick.
+_TOTALS = """
     COUNT(*) AS n_measured,
     COUNT(error_kind) AS n_failed,
     SUM(CASE WHEN error_kind IN ('build_timeout', 'run_timeout') THEN 1 ELSE 0 END) AS n_timeouts,
@@ -264,12 +264,12 @@ def _create_processes() -> None:
 
 
 def _fill() -> None:
-    """Sum up the records there are."""
+    """Compute the totals of the existing records."""
     execute(
         f"""
         UPDATE pick SET n_measured = sums.n_measured, n_failed = sums.n_failed,
             n_timeouts = sums.n_timeouts, best_secs = sums.best_secs, run_secs = sums.run_secs
-        FROM (SELECT pick_id, {_SUMS} FROM measure_record
+        FROM (SELECT pick_id, {_TOTALS} FROM measure_record
               WHERE pick_id IS NOT NULL GROUP BY pick_id) AS sums
         WHERE sums.pick_id = pick.id
         """
@@ -278,7 +278,7 @@ def _fill() -> None:
         f"""
         INSERT INTO imported_round
             (task_id, n_measured, n_failed, n_timeouts, best_secs, run_secs)
-        SELECT task_id, {_SUMS} FROM measure_record WHERE pick_id IS NULL GROUP BY task_id
+        SELECT task_id, {_TOTALS} FROM measure_record WHERE pick_id IS NULL GROUP BY task_id
         """
     )
     execute(
@@ -293,10 +293,10 @@ def _fill() -> None:
 
 
 def _drop_what_0002_cannot_hold() -> None:
-    """Remove jobs that were never loaded, and let the rest be told apart by their seeds.
+    """Remove jobs that were never loaded, and give duplicates distinct seeds.
 
-    Two submissions of one network are one job to 0002. The later ones get seeds of their own:
-    their picks and records stay.
+    To revision 0002, two submissions of one network are the same job. The later ones get their
+    own seeds, so that their picks and records stay.
     """
     execute("DELETE FROM job WHERE network_id IS NULL OR target_id IS NULL")
     execute(

@@ -1,4 +1,4 @@
-"""Conditions beside records, what each device does and how fast it is, open picks at a glance.
+"""Add the conditions of records, device status, calibrations, and an index of open picks.
 
 Revision ID: 0004
 """

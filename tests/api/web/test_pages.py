@@ -263,7 +263,7 @@ def test_devices_without_work_come_first_with_their_reason(quick: ApiSettings) -
     with serving(quick) as served:
         with served.sessions.begin() as session:
             said = [
-                devices.Report(
+                devices.DeviceReport(
                     name=f"h/{state}", worker="w", host="h", fingerprint={}, state=state, reason=why
                 )
                 for state, why in reasons.items()

@@ -37,7 +37,7 @@ def sessions(settings: Settings) -> Iterator[sessionmaker[Session]]:
 def report(sessions: sessionmaker[Session], host: str) -> None:
     """Let a standby on a host say that it is alive."""
     with sessions.begin() as session:
-        said = workers.Report(
+        said = workers.WorkerReport(
             name=f"{host}:1", host=host, pid=1, role="standby", activity="waiting"
         )
         workers.report(session, said)
@@ -57,7 +57,7 @@ def test_a_silent_worker_is_not(settings: Settings, sessions: sessionmaker[Sessi
     """One that reported too long ago is in trouble, and the time is told."""
     report(sessions, "here")
     with sessions.begin() as session:
-        silent = now() - workers.SILENT - timedelta(seconds=1)
+        silent = now() - workers.OFFLINE_AFTER - timedelta(seconds=1)
         session.execute(update(Worker).values(heartbeat=silent))
 
     assert find_trouble(settings, "here").startswith("worker here:1 was last heard of at ")

@@ -64,7 +64,7 @@ def test_workers_long_gone_are_forgotten(context: Context) -> None:
     """A silent one stays for a week, for people to see."""
     for name, days in (("old", 8), ("silent", 6), ("alive", 0)):
         with context.sessions.begin() as session:
-            said = workers.Report(name=name, host="h", pid=1, role="standby", activity="")
+            said = workers.WorkerReport(name=name, host="h", pid=1, role="standby", activity="")
             workers.report(session, said)
             heard = now() - timedelta(days=days)
             session.execute(update(Worker).where(Worker.name == name).values(heartbeat=heard))

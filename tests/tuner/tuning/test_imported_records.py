@@ -27,9 +27,9 @@ def log(workshop: Workshop, claims: dict[str, float], spec: str = toy.SPEC) -> N
         )
 
 
-def _claim(program: str, secs: float) -> imported.Logged:
+def _claim(program: str, secs: float) -> imported.LoggedTrial:
     trace = json.dumps({"task": "heavy", "program": int(program)})
-    return imported.Logged(trace, f"heavy-{program}", (secs,), None, "", None)
+    return imported.LoggedTrial(trace, f"heavy-{program}", (secs,), None, "", None)
 
 
 def bests(workshop: Workshop) -> list[int]:

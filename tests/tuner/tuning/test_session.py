@@ -358,7 +358,7 @@ def test_open_round_of_a_task_that_is_gone_is_given_up(workshop: Workshop) -> No
     session = workshop.session(prepared, 16, trials_per_round=8)
     with workshop.sessions.begin() as opened:
         terms = {"newest_record": 0}
-        picks.add_pick(opened, session.job_id, other.tasks[0].task_id, 8, terms)
+        picks.add_picks(opened, [picks.NewPick(session.job_id, other.tasks[0].task_id, 8, terms)])
 
     workshop.run_alone(session)
 

@@ -39,7 +39,7 @@ def exporter(session: Session, tmp_path: Path, lines: list[str]) -> Iterator[Exp
 
 def write(exporter: Exporter, task_id: int, top: int | None = None) -> None:
     """Write a task."""
-    exporter.write(exports.task_out(exporter.session, task_id), top)
+    exporter.write(exports.exported_task(exporter.session, task_id), top)
 
 
 def tuned(session: Session, workload: str, n_cores: int = 2) -> int:

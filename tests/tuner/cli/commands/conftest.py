@@ -139,7 +139,7 @@ def _workload(hashed: str, name: str) -> tasks.NewWorkload:
 def _finish_first(session: Any) -> None:
     for task_id, samples in ((1, [(3e-3, 3e-3), (2e-3, 2e-3)]), (2, [(1e-3, 1.1e-3, 0.9e-3)])):
         terms = {"reason": "warm_up", "newest_record": 0, "priority": 2e9 * task_id}
-        pick = picks.add_pick(session, 1, task_id, len(samples), terms)
+        (pick,) = picks.add_picks(session, [picks.NewPick(1, task_id, len(samples), terms)])
         for number, secs in enumerate(samples):
             new = measure_records.NewRecord(
                 task_id=task_id,
@@ -159,7 +159,8 @@ def _finish_first(session: Any) -> None:
 
 
 def _begin_second(session: Any) -> None:
-    pick = picks.add_pick(session, 2, 3, 1, {"reason": "warm_up", "priority": 2e9})
+    terms = {"reason": "warm_up", "priority": 2e9}
+    (pick,) = picks.add_picks(session, [picks.NewPick(2, 3, 1, terms)])
     new = measure_records.NewRecord(
         task_id=3,
         trace="[]",
@@ -171,5 +172,6 @@ def _begin_second(session: Any) -> None:
     )
     measure_records.add_record(session, new)
     picks.finish_pick(session, pick.id)
-    picks.add_pick(session, 2, 4, 64, {"reason": "gradient", "gain": 1.25e-5, "similarity": None})
+    terms = {"reason": "gradient", "gain": 1.25e-5, "similarity": None}
+    picks.add_picks(session, [picks.NewPick(2, 4, 64, terms)])
     jobs.set_state(session, 2, "running")
