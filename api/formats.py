@@ -1,11 +1,12 @@
-"""The task scheduler table to paste: CSV, and plain text."""
+"""Formats of the task scheduler table: their negotiation, CSV and plain text."""
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from api.errors import Problem
-from tuner.schemas import JobView, TaskView
+from tuner.formatting import printable, task_table
+from tuner.schemas import JobView
 
 JSON, CSV, TEXT = "json", "csv", "text"
 MEDIA_TYPES = {
@@ -35,32 +36,33 @@ _COLUMNS = (
     "running",
     "why",
 )
-_SHOWN = ("ID", "Task", "Weight", "Latency (ms)", "GFLOPS", "Share (%)", "Trials", "Failed")
 
 
-def negotiate(accept: str | None, wanted: str | None = None) -> str:
+def negotiate(accept: str | None, requested: str | None = None) -> str:
     """Choose a format.
 
     Args:
         accept: The Accept header.
-        wanted: A format by name, which wins.
+        requested: Name of a format, which takes precedence.
 
     Raises:
-        Problem: If the client accepts none of them.
+        Problem: If the client accepts none of the formats.
     """
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     if not accept:
         return JSON
-    offers = sorted((_offer(part) for part in accept[:1000].split(",")), key=lambda each: -each[0])
-    for quality, media_type in offers:
+    offers = sorted(
+        (_offer(part) for part in accept[:1000].split(",")), key=lambda offer: -offer[0]
+    )
+    for quality, media_type in sorted(offers, key=lambda offer: -offer[0]):
         if quality > 0 and media_type in _ACCEPTED:
             return _ACCEPTED[media_type]
-    raise Problem("not-acceptable", "served are application/json, text/csv and text/plain")
+    raise Problem("not-acceptable", "available: application/json, text/csv and text/plain")
 
 
 def as_csv(view: JobView) -> bytes:
-    """Return a table as CSV, a line a task."""
+    """Return a table as CSV, one line for each task."""
     stream = io.StringIO()
     writer = csv.writer(stream)
     writer.writerow(_COLUMNS)
@@ -85,22 +87,8 @@ def as_csv(view: JobView) -> bytes:
 
 
 def as_text(view: JobView) -> bytes:
-    """Return a table as text with aligned columns; ``*`` marks the task that runs."""
-    rows = [_SHOWN, *(_shown(task) for task in view.tasks)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_SHOWN))]
-    lines = [_line(row, widths) for row in rows]
-    lines.insert(1, "-" * len(lines[0]))
-    job, total = view.job, view.job.total_latency_secs
-    latency = "unknown yet" if total is None else f"{total * 1e3:.4g} ms"
-    limit = "" if job.budget_trials is None else f" of {job.budget_trials}"
-    lines += [
-        "",
-        f"Estimated total latency: {latency}",
-        f"Job {job.id} ({job.name}), {job.state}: {job.spent_trials}{limit} trials",
-    ]
-    if view.last_pick is not None:
-        lines.append(f"Last pick: {view.last_pick.task_name}: {view.last_pick.why}")
-    return ("\n".join(_clean(line) for line in lines) + "\n").encode()
+    """Return a table as aligned text, for people to paste."""
+    return ("\n".join(task_table(view)) + "\n").encode()
 
 
 WRITERS: dict[str, Callable[[JobView], bytes]] = {CSV: as_csv, TEXT: as_text}
@@ -119,33 +107,7 @@ def _offer(part: str) -> tuple[float, str]:
     return quality, media_type.strip().lower()
 
 
-def _shown(task: TaskView) -> tuple[str, ...]:
-    latency = "-" if task.latency_secs is None else f"{task.latency_secs * 1e3:.4f}"
-    return (
-        f"{'*' if task.running else ''}{task.id}",
-        task.name,
-        str(task.weight),
-        latency,
-        f"{task.gflops:.1f}",
-        f"{task.share * 100:.1f}",
-        str(task.trials),
-        str(task.failed),
-    )
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cell.ljust(width) if column == 1 else cell.rjust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
-
-
 def _cell(text: str) -> str:
     """Keep a spreadsheet from reading a name as a formula."""
-    cleaned = _clean(text)
+    cleaned = printable(text)
     return f"'{cleaned}" if cleaned[:1] in ("=", "+", "-", "@") else cleaned
-
-
-def _clean(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)

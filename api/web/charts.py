@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.web import formats
+from tuner.formatting import clock, count, milliseconds, percent
 from tuner.schemas import HistoryPoint, HistoryView
 
 N_COLOURS = 12
@@ -80,8 +80,8 @@ def trials_per_task(history: HistoryView) -> Chart:
     rows = [
         (
             _task_label(task.task, task.name),
-            formats.count(task.trials[-1]),
-            formats.percent(task.trials[-1] / trials[-1] if trials[-1] else 0.0),
+            count(task.trials[-1]),
+            percent(task.trials[-1] / trials[-1] if trials[-1] else 0.0),
         )
         for task in history.tasks
     ]
@@ -92,7 +92,7 @@ def trials_per_task(history: HistoryView) -> Chart:
     return Chart(
         id="per-task",
         title="Trials per task",
-        summary=f"{formats.count(trials[-1] if trials else 0)} trials{most}.",
+        summary=f"{count(trials[-1] if trials else 0)} trials{most}.",
         figure={"data": data, "layout": layout},
         heads=("Task", "Trials", "Share"),
         rows=rows,
@@ -123,7 +123,7 @@ def _latency(
         for index, (name, points) in enumerate(known)
     ]
     rows = [
-        (name, f"{place(point):,.4g}", formats.milliseconds(point.total_latency_secs))
+        (name, f"{place(point):,.4g}", milliseconds(point.total_latency_secs))
         for name, points in known
         for point in _thinned(points)
     ]
@@ -144,9 +144,9 @@ def _course(name: str, points: Sequence[HistoryPoint]) -> str:
         return f"{name}: no round has led to a latency of the whole network yet."
     first, last = points[0], points[-1]
     return (
-        f"{name}: from {formats.milliseconds(first.total_latency_secs)} ms after "
-        f"{formats.count(first.trials)} trials to {formats.milliseconds(last.total_latency_secs)}"
-        f" ms after {formats.count(last.trials)}, in {formats.clock(last.secs)}."
+        f"{name}: from {milliseconds(first.total_latency_secs)} ms after {count(first.trials)} "
+        f"trials to {milliseconds(last.total_latency_secs)} ms after {count(last.trials)}, "
+        f"in {clock(last.secs)}."
     )
 
 

@@ -10,14 +10,15 @@ from sqlalchemy.orm import Session
 from api import pagination
 from api.dependencies import ReaderDep
 from api.schemas import Text
-from api.web import access, formats
+from api.web import access
 from api.web.errors import Said
 from api.web.forms import EMPTY, Form
-from api.web.rendering import render
+from api.web.rendering import ratio, render
 from api.web.sorting import query
 from records.jobs import count_by_state
 from records.models import JobState
 from scheduler.objectives import known_objectives
+from tuner.formatting import clock
 from tuner.queries import jobs as job_queries
 from tuner.queries.jobs import JobOrder
 from tuner.schemas import JobSummary
@@ -150,9 +151,9 @@ def progress_of(job: JobSummary) -> Progress:
     """Say how far a job is: by its trials, by its time, or by whichever ends it first."""
     shares, texts = [], []
     if job.budget_trials is not None:
-        shares.append(formats.ratio(job.spent_trials, job.budget_trials) or 0.0)
+        shares.append(ratio(job.spent_trials, job.budget_trials) or 0.0)
         texts.append(f"{job.spent_trials:,} of {job.budget_trials:,}")
     if job.budget_secs is not None:
-        shares.append(formats.ratio(job.spent_secs, job.budget_secs) or 0.0)
-        texts.append(f"{formats.clock(job.spent_secs)} of {formats.clock(job.budget_secs)}")
+        shares.append(ratio(job.spent_secs, job.budget_secs) or 0.0)
+        texts.append(f"{clock(job.spent_secs)} of {clock(job.budget_secs)}")
     return Progress(max(shares, default=None), " · ".join(texts) or f"{job.spent_trials:,}")

@@ -10,7 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from api.auth import ANONYMOUS, Subject
-from api.web import assets, formats
+from api.web import assets
+from scheduler import estimate
+from tuner import formatting
 
 #: Nothing is loaded from elsewhere and nothing is inline: not a script, not a style.
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -64,14 +66,21 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= formats.FILTERS | {"data": _data}
+    made.filters |= _FILTERS
     made.globals |= {
         "asset": assets.address,
         "plotly_styles": assets.plotly_styles,
-        "ratio": formats.ratio,
-        "dash": formats.DASH,
+        "ratio": ratio,
+        "dash": formatting.DASH,
     }
     return made
+
+
+def ratio(part: float, whole: float | None) -> float | None:
+    """Return a share from 0 to 1, or None without a whole."""
+    if whole is None:
+        return None
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 else 1.0
 
 
 def _data(value: Any) -> Markup:
@@ -86,3 +95,22 @@ def _here(request: Request) -> str:
     """Return the page's own address on this server, to come back to."""
     query = request.url.query
     return request.url.path + (f"?{query}" if query and "fragment" not in query else "")
+
+
+def _gflops(flop: float, secs: float | None) -> str:
+    return formatting.throughput(estimate.gflops(flop, secs))
+
+
+_FILTERS = {
+    "ms": formatting.milliseconds,
+    "short_ms": formatting.short_milliseconds,
+    "clock": formatting.clock,
+    "ago": formatting.age,
+    "stamp": formatting.utc_time,
+    "count": formatting.count,
+    "percent": formatting.percent,
+    "size": formatting.size,
+    "throughput": formatting.throughput,
+    "gflops": _gflops,
+    "data": _data,
+}

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.formatting import short_milliseconds
+
 _REASONS = {
     "warm_up": "every task gets a first round, the largest weight x operations first",
     "retry": "all its trials failed so far, and its turn to be tried again has come",
@@ -63,7 +65,7 @@ def _parts(terms: Mapping[str, Any]) -> list[str]:
 
 def _ms(terms: Mapping[str, Any], name: str) -> str:
     value = terms.get(name)
-    return "unknown" if value is None else f"{value * 1e3:.4g} ms"
+    return "unknown" if value is None else f"{short_milliseconds(value)} ms"
 
 
 def _count(terms: Mapping[str, Any], name: str) -> str:

@@ -1,6 +1,6 @@
 """Charts as data, and the tables that stand in for them."""
 
-from api.web import charts, formats
+from api.web import charts
 from api.web.charts import Curve
 from tuner.schemas import HistoryPoint, HistoryView, TaskTrials
 
@@ -59,15 +59,3 @@ def test_a_job_without_rounds_has_empty_charts() -> None:
     """Nothing to draw is no error."""
     assert charts.trials_per_task(HistoryView(job=1, points=[], tasks=[])).rows == []
     assert "no round has led" in charts.latency_over_trials([Curve("net", [])]).summary
-
-
-def test_formats() -> None:
-    """Unknown values are dashes; units are chosen for people."""
-    assert formats.milliseconds(None) == formats.DASH
-    assert formats.milliseconds(0.00123456) == "1.2346"
-    assert formats.clock(3725.4) == "1:02:05"
-    assert formats.clock(float("inf")) == formats.DASH
-    assert formats.size(0) == "0 B"
-    assert formats.size(1536) == "1.5 KiB"
-    assert formats.ratio(3, 2) == 1.0
-    assert formats.ratio(1, None) is None

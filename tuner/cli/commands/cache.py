@@ -156,7 +156,7 @@ def verify(
                 continue
             bad.append(verdict)
             if not json_output:
-                cache_tables.show_verdict(verdict)
+                cache_tables.show_problem(verdict)
     if json_output:
         found = [
             {

@@ -45,6 +45,7 @@ def gc(
     """
     from tuner.build_cache import gc as cache_gc
     from tuner.cli.rendering import cache_tables
+    from tuner.formatting import size
     from tuner.interrupts import interruptible
 
     settings = cache_store.read_settings(cache_dir, data_dir)
@@ -65,7 +66,7 @@ def gc(
     cache_tables.show_collected(collected, dry_run=dry_run)
     if n_old_bytes:
         verb = "would remove" if dry_run else "removed"
-        print_line(f"{verb} {cache_tables.size(n_old_bytes)} of libraries in a form of before")
+        print_line(f"{verb} {size(n_old_bytes)} of libraries in a form of before")
 
 
 def export(

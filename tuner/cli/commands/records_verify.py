@@ -155,8 +155,8 @@ def _teller() -> "Callable[[int, int, Remeasured], None]":
 
 
 def _outcome(row: "Remeasured") -> str:
-    from tuner.cli.rendering.tables import milliseconds
     from tuner.errors import last_line
+    from tuner.formatting import milliseconds
 
     if row.latency is None:
         return ": ".join(filter(None, (row.error_kind or "failed", last_line(row.error_text))))
@@ -211,7 +211,7 @@ def _table(found: "Verified") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from tuner.cli.rendering.tables import milliseconds
+    from tuner.formatting import milliseconds
 
     table = Table(title="Measured again", title_justify="left")
     for name in ("Workload", "Task", "Weight", "Record", "Before (ms)", "Now (ms)", "Change"):

@@ -112,7 +112,7 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
     from rich.text import Text
 
     from tuner.cli.console import stdout_console
-    from tuner.cli.rendering.tables import clock, milliseconds
+    from tuner.formatting import clock, milliseconds
     from tuner.replay.compare import GOALS
 
     console = stdout_console()

@@ -137,10 +137,13 @@ def _render(
     view: "JobView", picks: "Sequence[PickView]", n_rows: int | None = None
 ) -> "RenderableType":
     from rich.console import Group
+    from rich.text import Text
 
-    from tuner.cli.rendering.tables import job_facts, pick_table, task_table
+    from tuner.cli.rendering.tables import pick_table, task_table
+    from tuner.formatting import job_facts
 
-    parts: list[RenderableType] = [task_table(view.tasks, n_rows=n_rows), *job_facts(view)]
+    parts: list[RenderableType] = [task_table(view.tasks, n_rows=n_rows)]
+    parts += [Text(line) for line in job_facts(view)]
     if picks and view.last_pick:
         parts.append(pick_table(picks, view.last_pick.sequence))
     return Group(*parts)

@@ -1,9 +1,8 @@
-"""What is in the cache, for people."""
+"""Tables of build cache entries for a terminal, and the sizes and ages that options take."""
 
 import json
 import math
 import re
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from tuner.build_cache.keys import PartDifference
 from tuner.build_cache.stats import KindStats, VerifyResult
 from tuner.cli.console import stdout_console
 from tuner.errors import RequestError
+from tuner.formatting import age, printable, size
 
 SHORT = 12
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
@@ -33,10 +33,10 @@ def parse_size(option: str, text: str) -> int:
     """Read a size such as ``5GB`` or ``500 MiB``.
 
     Raises:
-        RequestError: If it is none.
+        RequestError: If the text is not a size.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    n_bytes = float(found[1]) * _UNITS.get(found[2].upper(), math.inf) if found else math.inf
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    n_bytes = float(match[1]) * _UNITS.get(match[2].upper(), math.inf) if match else math.inf
     if not math.isfinite(n_bytes):
         raise RequestError(f"{option} takes a size such as 500MB or 5GB, got {text!r}")
     return int(n_bytes)
@@ -46,60 +46,42 @@ def parse_age(option: str, text: str) -> float:
     """Read a span of time such as ``30d`` or ``12h``, in seconds.
 
     Raises:
-        RequestError: If it is none.
+        RequestError: If the text is not a span of time.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
+    if match is None:
         raise RequestError(f"{option} takes a time such as 12h or 30d, got {text!r}")
-    return float(found[1]) * _SECS[found[2]]
+    return float(match[1]) * _SECS[match[2]]
 
 
-def size(n_bytes: float) -> str:
-    """Write a size for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
-
-
-def age(then: float) -> str:
-    """Say how long ago something was."""
-    secs = max(0.0, time.time() - then)
-    for unit, length in reversed(_SECS.items()):
-        if secs >= 2 * length:
-            return f"{secs / length:.0f} {unit} ago"
-    return "just now"
-
-
-def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_all: int) -> None:
-    """Print entries as a table, of ``n_all`` that there are."""
+def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_entries: int) -> None:
+    """Print entries, a part of ``n_entries``, as a table."""
     table = Table(title="Cache", title_justify="left")
     table.add_column("Entry", no_wrap=True)
     table.add_column("Kind", no_wrap=True)
     table.add_column("Title", overflow="fold", min_width=12)
-    for name in ("Files", "On disk", "Used"):
+    for name in ("Files", "On disk", "Last used"):
         table.add_column(name, justify="right", no_wrap=True)
-    for spot, header in rows:
+    for entry, header in rows:
         table.add_row(
-            spot.digest[:SHORT],
-            spot.kind,
-            Text(header.title) if header else Text("damaged, or of a later version", "red"),
+            entry.digest[:SHORT],
+            entry.kind,
+            Text(header.title) if header else Text("damaged, or written by a later version", "red"),
             str(len(header.files)) if header else "",
-            size(spot.n_bytes),
-            age(spot.used),
+            size(entry.n_bytes),
+            age(entry.used),
         )
     console = stdout_console()
     console.print(table)
-    more = f" of {n_all}; --limit shows more" if len(rows) < n_all else ""
+    more = f" of {n_entries}; --limit shows more" if len(rows) < n_entries else ""
     console.print(f"{len(rows)} entries{more}", highlight=False)
 
 
-def show_stats(place: str, rows: Sequence[KindStats]) -> None:
-    """Print sums by kind as a table."""
-    table = Table(title=place, title_justify="left")
+def show_stats(title: str, rows: Sequence[KindStats]) -> None:
+    """Print totals by kind of entry as a table."""
+    table = Table(title=title, title_justify="left")
     table.add_column("Kind")
-    for name in ("Entries", "On disk", "Unpacked", "Oldest use", "Last use"):
+    for name in ("Entries", "On disk", "Unpacked", "Oldest use", "Newest use"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
@@ -119,16 +101,16 @@ def show_stats(place: str, rows: Sequence[KindStats]) -> None:
     )
 
 
-def show_entry(spot: IndexedEntry, header: Header) -> None:
-    """Print all that is known of an entry."""
+def show_entry(entry: IndexedEntry, header: Header) -> None:
+    """Print all facts about an entry."""
     facts = [
-        ("entry", spot.digest),
+        ("entry", entry.digest),
         ("kind", header.kind),
         ("title", header.title or "none"),
-        ("made", f"{age(header.created)} on {header.origin}"),
-        ("used", age(spot.used)),
-        ("on disk", f"{size(spot.n_bytes)}, unpacked {size(header.n_bytes)}"),
-        ("file", str(spot.path)),
+        ("created", f"{age(header.created)} on {header.origin}"),
+        ("used", age(entry.used)),
+        ("on disk", f"{size(entry.n_bytes)}, unpacked {size(header.n_bytes)}"),
+        ("file", str(entry.path)),
     ]
     for label, text in facts:
         _line(f"{label:<8} {text}")
@@ -138,13 +120,13 @@ def show_entry(spot: IndexedEntry, header: Header) -> None:
     _line("files")
     for name, file in header.files.items():
         form = header.stored[name].form
-        _line(f"  {name}  {size(file.n_bytes)}, kept as {form}, sha256 {file.sha256[:SHORT]}")
+        _line(f"  {name}  {size(file.n_bytes)}, stored as {form}, sha256 {file.sha256[:SHORT]}")
     if header.info:
         _line(f"info     {_short(header.info)}")
 
 
 def show_difference(first: Header, second: Header, parts: Sequence[PartDifference]) -> None:
-    """Print in what the keys of two entries differ."""
+    """Print the parts in which the keys of two entries differ."""
     if first.kind != second.kind:
         _line(f"kind: {first.kind} | {second.kind}")
     for part in parts:
@@ -153,31 +135,27 @@ def show_difference(first: Header, second: Header, parts: Sequence[PartDifferenc
     _line(same or f"{len(parts)} parts differ")
 
 
-def show_verdict(verdict: VerifyResult) -> None:
-    """Print what is wrong with an entry."""
-    dropped = "; dropped" if verdict.dropped else ""
-    _line(f"{verdict.entry.kind} {verdict.entry.digest[:SHORT]}: {verdict.problem}{dropped}")
+def show_problem(result: VerifyResult) -> None:
+    """Print the problem of a damaged entry."""
+    dropped = "; dropped" if result.dropped else ""
+    _line(f"{result.entry.kind} {result.entry.digest[:SHORT]}: {result.problem}{dropped}")
 
 
 def show_collected(collected: Collected, *, dry_run: bool) -> None:
-    """Say what upkeep removed."""
+    """Print the entries that a garbage collection removed, kept and left."""
     verb = "would remove" if dry_run else "removed"
     _line(f"{verb} {collected.n_entries} entries, {size(collected.n_bytes)}")
     if collected.n_held:
         _line(f"kept {collected.n_held} that are in use or cannot be removed")
     if collected.n_strays:
-        _line(f"{verb} {collected.n_strays} files that stopped processes had left")
+        _line(f"{verb} {collected.n_strays} temporary files of stopped processes")
     _line(f"left {collected.n_left} entries, {size(collected.n_left_bytes)}")
 
 
 def _line(text: str) -> None:
-    stdout_console().print(Text(_printable(text)), soft_wrap=True)
+    stdout_console().print(Text(printable(text)), soft_wrap=True)
 
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)

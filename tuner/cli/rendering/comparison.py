@@ -3,8 +3,8 @@
 from typing import Any
 
 from tuner.cli.console import stdout_console
-from tuner.cli.rendering.tables import milliseconds
 from tuner.compile.benchmark import Comparison
+from tuner.formatting import milliseconds
 
 _DERIVED = ("mean_secs", "stdev_secs", "ratio", "agrees")
 

@@ -9,7 +9,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from tuner.cli.rendering.tables import clock, milliseconds, saving, task_table
+from tuner.cli.rendering.tables import task_table
+from tuner.formatting import clock, milliseconds, saving
 from tuner.queries.progress import JobProgress, progress_of_status
 from tuner.tuning.status import TuningCallbacks, TuningStatus
 

@@ -1,4 +1,4 @@
-"""Records as tables, for people."""
+"""Tables of measure records and best records for a terminal."""
 
 import re
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.console import stdout_console
-from tuner.cli.rendering.tables import milliseconds
 from tuner.errors import last_line
+from tuner.formatting import local_time, milliseconds, printable, throughput
 from tuner.schemas import BestView, RecordView
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def show_bests(rows: Sequence[BestView]) -> None:
             Text(row.name),
             str(row.target_id),
             milliseconds(row.latency_secs),
-            f"{row.gflops:.1f}",
+            throughput(row.gflops),
             str(row.record),
             "yes" if row.confirmed else "no",
-            _local_time(row),
+            local_time(row.created),
         )
     console = stdout_console()
     console.print(table)
@@ -45,7 +45,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
 
 
 def show_records(rows: Sequence[RecordView], limit: int) -> None:
-    """Print measure records as a table; ``limit`` is how many were asked for."""
+    """Print measure records as a table; ``limit`` is the maximum that was requested."""
     table = Table(title="Measure records", title_justify="left")
     for name in ("Record", "Task", "Target"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -61,7 +61,7 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
             Text(row.workload),
             Text(row.name),
             Text(_outcome(row), "red" if row.error_kind else ""),
-            _local_time(row),
+            local_time(row.created),
         )
     console = stdout_console()
     console.print(table)
@@ -79,7 +79,7 @@ def _show_targets(console: "Console", rows: "Sequence[BestView] | Sequence[Recor
 
 
 def _outcome(row: RecordView) -> str:
-    """Say what a trial came to: samples, or the error with its last line."""
+    """Return the samples of a trial, or its error with the last line of the message."""
     if row.error_kind is not None:
         return _printable(": ".join(filter(None, (row.error_kind, last_line(row.error_text)))))
     samples = row.run_secs or []
@@ -91,10 +91,5 @@ def _outcome(row: RecordView) -> str:
 
 
 def _printable(text: str) -> str:
-    """Take out what a terminal would obey: compilers colour what they say."""
-    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _local_time(row: BestView | RecordView) -> str:
-    return f"{row.created.astimezone():%Y-%m-%d %H:%M}"
+    """Remove control sequences, with which compilers colour their messages."""
+    return printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text))

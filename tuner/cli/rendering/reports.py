@@ -7,7 +7,8 @@ from rich.table import Table
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.json_output import tasks_as_json
-from tuner.cli.rendering.tables import milliseconds, task_table
+from tuner.cli.rendering.tables import task_table
+from tuner.formatting import milliseconds
 from tuner.library.manifest import Manifest
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 

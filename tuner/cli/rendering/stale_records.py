@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tuner.cli.rendering.tables import milliseconds
+from tuner.formatting import milliseconds
 from tuner.jobs.stale_records import Differences, StaleBest
 
 

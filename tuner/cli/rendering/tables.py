@@ -1,30 +1,39 @@
-"""Render what people are shown of jobs as tables and lines, for a terminal."""
+"""Tables of jobs, tasks and picks for a terminal."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from tuner.schemas import JobSummary, JobView, OutlookView, PickView, TaskView
+from tuner.formatting import (
+    TASK_COLUMNS,
+    clock,
+    local_time,
+    milliseconds,
+    percent,
+    spent,
+    task_cells,
+    task_name,
+)
+from tuner.schemas import JobSummary, PickView, TaskView
 
-# Terms that the resumption of a job needs and a reader does not.
+# Terms that resume a job and explain nothing.
 _BOOKKEEPING = ("reason", "newest_record")
 
 
 def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Table:
-    """Render the task scheduler table; rows that do not fit are summed up in one."""
+    """Render the task scheduler table; one row sums up the tasks beyond ``n_rows``."""
     table = Table(title="Task scheduler", title_justify="left")
-    for name in ("ID", "Task", "Weight", "Latency (ms)", "GFLOPS", "Trials", "Failed", "Share"):
+    for name in TASK_COLUMNS:
         table.add_column(name, justify="left" if name == "Task" else "right", no_wrap=True)
     shown, hidden = _fit(tasks, n_rows)
     for task in shown:
-        table.add_row(*_cells(task), style="bold cyan" if task.running else "")
+        table.add_row(*task_cells(task), style="bold cyan" if task.running else "")
     if hidden:
-        share = sum(task.share for task in hidden)
+        share = percent(sum(task.share for task in hidden))
         trials = sum(task.trials for task in hidden)
-        table.add_row("", f"{len(hidden)} more tasks", "", "", "", str(trials), "", f"{share:.1%}")
+        table.add_row("", f"{len(hidden)} more tasks", "", "", "", str(trials), "", share)
     return table
 
 
@@ -49,38 +58,14 @@ def job_table(jobs: Sequence[JobSummary]) -> Table:
             str(job.priority),
             f"{job.trials}{limit}",
             f"{clock(job.spent_secs)}{time_limit}",
-            f"{job.updated.astimezone():%Y-%m-%d %H:%M}",
+            local_time(job.updated),
         )
     return table
 
 
-def job_facts(view: JobView) -> list[Text]:
-    """Say what belongs below the table of a job, a line each."""
-    job = view.job
-    n_open = sum(1 for task in view.tasks if task.latency_secs is None)
-    latency = f"{milliseconds(job.total_latency_secs)} ms estimated in all"
-    if n_open:
-        latency = f"unknown: {n_open} of {len(view.tasks)} tasks have no best record yet"
-    facts = [
-        ("job", f"{job.id}, {job.state}" + (f": {job.message}" if job.message else "")),
-        ("changed", f"{job.updated.astimezone():%Y-%m-%d %H:%M:%S}"),
-        ("network", job.network or job.name),
-        ("target", f"{job.target} on {job.device or 'an unnamed device'}"),
-        ("objective", f"{job.objective}, seed {job.seed}"),
-        ("spent", spent(job)),
-        ("latency", latency),
-    ]
-    if view.outlook is not None:
-        said = f"{view.outlook.n_trials} more trials save {saving(view.outlook)}"
-        facts.append(("forecast", said))
-    if view.last_pick is not None:
-        facts.append(("last pick", _pick_line(view.last_pick)))
-    return [Text(f"{label:<10} {text}") for label, text in facts]
-
-
-def pick_table(picks: Sequence[PickView], n_all: int) -> Table:
-    """Render the last picks of a job that has ``n_all``, with every term of each decision."""
-    table = Table(title=f"Last picks of {n_all}", title_justify="left")
+def pick_table(picks: Sequence[PickView], n_picks: int) -> Table:
+    """Render the last picks of a job that has ``n_picks``, with every term of each decision."""
+    table = Table(title=f"Last picks of {n_picks}", title_justify="left")
     for name in ("Pick", "At", "ID", "Trials", "Reason", "Terms"):
         numeric = name in ("Pick", "ID", "Trials")
         table.add_column(
@@ -99,60 +84,20 @@ def pick_table(picks: Sequence[PickView], n_all: int) -> Table:
 
 
 def why_line(pick: PickView) -> str:
-    """Explain a pick in words."""
-    return f"pick {pick.sequence}: {_task_name(pick)}, {pick.n_trials} trials: {pick.why}"
+    """Explain a pick in a sentence."""
+    return f"pick {pick.sequence}: {task_name(pick)}, {pick.n_trials} trials: {pick.why}"
 
 
 def state_line(job: JobSummary) -> str:
-    """Say where a job stands, in one line."""
+    """Summarise a job in one line."""
     latency = milliseconds(job.total_latency_secs)
     return f"{job.state}  Total latency {latency} ms  {spent(job)}"
-
-
-def spent(job: JobSummary) -> str:
-    """Say what a job has spent of what it may spend."""
-    trials = f"{job.spent_trials}"
-    trials += " trials" if job.budget_trials is None else f" of {job.budget_trials} trials"
-    limit = "" if job.budget_secs is None else f" of {clock(job.budget_secs)}"
-    return f"{trials}, {clock(job.spent_secs)}{limit}"
-
-
-def milliseconds(secs: float | None) -> str:
-    """Format a latency; a dash for one not known yet."""
-    return "-" if secs is None or not math.isfinite(secs) else f"{secs * 1e3:.4f}"
-
-
-def saving(outlook: OutlookView) -> str:
-    """Format what trials are forecast to save, with its standard deviation."""
-    return f"{outlook.saving * 1e3:.2g} ± {outlook.spread * 1e3:.1g} ms"
-
-
-def clock(secs: float | None) -> str:
-    """Format a duration as h:mm:ss; a dash for one not known yet."""
-    if secs is None or not math.isfinite(secs):
-        return "-"
-    minutes, seconds = divmod(round(secs), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
-
-
-def _cells(task: TaskView) -> tuple[str, ...]:
-    return (
-        str(task.id),
-        task.name,
-        str(task.weight),
-        milliseconds(task.latency_secs),
-        "-" if task.latency_secs is None else f"{task.gflops:.1f}",
-        f"{task.trials}{' (all)' if task.exhausted else ''}",
-        str(task.failed) if task.failed else "",
-        f"{task.share:.1%}" if task.share else "-",
-    )
 
 
 def _fit(
     tasks: Sequence[TaskView], n_rows: int | None
 ) -> tuple[Sequence[TaskView], Sequence[TaskView]]:
-    """Keep the tasks that weigh most, in the order of the table; return them and the others."""
+    """Return the tasks with the largest shares that fit, in the order of the table; the others."""
     if n_rows is None or len(tasks) <= n_rows:
         return tasks, []
     heaviest = sorted(tasks, key=lambda task: (-task.share, task.id))
@@ -161,19 +106,6 @@ def _fit(
         [task for task in tasks if task.id in kept],
         [task for task in tasks if task.id not in kept],
     )
-
-
-def _pick_line(pick: PickView) -> str:
-    return (
-        f"number {pick.sequence}: {_task_name(pick)}, {pick.n_trials} trials, "
-        f"{pick.reason or 'no reason kept'}{'' if pick.done else ' (open)'}"
-    )
-
-
-def _task_name(pick: PickView) -> str:
-    if pick.task is None:
-        return f"task {pick.task_id} of another network"
-    return f"task {pick.task} ({pick.task_name})"
 
 
 def _terms(terms: dict[str, Any]) -> str:

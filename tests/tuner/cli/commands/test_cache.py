@@ -91,7 +91,7 @@ def test_explain_shows_what_a_key_is_made_of(shell: Shell, cache: Cache) -> None
 
     shown = shell("cache", "explain", DIGESTS[2][:10]).out
 
-    for text in (DIGESTS[2], "trace = t2", "weights.bin", "kept as blob", "tuner 0."):
+    for text in (DIGESTS[2], "trace = t2", "weights.bin", "stored as blob", "tuner 0."):
         assert text in shown
     assert cache.local.path_of("subgraph", DIGESTS[2]).stat().st_mtime == before
 

@@ -35,7 +35,7 @@ def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
     listed = tuned("jobs", "ls").out
     table = tuned("table", "1").out
 
-    assert "4.0000 ms estimated in all" in table
+    assert "4.0000 ms estimated in total" in table
     assert [line for line in listed.splitlines() if "small" in line and "4.0000" in line]
 
 

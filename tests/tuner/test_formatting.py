@@ -1,0 +1,114 @@
+"""Numbers, times and the task scheduler table as text."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tuner import formatting
+from tuner.schemas import JobSummary, JobView, TaskView
+
+_NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+_TASK = TaskView(
+    id=0,
+    task_id=7,
+    workload="w" * 16,
+    name="conv2d\nrelu",
+    weight=3,
+    flop=2e9,
+    latency_secs=2e-3,
+    gflops=1000.0,
+    share=0.75,
+    trials=64,
+    failed=2,
+    exhausted=True,
+    running=True,
+)
+_JOB = JobSummary(
+    id=4,
+    name="night",
+    state="running",
+    objective="weighted_sum",
+    seed=0,
+    priority=0,
+    budget_trials=100,
+    trials=64,
+    spent_trials=64,
+    spent_secs=61.0,
+    n_events=1,
+    from_service=True,
+    created=_NOW,
+    updated=_NOW,
+)
+
+
+@pytest.mark.parametrize("secs", [None, float("inf"), float("nan")])
+def test_unknown_times_are_dashes(secs: float | None) -> None:
+    """A latency and a duration that are not known yet are printed alike."""
+    assert formatting.milliseconds(secs) == formatting.DASH
+    assert formatting.short_milliseconds(secs) == formatting.DASH
+    assert formatting.clock(secs) == formatting.DASH
+
+
+def test_latencies_are_milliseconds() -> None:
+    """Seconds become milliseconds without a unit, with separated thousands."""
+    assert formatting.milliseconds(0.00123456) == "1.2346"
+    assert formatting.milliseconds(1.5) == "1,500.0000"
+    assert formatting.short_milliseconds(0.00123456) == "1.235"
+
+
+def test_durations_are_hours_minutes_and_seconds() -> None:
+    """Seconds are rounded."""
+    assert formatting.clock(3725.4) == "1:02:05"
+
+
+@pytest.mark.parametrize(
+    ("secs", "expected"),
+    [(0, "0 s ago"), (59, "59 s ago"), (130, "2 min ago"), (7200, "2 h ago"), (864000, "10 d ago")],
+)
+def test_ages_take_the_largest_unit(secs: float, expected: str) -> None:
+    """Aware times and Unix times are printed alike, and a time in the future is no age."""
+    then = datetime.now(UTC) - timedelta(seconds=secs)
+
+    assert formatting.age(then) == expected
+    assert formatting.age(then.timestamp()) == expected
+    assert formatting.age(datetime.now(UTC) + timedelta(hours=1)) == "0 s ago"
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "expected"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1536, "1.5 kB"),
+        (2e9, "2.0 GB"),
+        (5e15, "5000.0 TB"),
+    ],
+)
+def test_sizes_take_decimal_units(n_bytes: float | None, expected: str) -> None:
+    """A kilobyte is 1000 bytes, as in the options of ``tuner cache gc``."""
+    assert formatting.size(n_bytes) == expected
+
+
+def test_shares_and_counts() -> None:
+    """Unknown values are dashes here as well."""
+    assert (formatting.percent(0.1234), formatting.percent(None)) == ("12.3%", "-")
+    assert (formatting.count(12345.0), formatting.count(None)) == ("12,345", "-")
+    assert (formatting.throughput(1234.56), formatting.throughput(0.0)) == ("1234.6", "-")
+
+
+def test_the_table_is_aligned_and_printable() -> None:
+    """Names cannot break lines, and a running task has a mark."""
+    open_task = replace(_TASK, id=1, name="dense", latency_secs=None, gflops=0.0, running=False)
+    view = JobView(job=_JOB, tasks=[_TASK, open_task])
+
+    head, rule, first, second, *rest = formatting.task_table(view)
+
+    assert head.split() == " ".join(formatting.TASK_COLUMNS).split()
+    assert set(rule) == {"-"}
+    assert " ".join(first.split()) == "* 0 conv2d relu 3 2.0000 1000.0 64 (all) 2 75.0%"
+    assert second.split()[:5] == ["1", "dense", "3", "-", "-"]
+    assert {len(head), len(first), len(second)} == {len(rule)}
+    assert "spent      64 of 100 trials, 0:01:01" in rest
+    assert "latency    unknown: 1 of 2 tasks have no best record yet" in rest

@@ -1,0 +1,165 @@
+"""Numbers, times and the task scheduler table as text for people; "-" stands for unknown."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from tuner.schemas import JobSummary, JobView, OutlookView, PickView, TaskView
+
+DASH = "-"
+TASK_COLUMNS = ("ID", "Task", "Calls", "Latency (ms)", "GFLOPS", "Trials", "Failed", "Share")
+_AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+def milliseconds(secs: float | None) -> str:
+    """Format seconds as milliseconds with four decimals, without the unit."""
+    return DASH if secs is None or not math.isfinite(secs) else f"{secs * 1e3:,.4f}"
+
+
+def short_milliseconds(secs: float | None) -> str:
+    """Format seconds as milliseconds with four significant digits, without the unit."""
+    return DASH if secs is None or not math.isfinite(secs) else f"{secs * 1e3:,.4g}"
+
+
+def clock(secs: float | None) -> str:
+    """Format a duration in seconds as h:mm:ss."""
+    if secs is None or not math.isfinite(secs):
+        return DASH
+    minutes, seconds = divmod(round(secs), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+
+def age(then: datetime | float) -> str:
+    """Format the time since a moment, given as an aware time or seconds of the Unix clock."""
+    if not isinstance(then, datetime):
+        then = datetime.fromtimestamp(then, UTC)
+    secs = max((datetime.now(UTC) - then).total_seconds(), 0.0)
+    for length, unit in _AGES:
+        if secs >= length:
+            return f"{secs / length:.0f} {unit} ago"
+    return f"{secs:.0f} s ago"
+
+
+def utc_time(at: datetime) -> str:
+    """Format a time in UTC, to the second."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def local_time(at: datetime | None) -> str:
+    """Format a time in the time zone of this machine, to the minute."""
+    return DASH if at is None else f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def size(n_bytes: float | None) -> str:
+    """Format a number of bytes in the decimal unit that keeps it short."""
+    if n_bytes is None:
+        return DASH
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
+def count(number: float | None) -> str:
+    """Format a whole number with separated thousands."""
+    return DASH if number is None else f"{number:,.0f}"
+
+
+def percent(share: float | None) -> str:
+    """Format a share from 0 to 1 in percent, with the sign."""
+    return DASH if share is None else f"{share:.1%}"
+
+
+def throughput(gflops: float) -> str:
+    """Format billions of operations a second; 0 stands for unknown."""
+    return f"{gflops:.1f}" if gflops else DASH
+
+
+def saving(outlook: OutlookView) -> str:
+    """Format the saving that trials are forecast to bring, with its standard deviation."""
+    return f"{outlook.saving * 1e3:.2g} ± {outlook.spread * 1e3:.1g} ms"
+
+
+def spent(job: JobSummary) -> str:
+    """Format the trials and the time of a job, with their limits."""
+    trials = f"{job.spent_trials}"
+    trials += " trials" if job.budget_trials is None else f" of {job.budget_trials} trials"
+    limit = "" if job.budget_secs is None else f" of {clock(job.budget_secs)}"
+    return f"{trials}, {clock(job.spent_secs)}{limit}"
+
+
+def printable(text: str) -> str:
+    """Replace line breaks and control characters by spaces."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def task_cells(task: TaskView) -> tuple[str, ...]:
+    """Return a row of the task scheduler table, a cell for each of ``TASK_COLUMNS``."""
+    return (
+        str(task.id),
+        task.name,
+        str(task.weight),
+        milliseconds(task.latency_secs),
+        throughput(task.gflops),
+        f"{task.trials}{' (all)' if task.exhausted else ''}",
+        str(task.failed) if task.failed else "",
+        percent(task.share or None),
+    )
+
+
+def task_table(view: JobView) -> list[str]:
+    """Return the task scheduler table of a job as aligned lines; ``*`` marks a running task."""
+    rows = [TASK_COLUMNS, *(task_cells(task) for task in view.tasks)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    marks = [" ", *("*" if task.running else " " for task in view.tasks)]
+    lines = [mark + _line(row, widths) for mark, row in zip(marks, rows, strict=True)]
+    lines.insert(1, "-" * max(map(len, lines)))
+    return [printable(line) for line in [*lines, "", *job_facts(view)]]
+
+
+def job_facts(view: JobView) -> list[str]:
+    """Return the lines below the table of a job: state, network, target, budget, forecast."""
+    job = view.job
+    n_open = sum(task.latency_secs is None for task in view.tasks)
+    latency = f"{milliseconds(job.total_latency_secs)} ms estimated in total"
+    if n_open:
+        latency = f"unknown: {n_open} of {len(view.tasks)} tasks have no best record yet"
+    facts = [
+        ("job", f"{job.id}, {job.state}" + (f": {job.message}" if job.message else "")),
+        ("changed", f"{job.updated.astimezone():%Y-%m-%d %H:%M:%S %Z}"),
+        ("network", job.network or job.name),
+        ("target", f"{job.target} on {job.device or 'an unnamed device'}"),
+        ("objective", f"{job.objective}, seed {job.seed}"),
+        ("spent", spent(job)),
+        ("latency", latency),
+    ]
+    if view.outlook is not None:
+        text = f"{view.outlook.n_trials} more trials save {saving(view.outlook)}"
+        facts.append(("forecast", text))
+    if view.last_pick is not None:
+        facts.append(("last pick", _pick_line(view.last_pick)))
+    return [f"{label:<10} {text}" for label, text in facts]
+
+
+def task_name(pick: PickView) -> str:
+    """Name the task of a pick."""
+    if pick.task is None:
+        return f"task {pick.task_id} of another network"
+    return f"task {pick.task} ({pick.task_name})"
+
+
+def _pick_line(pick: PickView) -> str:
+    return (
+        f"number {pick.sequence}: {task_name(pick)}, {pick.n_trials} trials, "
+        f"{pick.reason or 'no reason stored'}{'' if pick.done else ' (open)'}"
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        cell.ljust(width) if name == "Task" else cell.rjust(width)
+        for name, cell, width in zip(TASK_COLUMNS, row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
