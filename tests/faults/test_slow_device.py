@@ -13,9 +13,9 @@ from tests.engines import toy
 from tests.engines.toy_network import Workshop
 from tests.faults.conftest import DEVICE, NODES, START_SECS, check_bests, check_counts, wait_until
 from tests.ray_rack import Rack
+from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
-from tuner.tuning.calibration.calibrator import CalibrationSettings
 from tuner.tuning.status import TuningStatus
 
 if TYPE_CHECKING:

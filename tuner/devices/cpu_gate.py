@@ -9,7 +9,7 @@ from typing import Any
 class CpuGate:
     """Lock of the cores: shared by those that work on them, exclusive to those that time them.
 
-    Whoever waits for exclusive use keeps others from starting shared use. Shared use must not be
+    A wait for exclusive use keeps others from starting shared use. Shared use must not be
     nested. Not thread-safe: used in one event loop.
     """
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.devices.calibration.state import CalibrationState
 from tuner.devices.cpu_gate import CpuGate
 from tuner.devices.runners.base import Runner
 from tuner.engines.base import TargetInfo
@@ -21,33 +22,6 @@ _MAX_RETRY_SECS = 300.0
 
 
 @dataclass
-class CalibrationState:
-    """Calibration of a device for one target; see :mod:`tuner.tuning.calibration`.
-
-    Attributes:
-        first_seen: Time at which it was first known to support the target, by the loop's clock.
-        record_id: Newest record when it last agreed with the others.
-        secs: Last time of the calibration kernel, seconds; inf if it failed, None if not timed.
-        calibrated: Time of that calibration, by the loop's clock.
-        is_thorough: Whether it was then timed as often as excluding a device requires.
-        is_calibrating: Whether it is being timed, or waits to be.
-        disagreement: Reason for which it is kept apart; empty if it agrees with the others.
-        was_admitted: Whether it ever got rounds.
-        is_admitted: Whether it gets rounds now.
-    """
-
-    first_seen: float
-    record_id: int
-    secs: float | None = None
-    calibrated: float = 0.0
-    is_thorough: bool = False
-    is_calibrating: bool = False
-    disagreement: str = ""
-    was_admitted: bool = False
-    is_admitted: bool = False
-
-
-@dataclass
 class Device:
     """Runner of a device, and the rounds that it was given.
 
@@ -60,7 +34,7 @@ class Device:
         free_since: End of its last round, by the loop's clock.
         n_losses: Losses since one of its rounds ended well.
         calibrations: Calibration by the spec of each target that it supports.
-        is_blocked: Whether calibration admits it to none of the targets that are tuned.
+        is_blocked: True while calibration admits it to none of the targets that are tuned.
     """
 
     runner: Runner

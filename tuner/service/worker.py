@@ -15,6 +15,7 @@ from records.errors import RecordsError
 from records.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
+from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.locks import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
@@ -24,7 +25,6 @@ from tuner.service.job_loader import JobLoader
 from tuner.service.leader_election import CoordinatorLease
 from tuner.service.loading import Limits
 from tuner.service.retention import RetentionTask
-from tuner.tuning.calibration.calibrator import CalibrationSettings
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.job_queue import SessionFactory

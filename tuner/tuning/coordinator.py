@@ -17,11 +17,12 @@ from records.models import JobState, Pick
 from records.picks import NewPick
 from scheduler import fairness
 from scheduler.fairness import JobShare
+from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceApart, DeviceLost, TunerError, WorkError
 from tuner.tuning import event_loop
-from tuner.tuning.calibration.calibrator import CalibrationSettings, Calibrator
+from tuner.tuning.calibration_log import make_calibrator
 from tuner.tuning.context import TuningContext
 from tuner.tuning.device_heartbeat import DeviceHeartbeat
 from tuner.tuning.job_queue import JobPoller, JobSource
@@ -116,7 +117,7 @@ class Coordinator:
         self._running_rounds: dict[asyncio.Task[bool | None], RunningRound] = {}
         self._pending_picks: list[PendingPick] = []
         self._device_queries: dict[asyncio.Task[None], Device] = {}
-        self._calibrator = Calibrator(context, calibration, self._ask)
+        self._calibrator = make_calibrator(context, calibration, self._ask)
         self._heartbeat = DeviceHeartbeat(context)
         self._typical_secs = 0.0
         self._unsaved_virtual_secs: dict[int, float] = {}
@@ -239,7 +240,7 @@ class Coordinator:
     def _dispatch(self) -> bool:
         """Give devices that may have more rounds a round each; whether there may be more."""
         self._context.refresh()
-        self._calibrator.tend(self._targets)
+        self._calibrator.update(self._targets)
         self._heartbeat.beat_if_due(self._jobs_by_device)
         may_be_more = self._dispatch_rounds()
         self._start_pending()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduler.budget import Budget
 from tuner.context import Context
+from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.locks import device_lock
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import RequestError, TunerError
@@ -15,7 +16,6 @@ from tuner.jobs.combining import combine
 from tuner.jobs.options import TuneOptions, default_trials
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
 from tuner.jobs.requests import TuneRequest, options_of
-from tuner.tuning.calibration.calibrator import CalibrationSettings
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession

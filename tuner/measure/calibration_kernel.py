@@ -1,4 +1,4 @@
-"""The kernel that the devices of a target are compared by: built once, timed on each of them."""
+"""Kernel that the devices of a target are compared by: built once, timed on each of them."""
 
 import asyncio
 import hashlib
@@ -13,7 +13,7 @@ from tuner.measure.context import MeasureContext, MeasureSetup, TaskUnderTest
 from tuner.measure.round_measurement import run_artifact
 from tuner.workers.base import CallTimeout
 
-# The time-out has room for the start of a process that times.
+# The time-out leaves room for the start of a runner's process.
 _EVALUATOR = EvaluatorSettings(repeat=10, min_repeat_ms=0, timeout_secs=60.0)
 _BUILD_TIMEOUT_SECS = 120.0
 
@@ -21,42 +21,44 @@ _LOG = logging.getLogger(__name__)
 
 
 class CalibrationKernel:
-    """What the engine has for a target; see :meth:`tuner.engines.base.Engine.calibration_kernel`.
+    """Calibration kernel of the engine; see :attr:`tuner.engines.base.Engine.calibration_kernel`.
 
     Attributes:
-        name: Hash of its IR, 16 hexadecimal digits; empty before it was built.
+        name: Hash of its IR, 16 hexadecimal digits; empty before it is built.
     """
 
     def __init__(self, context: MeasureContext, target: TargetInfo) -> None:
         self.name = ""
         self._context = context
-        self._spec = target.spec
         self._setup = MeasureSetup(context, target.spec, _EVALUATOR, _BUILD_TIMEOUT_SECS)
+        self._builder = CandidateBuilder(self._setup)
         self._building = asyncio.Lock()
         self._artifact: str | None = None
 
     async def artifact(self) -> str | None:
-        """Build it, if it was not yet; None if that fails, which is tried anew next time."""
+        """Return the artifact, building it if needed; None if that failed this time."""
         async with self._building:
             if self._artifact is None:
                 try:
                     self._artifact = await self._build()
                 except (TunerError, CallTimeout) as error:
-                    _LOG.warning("no calibration kernel for %s: %s", self._spec, error)
+                    spec = self._setup.target
+                    _LOG.warning("cannot build the calibration kernel for %s: %s", spec, error)
             return self._artifact
 
     async def time(self, artifact: str, device: Device) -> float:
-        """Time it on a device that nobody else uses now.
+        """Time the kernel on a device, once no round uses it.
 
         Returns:
-            The shortest of its samples, seconds: what disturbs a device makes it slower. Or inf
-            if it fails.
+            Shortest sample, seconds, because interference only slows a device down; inf if the
+            kernel fails.
 
         Raises:
-            DeviceLost: If the device went away.
+            DeviceLost: If the device was lost.
         """
         try:
-            result = await run_artifact(self._setup, artifact, device, "", math.inf)
+            async with device.exclusive(self._context.cpu_gate):
+                result = await run_artifact(self._setup, artifact, device, "", math.inf)
         except DeviceLost:
             raise
         except WorkError as error:
@@ -65,20 +67,19 @@ class CalibrationKernel:
             return min(result.run_secs)
         _LOG.warning("the calibration kernel fails on %s: %s", device.name, result.error_text)
         if self._artifact is not None:
-            self._context.executor.discard(self._artifact)
+            self._builder.discard([self._artifact])
             self._artifact = None
         return math.inf
 
     async def _build(self) -> str:
         async with self._context.cpu_gate.shared():
             ir = await self._context.executor.submit(
-                "calibration_kernel", self._spec, timeout_secs=_BUILD_TIMEOUT_SECS
+                "calibration_kernel", self._setup.target, timeout_secs=_BUILD_TIMEOUT_SECS
             )
         if not isinstance(ir, bytes):
-            raise WorkError(f"the worker returned {repr(ir)[:200]}")
+            raise WorkError(f"the worker returned {ir!r:.200}")
         self.name = hashlib.sha256(ir).hexdigest()[:16]
-        task = TaskUnderTest(0, self.name, ir)
-        (built,) = await CandidateBuilder(self._setup).build_all(task, [""])
+        (built,) = await self._builder.build_all(TaskUnderTest(0, self.name, ir), [""])
         if isinstance(built, RunResult):
             raise WorkError(built.error_text)
         return built

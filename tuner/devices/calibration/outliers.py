@@ -1,4 +1,4 @@
-"""Which devices disagree with the others, by what the same kernel takes on each."""
+"""Detection of devices that disagree with the others about the time of a kernel."""
 
 import math
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Disagreement:
-    """How a device differs from those that agree with each other.
+    """Deviation of a device from those that agree with each other.
 
     Attributes:
-        ratio: What it takes by what the nearest of them takes; inf if it could not be timed.
-        reason: The same in words.
+        ratio: Its time divided by that of the nearest of them; inf if it could not be timed.
+        reason: Description for people.
     """
 
     ratio: float
@@ -19,16 +19,16 @@ class Disagreement:
 
 
 def find_disagreements(secs: Mapping[str, float], tolerance: float) -> dict[str, Disagreement]:
-    """Compare devices with the largest group of them that is within a tolerance of each other.
+    """Compare devices with the largest group of them that agrees within a tolerance.
 
-    Of groups as large, the faster counts: what disturbs a device makes it slower.
+    Ties go to the faster group, because interference only slows devices down.
 
     Args:
-        secs: What each device takes for the kernel, seconds, by name; inf if it could not be timed.
-        tolerance: By which share the slowest of a group may take longer than the fastest.
+        secs: Time of the kernel, seconds, by device; inf if it could not be timed.
+        tolerance: Share by which the slowest of a group may exceed the fastest.
 
     Returns:
-        Those outside the group, by name; none if nothing could be timed anywhere.
+        The devices outside the group, by name; empty if no device could be timed.
     """
     timed = sorted((took, name) for name, took in secs.items() if math.isfinite(took))
     if not timed:
@@ -56,8 +56,8 @@ def _in_ms(secs: float) -> str:
     return f"{1e3 * secs:.3g}" if secs < 0.9995 else f"{1e3 * secs:.0f}"
 
 
-def _disagreement(took: float, peer: tuple[float, str]) -> Disagreement:
-    expected, name = peer
+def _disagreement(took: float, nearest: tuple[float, str]) -> Disagreement:
+    expected, name = nearest
     if math.isinf(took):
         return Disagreement(math.inf, f"the calibration kernel fails here and not on {name}")
     ratio = took / expected

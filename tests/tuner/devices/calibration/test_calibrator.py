@@ -11,13 +11,13 @@ from records.models import MeasureRecord
 from records.service_models import Calibration
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
+from tuner.devices.calibration import calibrator as calibrating
+from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.device import Device
 from tuner.devices.inventory import LocalDevice
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
 from tuner.settings import Settings
-from tuner.tuning.calibration import calibrator as calibrating
-from tuner.tuning.calibration.calibrator import CalibrationSettings
 from tuner.tuning.device_heartbeat import full_name
 from tuner.tuning.status import TuningStatus
 

@@ -1,1 +1,0 @@
-"""Detection of devices whose timings disagree."""
