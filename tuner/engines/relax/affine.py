@@ -48,7 +48,7 @@ def count_uses(function: relax.Function) -> Counter[relax.Var]:
 
 @mutator
 class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Rewrites op(conv(x, w) + b, constant) to conv(x, w') + b'."""
+    """Mutator that rewrites op(conv(x, w) + b, constant) to conv(x, w') + b'."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
@@ -76,7 +76,7 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return self._fold(visited, conv, weight, bias, constant.reshape(-1))
 
     def _split(self, source: relax.Call) -> tuple[relax.Call | None, Array | None]:
-        """Take conv(x, w) + b apart; the bias is None where there is none."""
+        """Split conv(x, w) + b into its parts; a missing bias is None."""
         if source.op.name in _CONVOLUTIONS:
             return source, None
         if source.op.name != "relax.add":
@@ -110,7 +110,7 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             shift, has_shift = shift * scale, bias is not None
         limit = np.finfo(weight.dtype).max
         if not all((np.abs(value) <= limit).all() for value in (scaled, shift)):
-            return call  # NaN and infinity are the network's to compute
+            return call  # NaN and infinity are results of the network
         folded = relax.Call(
             conv.op, [conv.args[0], _const(scaled, weight)], conv.attrs, conv.ty_args
         )
@@ -125,7 +125,7 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
 
 def _is_per_channel(constant: Array, n_channels: int, rank: int) -> bool:
-    """Whether a constant broadcasts along axis 1 of a tensor of this rank, and only there."""
+    """Return True if a constant broadcasts along axis 1, and no other, of a tensor of a rank."""
     shape = (1,) * (rank - constant.ndim) + constant.shape
     return len(shape) == rank and constant.size == n_channels and shape[1] == n_channels
 

@@ -1,4 +1,4 @@
-"""Modules inside a library, as TVM stores them beside its functions.
+"""Modules inside a library in the binary format of TVM.
 
 The layout is that of ``ProcessLibraryBin`` (tvm_ffi, library_module.cc) and, for device code, of
 ``CUDAModuleNode::SaveToBytes`` (TVM, cuda_module.cc): numbers have 64 bits, little endian; text,
@@ -13,14 +13,14 @@ from typing import Self
 
 import tvm
 
-# Stands for the functions of the library itself, which import its device code.
+# Kind of the functions of the library itself, which import its device code.
 _LIBRARY = "_lib"
 _CUDA = "cuda"
 
 
 @dataclass(frozen=True)
 class DeviceModule:
-    """Code for a GPU, and the table by which TVM finds and launches its kernels.
+    """Code for a GPU, and the table that TVM launches its kernels by.
 
     Attributes:
         form: ``"cuda"`` for source, ``"cubin"`` for a binary.
@@ -34,7 +34,7 @@ class DeviceModule:
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Read what TVM stores of a CUDA module."""
+        """Parse a CUDA module from the bytes that TVM stores."""
         reader = _Reader(content)
         form = reader.text()
         start = reader.position
@@ -43,17 +43,17 @@ class DeviceModule:
         return cls(form, content[start : reader.position], reader.content())
 
     def dump(self) -> bytes:
-        """Write what TVM reads."""
+        """Serialise the module to the bytes that TVM reads."""
         return _sized(self.form.encode()) + self.table + _sized(self.code)
 
 
 @dataclass
 class Blob:
-    """The modules of a library and which of them each imports.
+    """The modules of a library and the import graph between them.
 
     Attributes:
         modules: Kind and content of each, the root first; the library itself has no content.
-        imports: Indices of the modules that each imports.
+        imports: Indices of the imported modules, by module.
     """
 
     modules: list[tuple[str, bytes]]
@@ -61,13 +61,13 @@ class Blob:
 
     @classmethod
     def of(cls, module: tvm.runtime.Module) -> Self:
-        """Read what an export of a module would store."""
+        """Return the blob that the export of a module would store."""
         packed = tvm.get_global_func("runtime.ModulePackImportsToTensor")(module)
         return cls.parse(packed.numpy().tobytes())
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Read a library's blob."""
+        """Parse the blob of a library."""
         reader = _Reader(content)
         reader.number()
         ends = [reader.number() for _ in range(reader.number())]
@@ -80,11 +80,11 @@ class Blob:
 
     @property
     def devices(self) -> list[DeviceModule]:
-        """Its device code."""
+        """Device code of the library."""
         return [DeviceModule.parse(content) for kind, content in self.modules if kind == _CUDA]
 
     def replace_devices(self, devices: Iterable[DeviceModule]) -> None:
-        """Let its functions import this device code and no other."""
+        """Replace the device code that the functions import."""
         kept = [index for index, (kind, _) in enumerate(self.modules) if kind != _CUDA]
         self.imports = [
             [kept.index(child) for child in self.imports[index] if child in kept] for index in kept
@@ -97,11 +97,13 @@ class Blob:
             self.imports.append([])
 
     def dump(self) -> bytes:
-        """Write what TVM reads when it loads the library."""
+        """Serialise the blob to the bytes that TVM reads when it loads the library."""
         ends = [0]
-        for each in self.imports:
-            ends.append(ends[-1] + len(each))
-        content = _numbers(ends) + _numbers([child for each in self.imports for child in each])
+        for children in self.imports:
+            ends.append(ends[-1] + len(children))
+        content = _numbers(ends) + _numbers(
+            [child for children in self.imports for child in children]
+        )
         for kind, stored in self.modules:
             content += _sized(kind.encode()) + (b"" if kind == _LIBRARY else _sized(stored))
         return _sized(content)
@@ -122,7 +124,7 @@ class _Reader:
         return self.content().decode()
 
     def skip_kernel(self) -> None:
-        """Its name as key, then its FunctionInfo: name, dtypes, launch parameters, tags."""
+        """Skip a kernel: its name and FunctionInfo (name, dtypes, launch parameters, tags)."""
         self.content()
         self.content()
         self._take(4 * self.number())

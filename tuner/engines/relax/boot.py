@@ -1,4 +1,4 @@
-"""Import TVM the quick way, once, for every module of this engine.
+"""Fast import of TVM, shared by every module of this engine.
 
 TVM's ``s_tir.tensor_intrin`` package imports the intrinsics of every backend,
 up to 20 s of parsing CUDA and ROCm templates, and the tuning context imports
@@ -29,7 +29,7 @@ def _install_bare_package() -> None:
 
 
 def load_intrinsics(machine: str) -> None:
-    """Import the tensor intrinsics that schedules for a processor may name."""
+    """Import the tensor intrinsics that schedules for a target kind may name."""
     module = _INTRINSICS.get(machine)
     if module:
         importlib.import_module(f"{PACKAGE}.{module}")

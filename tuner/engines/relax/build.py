@@ -29,8 +29,8 @@ def build(request: BuildRequest) -> BuildResult:
     except WorkError as error:
         return BuildResult("", str(error))
     except OSError:
-        raise  # a full disk is nobody's candidate's fault
-    except Exception as error:  # whatever a compiler raises on one candidate is data
+        raise  # a full disk is not a failure of the candidate
+    except Exception as error:  # any error of a compiler on a candidate is a result
         return BuildResult("", error_text(error))
 
 
@@ -60,7 +60,7 @@ def _compile_for_gpu(
 
 
 def schedule_for_gpu(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRModule:
-    """Replay a trace; without one, schedule by default: a GPU runs nothing unscheduled.
+    """Replay a trace, or apply a default schedule without one: a GPU runs nothing unscheduled.
 
     Raises:
         WorkError: If it cannot be replayed, or there is no default schedule.
@@ -105,7 +105,7 @@ def _packs(function: PrimFunc) -> bool:
 
 
 def _caller_of(function: PrimFunc) -> tvm.IRModule:
-    """A Relax module whose ``main`` calls the kernel once."""
+    """Return a Relax module whose ``main`` calls the kernel once."""
     builder = relax.BlockBuilder()
     kernel = builder.add_func(function.with_attr("global_symbol", KERNEL), KERNEL)
     types = [relax.TensorType([int(d) for d in p.shape], str(p.dtype)) for p in function.params]
@@ -118,7 +118,7 @@ def _caller_of(function: PrimFunc) -> tvm.IRModule:
 
 
 def _packed_arguments(split: tvm.IRModule) -> list[int]:
-    """Indices of the kernel's arguments that the packing call takes, in its order."""
+    """Return the indices of the kernel's arguments that the packing call takes, in its order."""
     names = [str(param.name) for param in split["main"].params]
     calls = []
 

@@ -1,4 +1,4 @@
-"""The kernel that devices are compared by: a matrix product, as large as the device needs it."""
+"""Kernel that devices are compared by: a matrix product sized for the device."""
 
 from tvm import te
 from tvm.tirx import PrimFunc

@@ -1,4 +1,4 @@
-"""Calls of a lowered network, led to objects that were compiled apart."""
+"""Redirection of the kernel calls of a lowered network to separately compiled objects."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from tuner.engines.relax.objects import PACKER, load_device
 from tuner.engines.relax.weights import WeightPool
 from tuner.errors import WorkError
 
-# Smaller constants stay in the program: an argument more costs as much as reading one.
+# Smaller constants stay in the program: another argument costs as much as reading one.
 _LARGE_BYTES = 4096
 
 
@@ -27,10 +27,10 @@ class Linked:
     """An object as the linker sees it.
 
     Attributes:
-        folder: Where its files are.
+        folder: Folder of its files.
         symbol: Name of its function.
         packed: Index, shape and dtype of the arguments it takes packed.
-        device: Its binary for the GPU; None on CPU targets.
+        device: Binary for the GPU; None on CPU targets.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Linked:
 
     @classmethod
     def load(cls, given: LinkedObject) -> Self:
-        """Read what the compilation said of it."""
+        """Read the description that its compilation wrote."""
         folder = Path(given.folder)
         device = load_device(folder, given.info)
         return cls(folder, given.symbol, tuple(given.info["packed"]), device)
@@ -51,22 +51,24 @@ class Linked:
 
     def pack(self, values: list[Any]) -> list[Any]:
         """Pack weights the way they were packed when the kernel was measured."""
-        packed = [tvm.runtime.empty(tuple(each["shape"]), each["dtype"]) for each in self.packed]
+        packed = [
+            tvm.runtime.empty(tuple(packed["shape"]), packed["dtype"]) for packed in self.packed
+        ]
         self._packer(*values, *packed)
         return packed
 
 
 @mutator
 class CallRewriter(PyExprMutator):  # type: ignore[misc]
-    """Rewrites ``main`` of a lowered network so that it calls objects, and takes its weights.
+    """Mutator that makes ``main`` of a lowered network call objects and take its weights.
 
-    Every call gets a name of its own: code generation declares what it calls anew each time.
+    Every call gets a unique name, for code generation declares the callee once per call.
 
     Attributes:
         entry: Name of the rewritten function.
-        functions: Declarations of what it calls, by global variable.
-        symbols: The object's symbol by name of the call.
-        weights: Numbers of the weights it takes after its inputs.
+        functions: Declarations of its callees, by global variable.
+        symbols: Symbol of the object by name of the call.
+        weights: Indices of the weights it takes after its inputs.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         return {tvm.ir.GlobalVar(self.entry): rewritten}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Lead a kernel call to its object; the name is the visitor's."""
+        """Redirect a kernel call to its object."""
         if getattr(call.op, "name", "") != "relax.call_tir":
             return call
         name = str(call.args[0].name_hint)
@@ -124,7 +126,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
 
     def _place_weights(self, linked: Linked, arguments: list[Any]) -> list[Any]:
         placed = list(arguments)
-        indices = [each["index"] for each in linked.packed]
+        indices = [packed["index"] for packed in linked.packed]
         if indices:
             values = [self._constant(arguments[index]) for index in indices]
             for index, packed in zip(indices, linked.pack(values), strict=True):
@@ -146,7 +148,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         return bound.value if isinstance(bound, GenericConst) else None
 
     def _lift(self, value: Any) -> relax.Var:
-        """Make a weight an argument of the program; the same weight is the same argument."""
+        """Turn a weight into an argument of the program; equal weights share one."""
         number = self._pool.add(value)
         if number not in self.weights:
             shape = [int(size) for size in value.shape]
@@ -157,8 +159,8 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
 
 
 def _declare(function: PrimFunc, linked: Linked) -> PrimFunc:
-    """A function with the arguments of the object's, and nothing in it."""
-    changed = {each["index"]: each for each in linked.packed}
+    """Return an empty function with the signature of the object's function."""
+    changed = {packed["index"]: packed for packed in linked.packed}
     buffers = [
         decl_buffer(changed[index]["shape"], changed[index]["dtype"])
         if index in changed

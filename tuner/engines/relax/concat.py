@@ -1,4 +1,4 @@
-"""Take concatenations away from between convolutions.
+"""Removal of concatenations between convolutions.
 
 A concatenation copies all of its inputs, 8 % of SqueezeNet's time here. The
 convolution of a concatenation is the sum of the convolutions of its parts, and
@@ -20,8 +20,8 @@ from tuner.engines.relax.fold import constant_value, tidy
 
 _CHANNELS = 3
 _POOLS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d"}
-_MOST_PARTS = 4
-# Split only convolutions that narrow the channels so much.
+_MAX_PARTS = 4
+# Smallest ratio of input to output channels that is worth a split.
 _NARROWING = 2
 
 Array = np.ndarray[Any, Any]
@@ -39,12 +39,12 @@ def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
 
 @mutator
 class _Splitter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Moves concatenations behind pools and dissolves them in convolutions."""
+    """Mutator that moves concatenations behind pools and dissolves them in convolutions."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self.n_uses: Counter[relax.Var] = Counter()
-        # The two terms of every sum that was made here, by the variable that holds it.
+        # The two terms of every sum made by this mutator, by the variable that holds it.
         self._sums: dict[relax.Var, tuple[relax.Var, relax.Var]] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -97,13 +97,13 @@ class _Splitter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return self._sum(self.builder_.emit(relax.op.add(product, call.args[1])), total)
 
     def _parts(self, expr: relax.Expr) -> list[relax.Expr] | None:
-        """Inputs of the concatenation along channels that a variable holds, else None."""
+        """Return the inputs of the channel concatenation that a variable holds, or None."""
         bound = self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
         if getattr(getattr(bound, "op", None), "name", "") != "relax.concat":
             return None
         fields = self._fields(bound)
         axis = int(bound.attrs.axis) if bound is not None else 0
-        if fields is None or axis not in (_CHANNELS, -1) or len(fields) > _MOST_PARTS:
+        if fields is None or axis not in (_CHANNELS, -1) or len(fields) > _MAX_PARTS:
             return None
         return fields
 

@@ -1,4 +1,4 @@
-"""What CUDA targets need beside the passes of every target: schedules, NVRTC, device binaries."""
+"""Additions for CUDA targets: default schedules, NVRTC, device binaries."""
 
 import importlib
 import os
@@ -21,14 +21,14 @@ from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.errors import RequestError, WorkError, summary
 
-# TVM passes what these hold to NVRTC, or to nvcc.
+# TVM passes the values of these variables to NVRTC or nvcc.
 _OPTIONS = (
     "TVM_CUDA_NVCC_NO_FAST_MATH",
     "TVM_CUDA_NVRTC_EXTRA_OPTS",
     "TVM_CUDA_PTXAS_EXTRA_OPTS",
     "TVM_CUDA_PTXAS_REG_LEVEL",
 )
-# TVM's variable that chooses between them.
+# TVM's variable that chooses between NVRTC and nvcc.
 _MODE = "TVM_CUDA_COMPILE_MODE"
 _VERSIONS = {
     "cuda": ("cuda.h", "CUDA_VERSION"),
@@ -37,19 +37,19 @@ _VERSIONS = {
 
 
 def is_cuda(target: Target) -> bool:
-    """Whether a target is a GPU of NVIDIA's."""
+    """Return True if a target is an NVIDIA GPU."""
     return str(target.kind.name) == "cuda"
 
 
 def describe_compiler() -> dict[str, Any]:
-    """Name what the bytes of device binaries depend on; no compiler, no version."""
+    """Return the versions that device binaries depend on; None for a missing compiler."""
     headers = {}
     for name, (path, macro) in _VERSIONS.items():
         text = _read(_toolkit() / "include" / path)
-        found = re.search(rf"#\s*define {macro} (\d+)", text)
-        headers[name] = int(found[1]) if found else None
+        match = re.search(rf"#\s*define {macro} (\d+)", text)
+        headers[name] = int(match[1]) if match else None
     options = {name: os.environ[name] for name in _OPTIONS if name in os.environ}
-    if _wants_nvcc():
+    if _uses_nvcc():
         return {"nvrtc": None, "nvcc": _nvcc_version(), "options": options}
     return {"nvrtc": _nvrtc_version(), "headers": headers, "options": options}
 
@@ -64,7 +64,7 @@ def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     for scheduled in _default_schedules(module, target):
         try:
             lower(scheduled, target)
-        except Exception as error:  # DLight's rules do not know all that TVM's passes refuse
+        except Exception as error:  # DLight's rules accept schedules that TVM's passes refuse
             reason = summary(error)
         else:
             return scheduled
@@ -72,7 +72,7 @@ def schedule_by_default(module: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRModule]:
-    """Yield what DLight's rules make of a kernel, then a thread for each element."""
+    """Yield the schedules of DLight's rules for a kernel, then one thread per element."""
     from tvm.s_tir import Schedule, dlight
     from tvm.s_tir.transform import DefaultGPUSchedule
 
@@ -82,10 +82,10 @@ def _default_schedules(module: tvm.IRModule, target: Target) -> Iterator[tvm.IRM
     for rule in (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()):
         try:
             with target:
-                found = rule.apply(function, target, False)
-        except Exception:  # a rule raises on what it was not written for
+                result = rule.apply(function, target, False)
+        except Exception:  # a rule raises on kernels it does not cover
             continue
-        for schedule in [found] if isinstance(found, Schedule) else found or []:
+        for schedule in [result] if isinstance(result, Schedule) else result or []:
             yield tvm.IRModule({variable: schedule.mod["main"]})
     with target:
         yield DefaultGPUSchedule()(module)
@@ -118,19 +118,19 @@ def compile_device(device: DeviceModule, target: Target) -> DeviceModule:
         RequestError: If the compiler is not installed.
         WorkError: If it refuses the source.
     """
-    compile_source = _compile_by_nvcc if _wants_nvcc() else _compile_by_nvrtc
+    compile_source = _compile_by_nvcc if _uses_nvcc() else _compile_by_nvrtc
     binary = compile_source(_without_traits(device.code.decode()), target)
     return DeviceModule("cubin", device.table, bytes(binary))
 
 
 def _without_traits(source: str) -> str:
-    """Leave out libcu++'s type traits where no code names them: most of the time of a compilation.
+    """Remove unused libcu++ type traits, which take most of a compilation.
 
     TVM 0.27 includes them in every source, and hardly any kernel needs them.
     """
-    head, found, rest = source.partition("  #include <cuda/std/type_traits>\n  namespace std {\n")
+    head, traits, rest = source.partition("  #include <cuda/std/type_traits>\n  namespace std {\n")
     _, closed, rest = rest.partition("  }\n")
-    needed = not (found and closed) or re.search(r"(?<!cuda::)\bstd::", rest)
+    needed = not (traits and closed) or re.search(r"(?<!cuda::)\bstd::", rest)
     return source if needed else head + rest
 
 
@@ -140,7 +140,7 @@ def _compile_by_nvrtc(source: str, target: Target) -> bytearray:
             "CUDA targets need NVRTC; install it: pip install 'subgraph-tuner[cuda]'"
         )
     root = _toolkit()
-    # TVM looks for CCCL where other installations than Python packages have it.
+    # TVM does not look for CCCL where Python packages install it.
     options = [f"-I{root / 'include' / 'cccl'}"]
     with _environment("CUDA_PATH", str(root)):
         return _compile(source, target, "nvrtc", options)
@@ -168,11 +168,11 @@ def _compile(source: str, target: Target, compiler: str, options: list[str]) -> 
     return binary
 
 
-def _wants_nvcc() -> bool:
-    """Whether TVM's variable chooses nvcc.
+def _uses_nvcc() -> bool:
+    """Return True if TVM's variable chooses nvcc.
 
     Raises:
-        RequestError: If it chooses something that is no compiler.
+        RequestError: If it names an unknown compiler.
     """
     mode = os.environ.get(_MODE, "nvrtc")
     if mode not in ("nvrtc", "nvcc"):
@@ -182,17 +182,17 @@ def _wants_nvcc() -> bool:
 
 @lru_cache(maxsize=1)
 def _nvcc_version() -> str | None:
-    """Return what nvcc says of its build; None if there is none."""
+    """Return the build version of nvcc; None if it is not installed."""
     try:
         done = subprocess.run(["nvcc", "--version"], capture_output=True, check=False, text=True)
     except OSError:
         return None
-    found = re.search(r"V(\d[\d.]*)", done.stdout)
-    return found[1] if found else None
+    match = re.search(r"V(\d[\d.]*)", done.stdout)
+    return match[1] if match else None
 
 
 def export(module: tvm.runtime.Module, target: Target, path: Path) -> None:
-    """Write host code with its device code as a library that compiles nothing when it is loaded.
+    """Export host and device code as a library that needs no compilation when it is loaded.
 
     Raises:
         RequestError: If NVRTC is not installed.
@@ -200,7 +200,7 @@ def export(module: tvm.runtime.Module, target: Target, path: Path) -> None:
     """
 
     def link(path: str, files: list[str]) -> None:
-        link_shared([Path(each) for each in files], Path(path))
+        link_shared([Path(file) for file in files], Path(path))
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
         return pack_devices(module, [], target, Path(folder))
@@ -211,22 +211,22 @@ def export(module: tvm.runtime.Module, target: Target, path: Path) -> None:
 def pack_devices(
     module: tvm.runtime.Module, devices: Sequence[DeviceModule], target: Target, folder: Path
 ) -> str:
-    """Write the object that makes device binaries a part of a library.
+    """Write the object file that embeds device binaries in a library.
 
     Args:
-        module: What is exported; the sources that it carries are compiled.
-        devices: Binaries beside them.
-        target: What they are for.
-        folder: Where to write.
+        module: Exported module; the sources that it carries are compiled.
+        devices: Further binaries.
+        target: Target of the code.
+        folder: Output folder.
 
     Returns:
         The path of the object.
     """
     blob = Blob.of(module)
-    own = [compile_device(each, target) for each in blob.devices]
+    own = [compile_device(device, target) for device in blob.devices]
     blob.replace_devices([*own, *devices])
     path = folder / "modules.o"
-    (host,) = (each for each in (module, *module.imports) if each.kind == "llvm")
+    (host,) = (part for part in (module, *module.imports) if part.kind == "llvm")
     embed = tvm.get_global_func("codegen.codegen_blob")
     embed(blob.dump(), False, host["_get_target_string"](), "").write_to_file(str(path))
     return str(path)
@@ -234,7 +234,7 @@ def pack_devices(
 
 @contextmanager
 def sources_kept() -> Iterator[None]:
-    """Let TVM keep the source of device code on machines where it would compile it itself."""
+    """Make TVM keep device code as source, also where it could compile it."""
     with _environment("TVM_COMPILE_FORCE_FALLBACK", "1"):
         yield
 
@@ -273,7 +273,7 @@ def known_architectures() -> tuple[int, ...]:
 
 
 def _toolkit() -> Path:
-    """The folder of CUDA's headers: what the user names, the Python packages, the system's."""
+    """Return the folder of CUDA's headers: the user's choice, the Python packages, the system's."""
     named = os.environ.get("CUDA_PATH")
     if named:
         return Path(named)

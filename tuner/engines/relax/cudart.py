@@ -1,8 +1,8 @@
-"""Load the CUDA runtime from where Python packages have it, before TVM looks for it.
+"""Loading of the CUDA runtime from Python packages, before TVM looks for it.
 
 TVM's library for GPUs names ``libcudart.so.13`` and looks beside itself and where the system has
-libraries; the extra ``cuda`` installs it elsewhere. What a process has loaded under that name is
-taken. Without a driver there is nothing to run on, and nothing is loaded.
+libraries; the extra ``cuda`` installs it elsewhere. A library that the process has loaded under
+that name is used. Without a driver nothing is loaded.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _RUNTIME = "libcudart.so.13"
 
 
 def preload() -> str:
-    """Load the runtime if there is a driver; return where from, empty if there is none."""
+    """Load the runtime if there is a driver; return its path, or an empty string."""
     if not _loads(_DRIVER):
         return ""
     return next((name for name in (_RUNTIME, *_packaged()) if _loads(name)), "")

@@ -1,4 +1,4 @@
-"""The device of this machine that runs a library."""
+"""Selection of the device of this machine that runs a library."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def find_device(spec: str) -> Any:
         spec: Canonical JSON of the target.
 
     Raises:
-        TargetError: If this machine has none, or one that such code does not run on.
+        TargetError: If this machine has no such device, or the code does not run on it.
     """
     target = json.loads(spec)
     if target["kind"] != "cuda":
@@ -35,7 +35,7 @@ def find_device(spec: str) -> Any:
 
 
 def is_broken() -> bool:
-    """Whether the GPU of this process fails at the simplest task, as after an illegal address.
+    """Return True if the GPU context of this process is broken, as after an illegal address.
 
     Such errors are sticky: they end the CUDA context (CUDA Runtime API, "Error Handling").
     """
@@ -43,15 +43,15 @@ def is_broken() -> bool:
         device = tvm.cuda()
         device.sync()
         tvm.runtime.tensor(np.ones(1, "int8"), device).numpy()
-    except Exception:  # whatever TVM makes of CUDA's errors
+    except Exception:  # TVM wraps CUDA's errors in several types
         return True
     return False
 
 
 def runs_on(arch: str, capability: str) -> bool:
-    """Whether binary code runs on a GPU: one of the same major version, and no smaller minor one.
+    """Return True if binary code runs on a GPU: same major version, minor version not smaller.
 
-    Code for ``sm_90a`` and its like runs on that very capability alone.
+    Code for ``sm_90a`` and other suffixed architectures runs on that capability alone.
     See CUDA C++ Programming Guide, "Binary Compatibility".
     """
     named = re.fullmatch(r"sm_(\d+)(\d)([a-z]?)", arch)

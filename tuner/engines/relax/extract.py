@@ -1,4 +1,4 @@
-"""Split a network into weighted tasks."""
+"""Extraction of the weighted tasks of a network."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tuner.engines.relax.targets import make_target
 
 @dataclass
 class Subgraph:
-    """One distinct workload of a lowered network and the kernels that are it."""
+    """One distinct workload of a lowered network, and its kernels."""
 
     workload: str
     module: tvm.IRModule
@@ -23,7 +23,7 @@ class Subgraph:
 
     @property
     def name(self) -> str:
-        """What it computes and the shape of its output, for people."""
+        """Operators and output shape, for people."""
         *_, output = self.module["main"].params
         shape = "x".join(str(int(dim)) for dim in output.shape)
         return f"{workloads.title(self.functions[0])}[{shape}]"
@@ -49,19 +49,19 @@ def extract(model: ModelFile, target: str) -> Extraction:
 def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:
     """Group the kernels that ``main`` calls by workload, in order of first call.
 
-    A kernel that only reshapes is no subgraph: the build turns it into a view.
+    A kernel that only reshapes is not a subgraph: the build turns it into a view.
     """
-    found: dict[str, Subgraph] = {}
+    subgraphs: dict[str, Subgraph] = {}
     for name, n_calls in _kernel_calls(module).items():
         function = module[name]
         if relax.analysis.has_reshape_pattern(function):
             continue
         workload_module = workloads.as_workload(function)
         workload = workloads.hash_of(workload_module)
-        subgraph = found.setdefault(workload, Subgraph(workload, workload_module, [], 0))
+        subgraph = subgraphs.setdefault(workload, Subgraph(workload, workload_module, [], 0))
         subgraph.functions.append(name)
         subgraph.n_calls += n_calls
-    return list(found.values())
+    return list(subgraphs.values())
 
 
 def _kernel_calls(module: tvm.IRModule) -> Counter[str]:

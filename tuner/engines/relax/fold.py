@@ -1,4 +1,4 @@
-"""Fold constants of a Relax graph in numpy, and permutations that cancel.
+"""Constant folding of a Relax graph in numpy, and removal of permutations that cancel.
 
 TVM's ``FoldConstant`` compiles one kernel per operator and shape, up to 43 s
 for the transposed weights of Inception-v2. The operators that model importers
@@ -53,7 +53,7 @@ FOLDERS: dict[str, Folder] = {
 
 @mutator
 class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Replaces calls on constants by their value, and permutations that cancel by nothing."""
+    """Mutator that folds calls on constants and drops permutations that cancel."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Fold the operands first, then the call itself."""
@@ -71,7 +71,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
 
     def _cancel(self, call: relax.Call) -> relax.Expr:
-        """Take away two permutations in a row that undo each other."""
+        """Remove two consecutive permutations that undo each other."""
         inner: Any = None
         if isinstance(call.args[0], relax.Var):
             inner = self.lookup_binding(call.args[0])
@@ -112,7 +112,7 @@ def constant_value(visitor: PyExprMutator, expr: relax.Expr) -> Array | None:
 
 
 def tidy(module: tvm.IRModule) -> tvm.IRModule:
-    """Normalise a rewritten module; aliases that stay in it would keep operators from fusing."""
+    """Normalise a rewritten module, for leftover aliases keep operators from fusing."""
     transform = relax.transform
     passes = [transform.Normalize(), transform.CanonicalizeBindings()]
     return tvm.transform.Sequential([*passes, transform.DeadCodeElimination()])(module)

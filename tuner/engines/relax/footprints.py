@@ -1,4 +1,4 @@
-"""How much of its operands a tile of a workload reads, and how much it computes."""
+"""Bytes that a tile of a workload reads of its operands, and bytes of its sums."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,12 +8,12 @@ import tvm
 from tvm.s_tir import SBlock, Schedule
 from tvm.tirx import Add, Cast, IntImm, IterVar, Mul
 
-# The value of an index, given that of every loop.
+# Value of an index as a function of the loop values.
 _Index = Callable[[Sequence[int]], int]
 
 
 class Footprints:
-    """What a tile of a block reads of each operand, and the sums that it puts together.
+    """Memory footprints of the tiles of a block, per operand and for its sums.
 
     Args:
         module: The workload.
@@ -25,28 +25,28 @@ class Footprints:
 
     def __init__(self, module: tvm.IRModule, block: str) -> None:
         schedule = Schedule(module)
-        found: SBlock = schedule.get(schedule.get_sblock(block))
-        order = {hash(each.var): place for place, each in enumerate(found.iter_vars)}
+        block_ir: SBlock = schedule.get(schedule.get_sblock(block))
+        order = {hash(axis.var): position for position, axis in enumerate(block_ir.iter_vars)}
         self._operands = [
-            (_itemsize(region), [_index(each.min, order) for each in region.region])
-            for region in found.reads
+            (_itemsize(region), [_index(part.min, order) for part in region.region])
+            for region in block_ir.reads
         ]
-        self._is_output = [each.iter_type == IterVar.DataPar for each in found.iter_vars]
-        self._sum_bytes = _itemsize(found.writes[0])
+        self._is_output = [axis.iter_type == IterVar.DataPar for axis in block_ir.iter_vars]
+        self._sum_bytes = _itemsize(block_ir.writes[0])
 
     def bytes_of(self, operand: int, extents: Sequence[int]) -> int:
-        """Bytes of an operand that a tile reads whose loops have these extents."""
+        """Return the bytes of an operand that a tile with these loop extents reads."""
         return self._operands[operand][0] * math.prod(self.shape_of(operand, extents))
 
     def shape_of(self, operand: int, extents: Sequence[int]) -> list[int]:
-        """Shape of the part of an operand that a tile reads whose loops have these extents."""
+        """Return the shape of the part of an operand that a tile with these loop extents reads."""
         last = [extent - 1 for extent in extents]
         # Indices grow with every loop, so that the last of the tile has the largest.
         first = [0] * len(last)
         return [index(last) - index(first) + 1 for index in self._operands[operand][1]]
 
     def sum_bytes_of(self, extents: Sequence[int]) -> int:
-        """Bytes of the sums that a tile puts together whose loops have these extents."""
+        """Return the bytes of the sums that a tile with these loop extents accumulates."""
         outputs = zip(extents, self._is_output, strict=True)
         return self._sum_bytes * math.prod(extent for extent, is_output in outputs if is_output)
 

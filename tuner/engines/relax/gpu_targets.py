@@ -1,4 +1,4 @@
-"""Targets that are GPUs of NVIDIA's: their limits, their architectures, the one that is here."""
+"""Targets for NVIDIA GPUs: limits, architectures, detection of the local GPU."""
 
 import re
 from typing import Any
@@ -10,8 +10,8 @@ from tuner.devices import gpus
 from tuner.engines.relax import cuda, devices
 from tuner.errors import TargetError
 
-# What candidate generation needs to know of a GPU that is not here: the same on all that NVRTC
-# compiles for (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+# Limits that candidate generation needs for an absent GPU: equal on all that NVRTC compiles
+# for (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 LIMITS = {
     "max_threads_per_block": 1024,
     "max_shared_memory_per_block": 49152,
@@ -19,7 +19,7 @@ LIMITS = {
     "max_num_threads": 1024,
     "registers_per_block": 65536,
 }
-# First architectures with code of their own: sm_90a runs on 9.0 alone, sm_100f on its family.
+# First architectures with specific code: sm_90a runs on 9.0 alone, sm_100f on its family.
 _FIRST_WITH_LETTER = {"": 0, "a": 90, "f": 100}
 
 
@@ -29,18 +29,18 @@ def detect() -> dict[str, Any]:
     Raises:
         TargetError: If there is none.
     """
-    found = gpus.visible_gpu()
-    if found is None:
+    visible = gpus.visible_gpu()
+    if visible is None:
         raise TargetError(
-            "no CUDA device was found on this machine (tuner doctor says what it lacks); to build "
+            "no CUDA device was found on this machine (tuner doctor shows what it lacks); to build "
             "for one, name it, for example cuda:sm_90"
         )
-    gpu, limits = found
+    gpu, limits = visible
     return {
         "kind": "cuda",
         "arch": gpu.arch,
         "max_threads_per_block": limits.n_threads,
-        # A block gets more only if its kernel asks for it, which generated ones do not.
+        # A block gets more only if its kernel requests it, which generated kernels do not.
         "max_shared_memory_per_block": limits.shared_bytes,
         "thread_warp_size": limits.warp_size,
         "max_num_threads": limits.n_threads,
@@ -50,24 +50,24 @@ def detect() -> dict[str, Any]:
 
 
 def name(arch: str) -> dict[str, Any]:
-    """Describe a GPU that need not be here by its architecture.
+    """Describe a GPU by its architecture; the GPU may be absent.
 
     Raises:
-        TargetError: If nothing compiles for it; what does is named.
+        TargetError: If no compiler supports it; the message names the supported ones.
     """
     _check(arch, f"cuda:{arch}")
     return {"kind": "cuda", "arch": arch, **LIMITS}
 
 
 def complete(target: Target, spec: str) -> Target:
-    """Give a GPU the limits that were not said.
+    """Add the missing limits of a GPU.
 
     Args:
-        target: As TVM read it.
-        spec: As it was written, for messages.
+        target: Target as TVM parsed it.
+        spec: Target as the user wrote it, for messages.
 
     Raises:
-        TargetError: If nothing compiles for its architecture; those that are known are named.
+        TargetError: If no compiler supports its architecture; the message names the supported ones.
     """
     _check(str(target.attrs.get("arch", "")), spec)
     missing = {name: value for name, value in LIMITS.items() if name not in target.attrs}
@@ -88,13 +88,13 @@ def _check(arch: str, spec: str) -> None:
 
 
 def describe_device(target: Target) -> dict[str, Any]:
-    """Name what measurements depend on: the GPU that runs such code, else its architecture."""
+    """Return the properties that measurements depend on: a matching GPU, else the architecture."""
     arch = str(target.attrs["arch"])
-    found = gpus.visible_gpu()
-    if found is None or not devices.runs_on(arch, found[0].capability):
+    visible = gpus.visible_gpu()
+    if visible is None or not devices.runs_on(arch, visible[0].capability):
         return {"name": arch}
-    gpu, limits = found
-    told = {
+    gpu, limits = visible
+    properties = {
         "name": gpu.name,
         "capability": gpu.capability,
         "n_multiprocessors": limits.n_multiprocessors,
@@ -103,11 +103,11 @@ def describe_device(target: Target) -> dict[str, Any]:
         "max_sm_mhz": gpu.max_sm_mhz,
         "max_memory_mhz": gpu.max_memory_mhz,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in properties.items() if value is not None}
 
 
 def problem_of(target: Target) -> str:
-    """Say why this machine cannot run code for a GPU; empty if it can."""
+    """Return the reason this machine cannot run code for a GPU; empty if it can."""
     device = tvm.cuda()
     if not device.exist:
         return "this machine has no CUDA device"

@@ -1,4 +1,4 @@
-"""Cleaned models to Relax modules whose parameters are constants."""
+"""Import of cleaned models as Relax modules whose parameters are constants."""
 
 import warnings
 from pathlib import Path
@@ -14,7 +14,7 @@ def import_model(model: ModelFile) -> tvm.IRModule:
     """Import a cleaned model.
 
     Raises:
-        ModelError: If it uses something the importer does not support; named.
+        ModelError: If the importer does not support it; the message names the operator.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -30,7 +30,7 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
     proto = onnx.load_from_string(Path(model.path).read_bytes())
     try:
         module = from_onnx(proto, keep_params_in_input=False)
-    except Exception as error:  # the importer raises whatever its operators raise
+    except Exception as error:  # the importer raises any error of its operators
         raise ModelError(f"cannot import the model: {_summary(error)}") from error
     return module
 
@@ -50,5 +50,5 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
 
 
 def _summary(error: Exception) -> str:
-    # What an importer does not support stands above the trace that ends with another error.
+    # The unsupported operator is named above the traceback, which ends with another error.
     return summary(error, last=True, prefer=("not supported", "not implemented"))

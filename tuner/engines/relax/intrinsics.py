@@ -1,9 +1,9 @@
-"""Tensor intrinsics of CUDA, parsed one by one when a schedule names them.
+"""Tensor intrinsics of CUDA, each parsed when a schedule first names it.
 
 Importing TVM's module of them parses all 90, and each of its 180 functions looks twice at
 the source of every caller up the stack: 9 s in a small process, 28 s in a worker. Here the
-import only remembers the functions, and those that are asked for are parsed without a look
-at the stack, which serves annotations that are text; there are none.
+import only keeps the functions; requested ones are parsed without the look at the stack,
+which serves textual annotations, and there are none.
 """
 
 import importlib
@@ -34,7 +34,7 @@ def named_in(trace: str) -> set[str]:
 
 
 def load(names: Iterable[str]) -> None:
-    """Register intrinsics by name; what is unknown is left for TVM to complain about."""
+    """Register intrinsics by name; TVM reports unknown ones."""
     for name in sorted(set(names) - _registered):
         pair = _unparsed().get(name)
         if pair is not None:
@@ -44,25 +44,25 @@ def load(names: Iterable[str]) -> None:
 
 @lru_cache(maxsize=1)
 def _unparsed() -> dict[str, _Pair]:
-    """Description and implementation by name: TVM's, and what its generators make of bfloat16."""
-    found: dict[str, _Pair] = {}
+    """Return description and implementation by name: TVM's own, and generated ones for bfloat16."""
+    pairs: dict[str, _Pair] = {}
 
     def remember(name: str, description: Any, implementation: Any, _override: bool = False) -> None:
-        found[name] = (description, implementation)
+        pairs[name] = (description, implementation)
 
     with _set(tirx, "prim_func", _left_alone), _set(TensorIntrin, "register", remember):
         module = importlib.import_module(_MODULE)
-        # TVM's code generation knows fragments of bfloat16, and its list has no intrinsics of them.
+        # TVM generates code for bfloat16 fragments, but lists no intrinsics for them.
         for is_b, is_transposed in ((False, False), (True, False), (True, True)):
             name = f"wmma_load_16x16x16_bf16_{'b' if is_b else 'a'}{_trans(is_transposed)}"
             shape = (16, 16, 16, "bfloat16", "shared.dyn")
             pair = module.get_wmma_load_intrin(*shape, is_b, is_transposed)
-            found[f"{name}_shared_dyn"] = pair
+            pairs[f"{name}_shared_dyn"] = pair
         for is_transposed in (False, True):
             shape = (16, 16, 16, "bfloat16", "float32")
             pair = module.get_wmma_sync_intrin(*shape, is_transposed)
-            found[f"wmma_sync_16x16x16_bf16bf16f32{_trans(is_transposed)}"] = pair
-    return found
+            pairs[f"wmma_sync_16x16x16_bf16bf16f32{_trans(is_transposed)}"] = pair
+    return pairs
 
 
 def _trans(is_transposed: bool) -> str:
@@ -80,7 +80,7 @@ def _parse(function: Callable[..., None]) -> Any:
 
 @lru_cache(maxsize=1)
 def _stackless() -> ModuleType:
-    """Python's ``inspect`` where no function has callers."""
+    """Stand-in for ``inspect`` in which no function has callers."""
     module = ModuleType("inspect")
     vars(module).update(vars(inspect) | {"stack": list})
     return module

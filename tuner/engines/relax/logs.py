@@ -1,7 +1,7 @@
-"""MetaSchedule's JSON databases: what their lines say of workloads, targets and schedules.
+"""Workloads, targets and schedules in the lines of MetaSchedule's JSON databases.
 
-Their traces hold what post-processors appended, ours do not: it is cut off when a trace is read,
-and appended by the post-processors of the target when one is written.
+Their traces include the instructions of post-processors, those of the records do not: they are
+cut off when a trace is read, and appended for the target when one is written.
 """
 
 import base64
@@ -23,7 +23,7 @@ from tuner.errors import WorkError, summary
 _ENTRY = "main"
 _LAYOUT_FREE = "layout_free_buffers"
 _UNPACKED = "it is there without packed weights too, as plain TVM knows it, which is slower"
-# What TVM writes before a string: its length, 64 bits.
+# TVM writes the length, 64 bits, before a string.
 _LENGTH_BYTES = 8
 
 
@@ -46,7 +46,7 @@ def read_workload(text: str) -> LoggedWorkload:
 def write_workload(ir: bytes) -> list[WorkloadText]:
     """Return lines of the file of workloads; see :class:`LogEngine`.
 
-    Plain TVM does not mark weights that a schedule may pack, and finds no kernel with such marks.
+    Plain TVM does not mark the weights that a schedule may pack, so marked kernels never match.
     """
     kernel = workloads.load(ir)[_ENTRY]
     forms = [_written(kernel, "")]
@@ -74,7 +74,7 @@ def write_target(spec: str) -> str:
 
 def read_traces(batch: TraceBatch) -> list[TraceText]:
     """Replay schedules on their workload; see :class:`LogEngine`."""
-    make_target(batch.target)  # its tensor intrinsics are there then
+    make_target(batch.target)  # loads the tensor intrinsics
     module = workloads.load(batch.ir)
     return [_read_trace(module, text) for text in batch.texts]
 
@@ -92,7 +92,7 @@ def _read_trace(module: tvm.IRModule, text: str) -> TraceText:
         return TraceText(traces.dump(schedule.trace), workloads.hash_of(schedule.mod))
     except WorkError as error:
         return TraceText(problem=str(error))
-    except Exception as error:  # whatever TVM raises on a stranger's trace is data
+    except Exception as error:  # any error of TVM on a foreign trace is a result
         return TraceText(problem=f"the trace cannot be replayed: {summary(error, last=True)}")
 
 
@@ -106,10 +106,10 @@ def _write_trace(module: tvm.IRModule, trace: str, target: tvm.target.Target) ->
 
 
 def _decisions(trace: Any) -> list[Any]:
-    """Cut off what post-processors appended.
+    """Cut off the instructions that post-processors appended.
 
     Raises:
-        WorkError: If this is no trace.
+        WorkError: If this is not a trace.
     """
     try:
         instructions, decisions = trace
@@ -127,15 +127,15 @@ def _module(text: str) -> tvm.IRModule:
         module = tvm.ir.load_json(graph.decode())
     except (binascii.Error, UnicodeDecodeError) as error:
         raise WorkError(f"its IR is not base64 of text: {error}") from error
-    except Exception as error:  # whatever TVM raises on a stranger's IR is data
+    except Exception as error:  # any error of TVM on foreign IR is a result
         raise WorkError(f"its IR cannot be rebuilt: {summary(error, last=True)}") from error
     if not isinstance(module, tvm.IRModule):
-        raise WorkError(f"its IR is no module but a {type(module).__name__}")
+        raise WorkError(f"its IR is not a module but a {type(module).__name__}")
     return module
 
 
 def _name(kernel: PrimFunc) -> str:
-    """Name a kernel by its blocks, which its operators named, and by its output."""
+    """Name a kernel by its blocks, which carry the names of operators, and its output."""
     schedule = Schedule(kernel)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = "_".join(str(schedule.get(block).name_hint) for block in blocks)

@@ -1,4 +1,4 @@
-"""The pass pipeline from an imported model to fused, unscheduled kernels."""
+"""Pass pipeline from an imported model to fused, unscheduled kernels."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,14 @@ _NDHWC = {"relax.nn.conv3d": ["NDHWC", "ODHWI"]}
 
 @dataclass(frozen=True)
 class LoweredNetwork:
-    """A module whose ``main`` calls one fused kernel per subgraph, and what was done to it."""
+    """A module whose ``main`` calls one fused kernel per subgraph, with notes on its rewrites."""
 
     module: tvm.IRModule
     notes: tuple[str, ...]
 
 
 def lower(model: ModelFile, target: Target) -> LoweredNetwork:
-    """Import, clean, lay out and fuse a model; whoever splits a network may link it next.
+    """Import, clean, lay out and fuse a model; recent results are kept for the link that follows.
 
     Raises:
         ModelError: If the importer does not support it.
@@ -37,14 +37,14 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
     stat = Path(model.path).stat()
     key = (model.path, stat.st_mtime_ns, stat.st_size, tuple(model.inputs.items()), str(target))
     if key not in _lowered:
-        while len(_lowered) >= _MOST_LOWERED:
+        while len(_lowered) >= _MAX_LOWERED:
             del _lowered[next(iter(_lowered))]
         _lowered[key] = _lower(model, target)
     return _lowered[key]
 
 
-# Networks with their weights: few, and only where a process goes on after it split one.
-_MOST_LOWERED = 2
+# Networks with their weights: few, for a process that links a network after extracting it.
+_MAX_LOWERED = 2
 _lowered: dict[Any, LoweredNetwork] = {}
 
 
@@ -71,13 +71,13 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
             transform.FuseTIR(),
         )
         if str(target.kind.name) == "llvm":
-            # Lets the search choose how weights are packed; the build packs them the same way.
+            # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
     return LoweredNetwork(module, notes)
 
 
 def _channels_last(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """Lay convolutions out channels last where the graph allows it, else say why not."""
+    """Lay convolutions out channels last where the graph allows it; else note the reason."""
     notes = []
     for layouts in (_NHWC, _NDHWC):
         (op,) = layouts
@@ -87,21 +87,21 @@ def _channels_last(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]
             module = _sequence(
                 module, relax.transform.ConvertLayout(layouts), relax.transform.Normalize()
             )
-        except Exception as error:  # TVM raises what its layout inference raises
+        except Exception as error:  # layout inference raises many types
             reason = summary(error, last=True)
             notes.append(f"{op.removeprefix('relax.nn.')} kept in its layout: {reason}")
     return module, tuple(notes)
 
 
 def _calls(module: tvm.IRModule, op: str) -> bool:
-    found = []
+    permutations = []
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == op:
-            found.append(expr)
+            permutations.append(expr)
 
     relax.analysis.post_order_visit(module["main"], visit)
-    return bool(found)
+    return bool(permutations)
 
 
 def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""Load and run built libraries."""
+"""Loading and running of built libraries."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -31,18 +31,18 @@ class Program:
     device: Any
 
     def run(self, placed: Sequence[Any]) -> Any:
-        """Run on tensors in the order of the inputs; returns device tensors."""
+        """Run on tensors in the order of the inputs; return device tensors."""
         return self.function(*placed, *self.weights)
 
 
 class Library:
     """A compiled network, callable on arrays by input name.
 
-    It may hold several programs, for other shapes of the same inputs: the shapes of a call
-    choose. Calls are to come one at a time.
+    It holds one program per set of input shapes; the shapes of a call choose. Not thread-safe:
+    calls must come one at a time.
 
     Attributes:
-        programs: One a set of input shapes.
+        programs: One program per set of input shapes.
         inputs: Shape and dtype by input name, of the first program.
         outputs: Names of the outputs, in order.
     """
@@ -111,13 +111,13 @@ class Library:
         """Copy device tensors back, by output name."""
         is_one = hasattr(returned, "numpy") or isinstance(returned, tvm.runtime.ShapeTuple)
         values = [returned] if is_one else list(returned)
-        return {name: _fetched(each) for name, each in zip(self.outputs, values, strict=True)}
+        return {name: _fetched(value) for name, value in zip(self.outputs, values, strict=True)}
 
     def _refusal(self, given: manifest.Inputs) -> str:
         for name, (shape, dtype) in given.items():
-            wanted = list(dict.fromkeys(each.inputs[name] for each in self.programs))
-            if (shape, dtype) not in wanted:
-                choices = " or ".join(f"shape {s} and dtype {d}" for s, d in wanted)
+            accepted = list(dict.fromkeys(program.inputs[name] for program in self.programs))
+            if (shape, dtype) not in accepted:
+                choices = " or ".join(f"shape {s} and dtype {d}" for s, d in accepted)
                 return f"input {name!r} must have {choices}, got {shape} and {dtype}"
         shapes = "; ".join(
             ", ".join(f"{name} {shape}" for name, (shape, _) in each.inputs.items())
@@ -127,9 +127,9 @@ class Library:
 
 
 def place(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
-    """Put the inputs on the device, in the order the program takes them."""
+    """Copy the inputs to the device, in the order the program takes them."""
     return [
-        # NumPy's ascontiguousarray makes a vector of a scalar.
+        # NumPy's ascontiguousarray turns a scalar into a vector.
         tvm.runtime.tensor(np.asarray(inputs[name], order="C"), program.device)
         for name in program.inputs
     ]
@@ -155,7 +155,7 @@ def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
 
 
 def _fetched(value: Any) -> Array:
-    """Copy what a program returns: a tensor, or the shape of one."""
+    """Copy a result of a program: a tensor, or the shape of one."""
     if isinstance(value, tvm.runtime.ShapeTuple):
         return np.array(list(value), np.int64)
     return np.asarray(value.numpy())
@@ -165,7 +165,7 @@ _loaded: dict[str, Library] = {}
 
 
 def _load(folder: str) -> Library:
-    """Load a library once a process, so that turns of a comparison find it warm."""
+    """Load a library once per process, so that the turns of a comparison use a warm one."""
     if folder not in _loaded:
         _loaded[folder] = Library(Path(folder))
     return _loaded[folder]

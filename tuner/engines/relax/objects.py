@@ -1,4 +1,4 @@
-"""Compile one subgraph to an object file that any network can be linked from."""
+"""Compilation of one subgraph to an object file that any network can link."""
 
 import base64
 import time
@@ -25,7 +25,7 @@ BINARY = "kernel.cubin"
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Compile a subgraph; see :class:`Engine`."""
-    # TVM's rules for a CPU with tensor intrinsics ask for them, whatever the trace says.
+    # TVM's rules for a CPU look tensor intrinsics up for every trace.
     target = make_target(request.target, intrinsics=bool(request.trace))
     started = time.perf_counter()
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
@@ -34,7 +34,7 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
 
 
 def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
-    """Read the binary of a subgraph for the GPU; None if it was compiled for a CPU."""
+    """Return the GPU binary of a subgraph; None if it was compiled for a CPU."""
     if "kernels" not in info:
         return None
     table = base64.b64decode(info["kernels"])

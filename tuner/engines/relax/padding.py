@@ -1,4 +1,4 @@
-"""Pad the output channels of convolutions to whole vectors.
+"""Padding of the output channels of convolutions to whole vectors.
 
 The schedules of MetaSchedule tile perfectly: 1,000 channels are vectorised by 8
 at most, half of an AVX-512 register, and no tile of them is a multiple of 16. A
@@ -17,7 +17,7 @@ from tuner.engines.relax.fold import constant_value, tidy
 
 _LANES = 16
 # More padding than this is not worth the vectors it fills.
-_MOST_WASTE = 0.02
+_MAX_WASTE = 0.02
 
 
 def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 
 @mutator
 class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Rewrites conv2d to a wider conv2d and a slice, and moves the slice as far down as it goes.
+    """Mutator that turns conv2d into a wider conv2d and a slice, and moves the slice down.
 
     A slice fused into the convolution would be paid for every pixel, and TVM computes some
     schedules of that kernel wrong; behind a global pooling it is a thousand numbers.
@@ -50,7 +50,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         self._wide: set[relax.Var] = set()
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Rewrite one call; everything that is not about padding stays."""
+        """Rewrite one call; calls without padding stay."""
         visited = self.visit_expr_post_order(call)
         if not isinstance(visited, relax.Call):
             return visited
@@ -67,7 +67,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return call
         n_channels = weight.shape[0]
         n_padding = -n_channels % _LANES
-        if not 0 < n_padding <= _MOST_WASTE * n_channels:
+        if not 0 < n_padding <= _MAX_WASTE * n_channels:
             return call
         padded = np.pad(weight, [(0, n_padding), (0, 0), (0, 0), (0, 0)])
         wide = self._emit(call, [call.args[0], relax.const(padded, str(padded.dtype))])
@@ -102,7 +102,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
 
 def _keeps_channels(call: relax.Call) -> bool:
-    """Whether each channel of the output depends on that channel of the first input alone."""
+    """Return True if each output channel depends on the same channel of the first input alone."""
     name = getattr(call.op, "name", "")
     if name in _REDUCTIONS:
         axes = [int(axis) for axis in call.attrs.axis or ()]

@@ -1,4 +1,4 @@
-"""Where kernels run: a device of this machine here, one behind an RPC server in rpc.py."""
+"""Execution places: the contract, and the device of this machine (rpc.py has remote ones)."""
 
 import json
 from functools import lru_cache
@@ -12,27 +12,27 @@ from tuner.engines.base import EvaluatorSettings
 from tuner.engines.relax import devices, flush
 from tuner.workers import process
 
-# Where neither a target nor its device says how large its L2 is: as large as they come.
-_MOST_L2_BYTES = 128 * 2**20
+# The largest L2 on the market, for targets and devices that do not report theirs.
+_MAX_L2_BYTES = 128 * 2**20
 
 
 class Place(Protocol):
-    """Something that loads artifacts and has a device to run them on."""
+    """An execution place: it loads artifacts and has a device to run them on."""
 
     def device(self, target: str) -> Any:
         """Return the device for code of a target."""
 
     def load(self, library: Path) -> tvm.runtime.Module:
-        """Load a shared library of this machine's disk."""
+        """Load a shared library from this machine's disk."""
 
     def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """Return the options by which a time evaluator empties caches before each sample."""
+        """Return the time-evaluator options that flush caches before each sample."""
 
     def conditions(self, target: str) -> dict[str, Any]:
-        """Return what the device tells of its clocks; see :class:`tuner.engines.base.RunResult`."""
+        """Return the clock conditions of the device; see :class:`tuner.engines.base.RunResult`."""
 
     def settle(self, target: str, error: Exception) -> None:
-        """Look after the device when something has failed on it."""
+        """Check the device after a failure on it."""
 
 
 class ThisMachine:
@@ -52,21 +52,21 @@ class ThisMachine:
     def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
         """See :class:`Place`."""
         if is_gpu(target):
-            told = self.device(target).l2_cache_size_bytes or 0
-            return {"cache_flush_bytes": max(2 * told, gpu_flush_bytes(target, settings))}
+            l2_bytes = self.device(target).l2_cache_size_bytes or 0
+            return {"cache_flush_bytes": max(2 * l2_bytes, gpu_flush_bytes(target, settings))}
         return {"f_preproc": flush.install(settings.flush_bytes)}
 
     def conditions(self, target: str) -> dict[str, Any]:
-        """See :class:`Place`; a CPU tells nothing."""
+        """Return the clock conditions of a GPU; empty for a CPU."""
         uuid = _uuid() if is_gpu(target) else ""
         return gpus.read_conditions(uuid) if uuid else {}
 
     def settle(self, target: str, error: Exception) -> None:
-        """Serve no further call if the context of the GPU is broken, as it is until a process ends.
+        """Refuse further calls if the GPU context is broken, which lasts until the process ends.
 
         An illegal address, say, fails whatever follows. Freeing memory would fail as well, in a
-        destructor, which ends the process before it can answer: the error is kept, and with it
-        the frames that it went through and their tensors.
+        destructor, which ends the process before it can answer: the error is kept, and
+        with it the frames that it passed and their tensors.
         """
         if is_gpu(target) and devices.is_broken():
             self._kept.append(error)
@@ -74,23 +74,23 @@ class ThisMachine:
 
 
 def is_gpu(target: str) -> bool:
-    """Whether the canonical JSON of a target names a GPU."""
+    """Return True if the canonical JSON of a target names a GPU."""
     return bool(json.loads(target)["kind"] == "cuda")
 
 
 @lru_cache(maxsize=1)
 def _uuid() -> str:
-    found = gpus.visible_gpu()
-    return found[0].uuid if found else ""
+    visible = gpus.visible_gpu()
+    return visible[0].uuid if visible else ""
 
 
 def gpu_flush_bytes(target: str, settings: EvaluatorSettings) -> int:
-    """Return how much to copy on a GPU so that nothing of a kernel stays in its L2.
+    """Return the bytes to copy on a GPU so that nothing of a kernel stays in its L2.
 
     TVM copies before each sample, then waits for the device, then records the event that starts
     the clock (``WrapTimeEvaluator`` in timer.cc): the copy is not timed.
     """
-    l2_bytes = int(json.loads(target).get("l2_cache_size_bytes", _MOST_L2_BYTES))
+    l2_bytes = int(json.loads(target).get("l2_cache_size_bytes", _MAX_L2_BYTES))
     return max(2 * l2_bytes, settings.flush_bytes)
 
 

@@ -1,9 +1,9 @@
-"""What a GPU schedule asks of the device, told from its trace without replaying it.
+"""Resources that a GPU schedule needs, read from its trace without replaying it.
 
 Of the tilings that MetaSchedule draws for a convolution, 85 to 95 % have blocks of fewer threads
 than a warp or more than there may be, and of the others three in four need too much shared
 memory. TVM finds out by replaying, post-processing and lowering each, 15 to 45 ms; the decisions
-alone tell most of it in microseconds. What they do not tell is left to TVM.
+alone reveal most of it in microseconds. TVM checks the rest.
 """
 
 import math
@@ -23,10 +23,10 @@ from tuner.engines.relax.footprints import Footprints
 
 _WARP_SIZE = 32
 _REGISTER_BYTES = 4
-# Of every architecture since 3.5 (CUDA C++ Programming Guide, "Technical Specifications").
-_MOST_REGISTERS = 255
-# How often decisions are drawn until some fit.
-_MOST_DRAWS = 4000
+# Registers per thread since 3.5 (CUDA C++ Programming Guide, "Technical Specifications").
+_MAX_REGISTERS = 255
+# Draws of decisions until some fit.
+_MAX_DRAWS = 4000
 _PREFIX = "meta_schedule.thread_extent_"
 
 Decisions = dict[Any, Any]
@@ -35,7 +35,7 @@ _Step = Callable[[Mapping[Any, Any], "_State"], None]
 
 @dataclass
 class _State:
-    """What some decisions make: loops and numbers by the hash of their variable, threads, tiles."""
+    """State after some decisions: loops and numbers by hash of their variable, threads, tiles."""
 
     values: dict[int, int] = field(default_factory=dict)
     threads: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -44,14 +44,14 @@ class _State:
     sum_bytes: int = 0
 
     def tile_of(self, block: int) -> list[int] | None:
-        """Extents of the loops of a block inside its tile; None if not all are known."""
+        """Return the extents of the loops of a block inside its tile; None if some are unknown."""
         tiles = self.tiles[block]
         return list(tiles.values()) if list(tiles) == list(range(len(tiles))) else None
 
 
 @dataclass(frozen=True)
 class _Fetch:
-    """A part of an operand that threads bring to shared memory, some numbers at once."""
+    """A part of an operand that threads fetch to shared memory, some numbers at a time."""
 
     lanes: int
     block: int = 0
@@ -59,10 +59,10 @@ class _Fetch:
     footprints: Footprints | None = None
 
     def builds(self, state: _State) -> bool:
-        """Whether TVM 0.27 builds it; otherwise "Check failed: (eval_vec_)" in ThreadSync.
+        """True if TVM 0.27 builds it; else "Check failed: (eval_vec_)" in ThreadSync.
 
-        It does not where the index in shared memory stays no ramp: of three numbers at once, or
-        of numbers from several rows of something with three dimensions or more.
+        The build fails where the index in shared memory is not a ramp: three numbers at a time,
+        or numbers from several rows of a tensor with three dimensions or more.
         """
         n_lanes = state.values.get(self.lanes, 1)
         tile = state.tile_of(self.block)
@@ -73,11 +73,11 @@ class _Fetch:
 
 
 class Limits:
-    """What blocks of a workload may ask of a GPU.
+    """Resources of a GPU that the blocks of a workload may use.
 
     Args:
         module: The workload.
-        target: Says how many threads, shared memory and registers a block may have.
+        target: Target with the limits of threads, shared memory and registers per block.
     """
 
     def __init__(self, module: tvm.IRModule, target: Target) -> None:
@@ -88,14 +88,14 @@ class Limits:
         self.most_registers = int(target.attrs["registers_per_block"])
 
     def n_outputs_of(self, block: str) -> int:
-        """Return how many elements a block computes."""
+        """Return the number of elements that a block computes."""
         schedule = Schedule(self._module)
         iters = schedule.get(schedule.get_sblock(block)).iter_vars
-        outputs = [each.dom.extent for each in iters if each.iter_type == IterVar.DataPar]
+        outputs = [axis.dom.extent for axis in iters if axis.iter_type == IterVar.DataPar]
         return math.prod(int(extent) for extent in outputs)
 
     def footprints_of(self, block: str) -> Footprints | None:
-        """Return what tiles of a block read; None if that is no matter of counting."""
+        """Return the footprints of the tiles of a block; None if they cannot be counted."""
         if block not in self._footprints:
             try:
                 self._footprints[block] = Footprints(self._module, block)
@@ -105,11 +105,11 @@ class Limits:
 
 
 class Plan:
-    """The decisions of a trace, and what follows from them.
+    """The decisions of a trace, and the resources that follow from them.
 
     Args:
-        trace: Of a schedule for a GPU; read up to its post-processing.
-        limits: Of the workload that it schedules.
+        trace: Trace of a GPU schedule; read up to its post-processing.
+        limits: Limits of the workload that it schedules.
     """
 
     def __init__(self, trace: Trace, limits: Limits) -> None:
@@ -135,11 +135,11 @@ class Plan:
 
     @property
     def uses_warps(self) -> bool:
-        """Whether a warp works as one, as on tensor cores."""
+        """True if a warp works as one, as on tensor cores."""
         return self._n_lanes > 1
 
     def fits(self, decisions: Mapping[Any, Any]) -> bool:
-        """Whether a GPU can run it and TVM can build it, as far as the trace tells."""
+        """True if, as far as the trace shows, a GPU can run it and TVM can build it."""
         state = _State()
         for step in self._steps:
             step(decisions, state)
@@ -151,45 +151,45 @@ class Plan:
         )
 
     def _has_threads(self, state: _State) -> bool:
-        """Whether a block has threads as it may, and they have registers for its sums.
+        """Return True if the threads of a block are within limits and have registers for its sums.
 
-        Sums that need more lie in memory: slow, and half a minute of NVRTC for the worst.
+        Larger sums spill to memory: slow, and half a minute of NVRTC for the worst.
         """
         axes = [extents for axis, extents in state.threads.items() if axis.startswith("threadIdx")]
         if not axes or any(len(extents) != 1 for extents in axes):
             return True
         n_threads = self._n_lanes * math.prod(extent for extents in axes for extent in extents)
-        n_registers = min(n_threads * _MOST_REGISTERS, self._limits.most_registers)
+        n_registers = min(n_threads * _MAX_REGISTERS, self._limits.most_registers)
         return (
             self._low <= n_threads <= self._high
             and state.sum_bytes <= n_registers * _REGISTER_BYTES
         )
 
     def draw(self, random: Random) -> Decisions | None:
-        """Draw decisions that fit; None if none were found."""
-        for _ in range(_MOST_DRAWS):
+        """Draw decisions that fit; return None if no draw does."""
+        for _ in range(_MAX_DRAWS):
             decisions = {instruction: draw(random) for instruction, draw in self._draws}
             if self.fits(decisions):
                 return decisions
         return None
 
     def read_block(self, instruction: Any) -> None:
-        """Remember which block a variable is."""
+        """Note the block of a variable."""
         (block,) = instruction.outputs
         self._names[hash(block)] = str(instruction.attrs[0])
 
     def read_loops(self, instruction: Any) -> None:
-        """Remember which loop of a block a variable is."""
+        """Note the loops of a block by variable."""
         (block,) = instruction.inputs
         if hash(block) in self._names:
             for place, loop in enumerate(instruction.outputs):
                 self._loops.setdefault(hash(loop), (hash(block), place))
 
     def read_tile(self, instruction: Any) -> None:
-        """Draw the factors of a loop; all but the first are inside the tile of a block."""
+        """Draw the factors of a loop; all but the first lie inside the tile of a block."""
         n_parts, largest = (int(value) for value in instruction.attrs)
         total = math.prod(int(value) for value in self._trace.get_decision(instruction))
-        outputs = [hash(each) for each in instruction.outputs]
+        outputs = [hash(output) for output in instruction.outputs]
         loop = self._loops.get(hash(instruction.inputs[0]))
 
         def step(decisions: Mapping[Any, Any], state: _State) -> None:
@@ -213,7 +213,7 @@ class Plan:
         self._steps.append(step)
 
     def read_split(self, instruction: Any) -> None:
-        """The loops of a split have its factors as extents."""
+        """Give the loops of a split its factors as extents."""
         pairs = list(zip(instruction.outputs, instruction.inputs[1:], strict=True))
         known = [(hash(loop), hash(factor)) for loop, factor in pairs if factor is not None]
 
@@ -225,8 +225,8 @@ class Plan:
         self._steps.append(step)
 
     def read_fuse(self, instruction: Any) -> None:
-        """A fused loop has the product of its parts as extent."""
-        loops = [hash(each) for each in instruction.inputs]
+        """Give a fused loop the product of its parts as extent."""
+        loops = [hash(loop) for loop in instruction.inputs]
         (output,) = map(hash, instruction.outputs)
 
         def step(_: Mapping[Any, Any], state: _State) -> None:
@@ -236,7 +236,7 @@ class Plan:
         self._steps.append(step)
 
     def read_bind(self, instruction: Any) -> None:
-        """Count the threads of an axis; of an unknown extent, nothing is known of the axis."""
+        """Count the threads of an axis; an unknown extent leaves the axis unknown."""
         loop, axis = hash(instruction.inputs[0]), str(instruction.attrs[0])
 
         def step(_: Mapping[Any, Any], state: _State) -> None:
@@ -275,7 +275,7 @@ class Plan:
         self._steps.append(step)
 
     def read_scope(self, instruction: Any) -> None:
-        """Notice sums across threads that a block makes one after the other.
+        """Note sums across threads that a block makes one after the other.
 
         TVM 0.27 fails to build the loop over them if it is unrolled ("load_remap_" in its pass
         LowerThreadAllreduce).
@@ -285,7 +285,7 @@ class Plan:
             self._repeats_sums |= self._limits.n_outputs_of(name) > 1
 
     def read_annotation(self, instruction: Any) -> None:
-        """Read limits, and what threads and copies of operands there are beside."""
+        """Read the limits, threads and operand copies of an annotation."""
         name = str(instruction.attrs[0])
         if name == f"{_PREFIX}low_inclusive":
             self._low = int(instruction.inputs[1])
@@ -303,7 +303,7 @@ class Plan:
 
 
 def _factor(total: int, n_parts: int, largest: int, random: Random) -> list[int]:
-    """Factor an extent by chance; no factor of the innermost part that makes it too large."""
+    """Factor an extent at random, with the innermost factor bounded."""
     parts = [1] * n_parts
     for prime in _primes_of(total):
         allowed = n_parts if parts[-1] * prime <= largest else n_parts - 1

@@ -1,10 +1,10 @@
-"""One round of TVM's evolutionary search as a pure function of what was measured.
+"""One round of TVM's evolutionary search as a pure function of the measured traces.
 
-The strategy keeps one thing between rounds that no database holds: the set of
-programs already measured. Here every round starts a fresh strategy on the
-records, asks it for as many candidates more as were measured, and drops those
-whose program is known; single-threaded, because TVM hands work to threads in
-the order they become free and each has a random state of its own.
+Between rounds the strategy keeps the set of programs already measured, which no
+database holds. Here every round starts a fresh strategy on the records, requests
+as many more candidates as were measured, and drops those whose program was
+measured. It is single-threaded, because TVM hands work to threads in the order
+they become free, and each thread has its own random state.
 """
 
 from functools import lru_cache
@@ -36,7 +36,7 @@ from tuner.errors import WorkError
 # Share of the population seeded from records, of the picks drawn at random (MetaSchedule's).
 _MEASURED_RATIO = 0.2
 _EPS_GREEDY = 0.05
-# Behind every record, and not the 1e10 that TVM takes for a failure.
+# Slower than every record, but below the 1e10 that TVM takes for a failure.
 _SLOWEST_SECS = 1e6
 
 
@@ -64,7 +64,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
 def _seeds(
     spaces: list[Schedule], module: tvm.IRModule, target: Target, request: SearchRequest
 ) -> list[Trace]:
-    """Draw the first population for a GPU, of which TVM would throw nearly all away."""
+    """Draw the first population for a GPU; of its own, TVM would reject nearly all."""
     if not cuda.is_cuda(target):
         return []
     return sampling.sample(spaces, module, target, _n_first(request), request.seed)
@@ -76,7 +76,7 @@ def _n_first(request: SearchRequest) -> int:
 
 def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> TuneContext:
     generator = PostOrderApply(postprocs=_search_postprocs())
-    # Seeds reach TVM as records of the database, from which it is to take all.
+    # Seeds reach TVM as records of the database, all of which it takes.
     ratio, n_drawn = _MEASURED_RATIO, _n_first(request)
     if cuda.is_cuda(target):
         mutators = sampling.mutators(module, target, request.seed)
@@ -105,7 +105,7 @@ def _gpu_generator(rules: list[ScheduleRule], mutators: dict[Mutator, float]) ->
 
 
 def _search_postprocs() -> list[postproc.Postproc]:
-    """Leave weight packing out of the search: it costs a third of it and decides nothing."""
+    """Return the post-processors without weight packing, a third of the search."""
     return [
         postproc.DisallowDynamicLoop(),
         postproc.RewriteParallelVectorizeUnroll(),
@@ -121,19 +121,19 @@ def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     if not cuda.is_cuda(target):
         return _generate(module, target, PostOrderApply(postprocs=_search_postprocs()))
     *tiled, others = tensor_cores.rules_for(module, target)
-    found = [
+    generated = [
         space
         for rules in tiled
         for space in _generate_if_fit(module, target, rules)
         if intrinsics.named_in(traces.dump(space.trace))
     ]
-    return found + _generate(module, target, _gpu_generator(others, {}))
+    return generated + _generate(module, target, _gpu_generator(others, {}))
 
 
 def _generate_if_fit(
     module: tvm.IRModule, target: Target, rules: list[ScheduleRule]
 ) -> list[Schedule]:
-    """Generate the spaces of tensor cores; TVM's rules raise for some shapes they do not fit."""
+    """Generate the spaces of tensor cores; none for shapes that make TVM's rules raise."""
     try:
         return _generate(module, target, _gpu_generator(rules, {}))
     except (ValueError, RuntimeError):
@@ -150,9 +150,9 @@ def _generate(module: tvm.IRModule, target: Target, generator: PostOrderApply) -
 def _database(
     module: tvm.IRModule, target: Target, request: SearchRequest, seeds: list[Trace]
 ) -> MemoryDatabase:
-    """A database of the fastest records, as many as the search seeds its population with.
+    """Return a database of the fastest records, as many as seed the population of the search.
 
-    What is given beside counts as slower than any.
+    Additional seeds count as slower than any record.
     """
     database = MemoryDatabase()
     workload = database.commit_workload(module)
@@ -166,7 +166,7 @@ def _database(
         try:
             trace = traces.replay(module, measured.trace).trace
         except WorkError:
-            continue  # a record of another version still counts as measured, but seeds nothing
+            continue  # a record of another version counts as measured, but is not a seed
         add(trace, float(measured.latency or 0.0))
     for place, trace in enumerate(seeds):
         add(trace, _SLOWEST_SECS + place)
@@ -190,7 +190,7 @@ def _fresh(picked: list[MeasureCandidate], known: set[str]) -> list[MeasureCandi
 
 
 def _mix(fresh: list[MeasureCandidate], n: int) -> list[MeasureCandidate]:
-    """Take the best expected from the front and the random share from the back."""
+    """Mix the candidates with the best predictions and the random share."""
     if len(fresh) <= n:
         return fresh
     n_random = int(n * _EPS_GREEDY)
@@ -224,7 +224,7 @@ def _extract_features(
 
 @derived_object
 class _SearchModel(PyCostModel):  # type: ignore[misc]  # TVM has no types
-    """Lets TVM's search ask a cost model of ours."""
+    """Adapter that gives TVM's search one of the tuner's cost models."""
 
     def __init__(self, model: cost_models.CostModel) -> None:
         super().__init__()

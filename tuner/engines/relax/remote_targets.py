@@ -1,4 +1,4 @@
-"""Targets of remote devices: what a user writes, resolved as the device sees it."""
+"""Resolution of targets on remote devices."""
 
 import json
 from dataclasses import replace
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def describe_target(spec: str, place: "RemotePlace") -> TargetInfo:
     """Resolve a target on a remote device; see :class:`Engine`.
 
-    The device cannot say what it is, so that the fingerprint has no name; whoever knows gives one.
+    The device cannot name itself, so the fingerprint has no name; the caller adds one.
 
     Raises:
-        TargetError: If it is unknown or malformed, or is to be detected and the device cannot.
+        TargetError: If it is unknown or malformed, or the device cannot detect it.
     """
     detect = {"llvm": _detect_cpu, "cuda": _detect_gpu}.get(spec.strip())
     info = targets.describe_target(detect(place.session) if detect else spec)
@@ -30,7 +30,7 @@ def describe_target(spec: str, place: "RemotePlace") -> TargetInfo:
 
 
 def _detect_cpu(session: Any) -> str:
-    """Ask the compiler there; a board has none."""
+    """Detect the CPU by the compiler of the device; a board has none."""
     cpu = _ask(session, "target.llvm_get_system_cpu")
     triple = _ask(session, "target.llvm_get_system_triple")
     if cpu is None or triple is None:
@@ -98,9 +98,9 @@ def _n_threads(session: Any) -> int:
 
 
 def _ask(session: Any, function: str) -> Any:
-    """Call a function there without arguments; None if there is no such function."""
+    """Call a remote function without arguments; return None if it does not exist."""
     try:
-        found = session.get_function(function)
+        remote = session.get_function(function)
     except AttributeError:
         return None
-    return found()
+    return remote()

@@ -1,7 +1,7 @@
-"""Kernels on a device behind TVM's RPC server: one session a call, and nothing stays there.
+"""Kernels on a device behind TVM's RPC server: one session per call, without leftovers.
 
-The server is TVM's own, in Python or C++, and knows nothing of us: what it lacks (a flush of the
-caches of its CPU, say) is done with what TVM's runtime has everywhere.
+The server is TVM's own, in Python or C++. Functions that it lacks, such as a flush of the caches
+of its CPU, are replaced by those that TVM's runtime has everywhere.
 """
 
 import json
@@ -22,10 +22,10 @@ from tuner.engines.relax.places import gpu_flush_bytes
 from tuner.errors import RequestError, TunerError, error_text
 
 _CONNECT_SECS = 10.0
-# The server's clock started a little before ours.
+# The server's clock starts slightly before the clock here.
 _NEARLY = 0.95
-# A CPU that cannot be asked: no core of one we know of has a larger cache to itself.
-_MOST_PRIVATE_CACHE_BYTES = 2 * 2**20
+# The remote CPU cannot be queried: no known core has a larger private cache.
+_MAX_PRIVATE_CACHE_BYTES = 2 * 2**20
 
 
 def _refuse_to_sanitize(*_: Any) -> None:
@@ -54,33 +54,33 @@ class RemotePlace:
         return self.session.cuda() if is_gpu else self.session.cpu()
 
     def load(self, library: Path) -> tvm.runtime.Module:
-        """Upload a library and load it there."""
+        """Upload a library and load it on the device."""
         name = f"{len(self._uploaded)}-{library.name}"
         self._uploaded.append(name)
         self.session.upload(str(library), name)
         return self.session.load_module(name)
 
     def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """Have so many bytes copied on the device before each sample.
+        """Return the options that copy a number of bytes on the device before each sample.
 
         On a CPU one core copies twice what its private caches hold; on this machine samples come
         out as with the flush that reads on every core, see docs/fleet.md.
         """
         if json.loads(target)["kind"] == "cuda":
             return {"cache_flush_bytes": gpu_flush_bytes(target, settings)}
-        return {"cache_flush_bytes": max(2 * _MOST_PRIVATE_CACHE_BYTES, settings.flush_bytes)}
+        return {"cache_flush_bytes": max(2 * _MAX_PRIVATE_CACHE_BYTES, settings.flush_bytes)}
 
-    def conditions(self, target: str) -> dict[str, Any]:  # noqa: ARG002  nothing there tells
+    def conditions(self, target: str) -> dict[str, Any]:  # noqa: ARG002  the server reports no clocks
         """See :class:`tuner.engines.relax.places.Place`."""
         return {}
 
     def settle(self, target: str, error: Exception) -> None:
-        """See :class:`tuner.engines.relax.places.Place`; a session ends with its call anyhow."""
+        """See :class:`tuner.engines.relax.places.Place`; a session ends with its call."""
 
     def clear(self) -> None:
-        """Remove what was uploaded; the server's process ends with the session."""
+        """Remove the uploaded files; the server's process ends with the session."""
         for name in self._uploaded:
-            with suppress(Exception):  # whoever has no such function has no such file either
+            with suppress(Exception):  # a server without this function has no such file
                 self.session.remove(name)
 
 
@@ -89,10 +89,10 @@ def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnsw
     started = time.monotonic()
     try:
         session = _connect(server)
-    except Exception as error:  # whatever TVM makes of a socket
+    except Exception as error:  # TVM wraps socket errors in several types
         return RemoteAnswer(problem="refused", text=error_text(error, 500))
     answer = _call(RemotePlace(session), function, args)
-    # The server in C++ hangs up without a word.
+    # The server in C++ closes the connection without a message.
     is_late = time.monotonic() - started >= _NEARLY * server.session_secs
     if answer.problem == "broken" and is_late:
         return RemoteAnswer(problem="expired", text=answer.text)
@@ -105,7 +105,7 @@ def _call(place: RemotePlace, function: str, args: tuple[Any, ...]) -> RemoteAns
     except tvm.error.RPCSessionTimeoutError as error:  # which is an OSError, too
         return RemoteAnswer(problem="expired", text=error_text(error, 500))
     except (OSError, TunerError):
-        raise  # an unreadable artifact or a wrong target is not the session's fault
+        raise  # an unreadable artifact or a wrong target is not a failure of the session
     except Exception as error:
         if _lives(place.session):
             raise
@@ -118,7 +118,7 @@ def _call(place: RemotePlace, function: str, args: tuple[Any, ...]) -> RemoteAns
 
 
 def _connect(server: RemoteServer) -> Any:
-    """Open a session; a host that is gone keeps us waiting no longer than it may."""
+    """Open a session; the wait for an absent host is bounded."""
     with _at_most(_CONNECT_SECS):
         return rpc.connect(
             server.host, server.port, server.match_key, session_timeout=server.session_secs
@@ -127,7 +127,7 @@ def _connect(server: RemoteServer) -> Any:
 
 @contextmanager
 def _at_most(secs: float) -> Generator[None]:
-    """Interrupt system calls that take longer."""
+    """Interrupt system calls that take longer than a limit."""
 
     def expire(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"no answer within {secs:g} s")
@@ -145,7 +145,7 @@ def _lives(session: Any) -> bool:
     try:
         session.get_function("runtime.GetDeviceAttr")
     except AttributeError:
-        return True  # it answered that it has none
-    except Exception:  # whatever TVM makes of a socket that was closed
+        return True  # the server has none
+    except Exception:  # TVM wraps the error of a closed socket in several types
         return False
     return True

@@ -1,4 +1,4 @@
-"""Run artifacts: compare their output, then time them."""
+"""Execution of artifacts: comparison of the output, then timing."""
 
 import json
 import math
@@ -25,9 +25,9 @@ Array = np.ndarray[Any, Any]
 
 # A candidate this many times slower than the best gets the fewest samples: it cannot win.
 _HOPELESS = 3.0
-# With a flush before every run, more samples take the place of more runs a sample.
-_MOST_SAMPLES = 24
-# How often a kernel is sampled on a device that is throttled, and the rest between.
+# With a flush before every run, more samples replace more runs per sample.
+_MAX_SAMPLES = 24
+# Attempts to sample a kernel on a throttled device, and seconds of rest between them.
 _ATTEMPTS = 3
 _REST_SECS = 1.0
 _WARM_UP_MS = 10
@@ -46,7 +46,7 @@ class Kernel:
     place: Place
 
     def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
-        """Sample its run time ``repeat`` times, seconds."""
+        """Sample the run time ``repeat`` times, in seconds."""
         flush = self.place.flush(self.target, settings) if settings.cache_flush else {}
         evaluator = self.module.time_evaluator(
             artifacts.KERNEL,
@@ -60,13 +60,13 @@ class Kernel:
         return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
 
     def warm_up(self) -> None:
-        """Run for a while on a GPU, whose clocks rise with its load."""
+        """Run for a while on a GPU, whose clocks rise with load."""
         if is_gpu(self.target):
             settings = EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS)
             self.time(settings, repeat=1)
 
     def call(self) -> np.ndarray[Any, Any]:
-        """Run once on a spoiled output buffer and return it."""
+        """Run once on an output buffer filled with a marker and return it."""
         self.output.copyfrom(_spoiled(self.output))
         self.module[artifacts.KERNEL](*self.arguments, self.output)
         value: np.ndarray[Any, Any] = self.output.numpy()
@@ -79,8 +79,8 @@ def run(request: RunRequest, place: Place = HERE) -> RunResult:
         with _settling(place, request.target):
             return _run(request, place)
     except (OSError, RequestError):
-        raise  # an unreadable artifact or a wrong device is nobody's candidate's fault
-    except Exception as error:  # a candidate that raises is data
+        raise  # an unreadable artifact or a wrong device is not a failure of the candidate
+    except Exception as error:  # an error of a candidate is a result
         return RunResult(error_kind="run_error", error_text=error_text(error))
 
 
@@ -96,7 +96,7 @@ def _run(request: RunRequest, place: Place) -> RunResult:
 
 @contextmanager
 def _settling(place: Place, target: str) -> Iterator[None]:
-    """Have the device looked after when something fails on it."""
+    """Check the device after a failure on it."""
     try:
         yield
     except (OSError, RequestError):
@@ -123,12 +123,12 @@ def _run_interleaved(requests: list[RunRequest], n_turns: int, place: Place) -> 
     for turn in range(n_turns):
         order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
         for i in order:
-            taken, found = _sample_unthrottled(kernels[i], requests[i])
+            taken, sampled_under = _sample_unthrottled(kernels[i], requests[i])
             samples[i].extend(taken)
-            conditions[i] = gpus.merge_conditions(conditions[i], found)
+            conditions[i] = gpus.merge_conditions(conditions[i], sampled_under)
     return [
-        RunResult(tuple(secs), conditions=found or None)
-        for secs, found in zip(samples, conditions, strict=True)
+        RunResult(tuple(secs), conditions=merged or None)
+        for secs, merged in zip(samples, conditions, strict=True)
     ]
 
 
@@ -138,7 +138,7 @@ def reference(artifact: str, target: str, out: str, place: Place = HERE) -> None
     with _settling(place, target):
         output = load_kernel(artifact, target, place=place).call()
         if not _any_finite(output):
-            # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
+            # A logarithm or a root before a reduction: only positive inputs reveal wrong results.
             positive = True
             output = load_kernel(artifact, target, positive=True, place=place).call()
     if not _any_finite(output):
@@ -154,7 +154,7 @@ def reference(artifact: str, target: str, out: str, place: Place = HERE) -> None
 def load_kernel(
     artifact: str, target: str, *, positive: bool = False, place: Place = HERE
 ) -> Kernel:
-    """Load an artifact and put seeded arguments, packed as it wants them, on its device."""
+    """Load an artifact and copy seeded arguments, packed as it expects them, to its device."""
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     device = place.device(target)
@@ -173,10 +173,10 @@ def load_kernel(
 def _sample_unthrottled(
     kernel: Kernel, request: RunRequest
 ) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Sample again, after a rest, what was sampled while the device was throttled.
+    """Repeat, after a rest, samples that were taken while the device was throttled.
 
-    Only while half of the evaluator's time-out is left: what was never sampled otherwise is
-    returned with the reasons, under ``throttled`` of its conditions.
+    It repeats only while half of the evaluator's time-out is left; remaining throttled samples
+    are returned with the reasons under ``throttled`` of their conditions.
     """
     place, target = kernel.place, kernel.target
     kernel.warm_up()
@@ -195,7 +195,7 @@ def _sample_unthrottled(
 
 
 def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
-    """Take as many samples as the settings ask for, fewer of a candidate that cannot win."""
+    """Take the samples that the settings request, fewer of a candidate that cannot win."""
     settings = request.evaluator
     if not settings.cache_flush:
         return kernel.time(settings, repeat=settings.repeat)
@@ -203,8 +203,8 @@ def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
     typical = median(first)
     if typical > _HOPELESS * request.best_secs:
         return first
-    wanted = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
-    more = min(round(wanted), _MOST_SAMPLES) - len(first)
+    n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
+    more = min(round(n_samples), _MAX_SAMPLES) - len(first)
     return first + kernel.time(settings, repeat=more) if more > 0 else first
 
 
@@ -218,7 +218,7 @@ def _pack(module: Any, device: Any, arguments: list[Any], packed: list[dict[str,
 
 
 def _read_reference(path: str) -> tuple[Array | None, bool]:
-    """Return the expected output, None without a reference, and whether inputs are positive."""
+    """Return the expected output (None without a reference) and the sign rule of the inputs."""
     if not path:
         return None, False
     with np.load(path) as stored:
@@ -246,7 +246,7 @@ def _compare(kernel: Kernel, expected: Array | None) -> float | RunResult:
 
 
 def _spoiled(output: Any) -> np.ndarray[Any, Any]:
-    """An output no kernel computes, so that one that writes nothing is found out."""
+    """Return an output that no kernel computes, to detect kernels that write nothing."""
     dtype = np.dtype(str(output.dtype))
     fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
     return np.full(tuple(output.shape), fill, dtype=dtype)

@@ -1,4 +1,4 @@
-"""First candidates for a GPU, and mutations of them, that fit the device before TVM looks."""
+"""First candidates for a GPU, and mutations of them, that fit the limits of the device."""
 
 from itertools import cycle
 from random import Random
@@ -20,19 +20,19 @@ from tvm.target import Target
 
 from tuner.engines.relax.plans import Limits, Plan
 
-# How often a mutation is tried until one fits.
-_MOST_MUTATIONS = 32
-_MOST_SEED = 2**30
+# Attempts to find a mutation that fits.
+_MAX_MUTATIONS = 32
+_MAX_SEED = 2**30
 _N_TURNS = 3
 
 
 def sample(
     spaces: list[Schedule], module: tvm.IRModule, target: Target, n: int, seed: int
 ) -> list[Trace]:
-    """Draw traces from the spaces in turns; fewer than ``n`` where nothing fits.
+    """Draw traces from the spaces in turns; return fewer than ``n`` if too few fit.
 
-    Tensor cores have more turns: their shared memory is not foreseen, and TVM's check leaves
-    about a third of theirs, and nearly all of the others.
+    Tensor cores have more turns: their shared memory is not predicted, and TVM's check keeps
+    about a third of their traces, and nearly all of the others.
     """
     random, limits = Random(seed), Limits(module, target)
     plans = [(space.trace, Plan(space.trace, limits)) for space in spaces]
@@ -43,15 +43,15 @@ def sample(
 
 
 def mutators(module: tvm.IRModule, target: Target, seed: int) -> dict[Mutator, float]:
-    """TVM's mutators for GPUs with their probabilities (mutator.cc, ``DefaultCUDA``)."""
+    """Return TVM's mutators for GPUs with their probabilities (mutator.cc, ``DefaultCUDA``)."""
     limits, random = Limits(module, target), Random(seed)
     chances = {MutateTileSize(): 0.9, MutateUnroll(): 0.08, MutateThreadBinding(): 0.02}
-    return {_Fitting(each, limits, random): chance for each, chance in chances.items()}
+    return {_Fitting(mutator, limits, random): chance for mutator, chance in chances.items()}
 
 
 @derived_object
 class _Fitting(PyMutator):  # type: ignore[misc]  # TVM has no types
-    """Mutates decisions until they fit the device."""
+    """Mutator that repeats until the decisions fit the device."""
 
     def __init__(self, mutator: Mutator, limits: Limits, random: Random) -> None:
         super().__init__()
@@ -63,10 +63,10 @@ class _Fitting(PyMutator):  # type: ignore[misc]  # TVM has no types
         self.mutator._initialize_with_tune_context(context)
 
     def apply(self, trace: Trace, _seed: Any) -> Trace | None:
-        """Return a mutated trace that fits; None if none was found."""
-        for _ in range(_MOST_MUTATIONS):
-            # Asked through its class, TVM would draw from the time of day.
-            seed = self.random.randrange(1, _MOST_SEED)
+        """Return a mutated trace that fits, or None."""
+        for _ in range(_MAX_MUTATIONS):
+            # Called through its class, TVM would seed from the time of day.
+            seed = self.random.randrange(1, _MAX_SEED)
             mutated = _ffi_api.MutatorApply(self.mutator, trace, seed)
             if mutated is None:
                 return None
@@ -75,5 +75,5 @@ class _Fitting(PyMutator):  # type: ignore[misc]  # TVM has no types
         return None
 
     def clone(self) -> Mutator:
-        """Share what draws: a search has one thread."""
+        """Return itself: a search has one thread and shares the generator."""
         return _Fitting(self.mutator, self.limits, self.random)

@@ -1,4 +1,4 @@
-"""Check an artifact with NVIDIA's compute-sanitizer, in a process of its own.
+"""Check of an artifact with NVIDIA's compute-sanitizer, in a separate process.
 
 It runs the kernel once on its seeded inputs: memcheck for addresses that are not its own, then
 racecheck for threads that do not wait for each other in shared memory. Both slow a kernel down
@@ -15,7 +15,7 @@ from tuner.engines.relax.places import is_gpu
 from tuner.errors import RequestError, last_line
 
 TOOLS = ("memcheck", "racecheck")
-# What it exits with when it found something; the program itself has statuses below.
+# Exit status of the sanitizer on findings; the program itself uses lower ones.
 _FOUND = 86
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _FIRST = re.compile(r"^=+ (?:Error: |Warning: )?((?:Invalid|Race|Misaligned|Program hit).*)$", re.M)
@@ -28,31 +28,31 @@ def sanitize(artifact: str, target: str, *, timeout_secs: float = 300.0) -> tupl
     Args:
         artifact: Its directory.
         target: Canonical JSON of the target, a GPU that is here.
-        timeout_secs: For each tool.
+        timeout_secs: Time-out of each tool, seconds.
 
     Raises:
-        RequestError: If the target is no GPU, or compute-sanitizer is not installed.
+        RequestError: If the target is not a GPU, or compute-sanitizer is not installed.
     """
     if not is_gpu(target):
         raise RequestError("compute-sanitizer checks kernels of NVIDIA GPUs, not those of a CPU")
-    found = shutil.which("compute-sanitizer")
-    if found is None:
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None:
         raise RequestError(
             "compute-sanitizer is not on the PATH; it comes with the CUDA toolkit "
             "(cuda-sanitizer in NVIDIA's package repositories)"
         )
-    return tuple(_check(found, tool, artifact, target, timeout_secs) for tool in TOOLS)
+    return tuple(_check(sanitizer, tool, artifact, target, timeout_secs) for tool in TOOLS)
 
 
 def call(artifact: str, target: str) -> None:
-    """Run an artifact once; what a process under the sanitizer does."""
+    """Run an artifact once: the body of the process under the sanitizer."""
     from tuner.engines.relax.run import load_kernel
 
     load_kernel(artifact, target).call()
 
 
 def parse(tool: str, output: str, status: int) -> Verdict:
-    """Read the verdict of a tool from what it printed and its exit status."""
+    """Parse the verdict of a tool from its output and exit status."""
     summary = _SUMMARY.search(output)
     first = _FIRST.search(output)
     if summary is None:

@@ -1,4 +1,4 @@
-"""Targets: what a user writes, resolved to canonical JSON and a device fingerprint."""
+"""Resolution of target specifications to canonical JSON and a device fingerprint."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError, summary
 
 # Bump when a change of the passes in lower.py changes the workloads of networks: extractions
-# and libraries are cached by it. Records are not: a workload stays what its hash says.
+# and libraries are cached by it. Records are keyed by the hash of the workload alone.
 PIPELINE = "relax-2"
 
-# What a target may say. The rest of what TVM takes reaches compilers as their own options
-# ("cl-opt", "jit", "system-lib", ...), some of them global to the process, or names a file.
+# Attributes that a target may set. TVM passes others to compilers as options ("cl-opt", "jit",
+# "system-lib", ...), some of them global to the process, or reads them as file names.
 _ALLOWED = {
     "arch",
     "device",
@@ -71,7 +71,7 @@ def describe_target(spec: str) -> TargetInfo:
 
 
 def canonical(spec: str) -> str:
-    """Return the canonical JSON of a target, whatever it is for; devices are not looked at.
+    """Return the canonical JSON of a target of any kind, without looking at devices.
 
     Raises:
         TargetError: If it is unknown, malformed or of a kind that is not supported.
@@ -89,9 +89,9 @@ def _supported(spec: str) -> tuple[Target, str]:
 
 @lru_cache(maxsize=8)
 def make_target(spec: str, *, intrinsics: bool = True) -> Target:
-    """Build the TVM target of a canonical spec; with a CPU's tensor intrinsics loaded, or sooner.
+    """Build the TVM target of a canonical spec, and load the tensor intrinsics of a CPU.
 
-    Those of GPUs are loaded by name: see :mod:`tuner.engines.relax.intrinsics`.
+    Intrinsics of GPUs are loaded by name: see :mod:`tuner.engines.relax.intrinsics`.
     """
     target = Target(json.loads(spec))
     if intrinsics and not cuda.is_cuda(target):
@@ -121,17 +121,17 @@ def _parse(spec: str) -> Target:
 
 
 def _check_attributes(written: dict[str, Any]) -> None:
-    """Refuse what a stranger has no business to set.
+    """Refuse attributes that users must not set.
 
     Raises:
-        TargetError: If there is such an attribute; the message names it.
+        TargetError: If it has such an attribute; the message names it.
     """
     for name, value in written.items():
         if name not in _ALLOWED and not name.startswith("feature."):
             raise TargetError(
                 f"a target may not set {name!r}; it may set {', '.join(sorted(_ALLOWED))}"
             )
-        # A host may be an object, or text of one.
+        # A host may be an object, or its JSON text.
         inner = json.loads(value) if _is_json(value) else value
         if isinstance(inner, dict):
             _check_attributes(inner)
@@ -142,7 +142,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _completed(target: Target, spec: str) -> Target:
-    """Give a target what candidates need and was not said: cores of a CPU, limits of a GPU."""
+    """Add missing attributes that candidates need: cores of a CPU, limits of a GPU."""
     if cuda.is_cuda(target):
         return gpu_targets.complete(target, spec)
     if str(target.kind.name) != "llvm" or "num-cores" in target.attrs:
@@ -165,7 +165,7 @@ def _canonical(target: Target) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn TVM's containers into Python's."""
+    """Convert TVM's containers to Python's."""
     if hasattr(value, "items"):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, str):
@@ -188,12 +188,12 @@ def _device(target: Target, kind: str) -> dict[str, Any]:
 
 
 def _cpu_name() -> str:
-    """Name the CPU by what its makers printed on it: model, family and stepping."""
+    """Name the CPU by model, family and stepping."""
     fields = cpu_fields()
     if not fields:
         return platform.processor() or platform.machine()
-    wanted = ("model name", "cpu family", "model", "stepping")
-    named = [fields[key] for key in wanted if key in fields]
+    keys = ("model name", "cpu family", "model", "stepping")
+    named = [fields[key] for key in keys if key in fields]
     return " / ".join(named) or platform.machine()
 
 
@@ -219,7 +219,7 @@ def _problem(target: Target, kind: str) -> str:
     return ""
 
 
-# Instruction sets that generated code uses, by LLVM's name and the kernel's.
+# Instruction sets that generated code uses: name in LLVM, name in the Linux kernel.
 _VECTOR_SETS = {
     "avx": "avx",
     "avx2": "avx2",

@@ -1,10 +1,10 @@
-"""Which tensor cores a workload can use on a GPU, and MetaSchedule's rules for them.
+"""Tensor cores that a workload can use on a GPU, and MetaSchedule's rules for them.
 
 TVM's own list of rules names every intrinsic it knows, whatever the workload computes, and
-schedules what can use tensor cores for nothing else. Here they have a space of their own beside
+schedules workloads that fit tensor cores for nothing else. Here they have a separate space next to
 that of the CUDA cores, with the intrinsics of the workload's dtypes alone.
 
-What TVM 0.27 lacks: tf32 (its code generation knows no such fragments; float32 stays float32),
+TVM 0.27 lacks tf32 (its code generation has no such fragments; float32 stays float32),
 float64, float8 (its tiling rule has no loads for it). Its second rule, for mma instructions, is
 left out: of 24 programs by it, TVM's own check refused all.
 """
@@ -44,7 +44,7 @@ def load_for(module: tvm.IRModule, target: Target) -> None:
 
 
 def rules_for(module: tvm.IRModule, target: Target) -> list[list[ScheduleRule]]:
-    """Return the rules of each space of a workload: its tensor cores', then CUDA cores'."""
+    """Return the rules of each space of a workload: tensor cores, then CUDA cores."""
     custom, *others = ScheduleRule.create("cuda")
     return [[custom, tiling, *others] for tiling in _tilings(module, target)] + [[custom, *others]]
 
@@ -58,19 +58,19 @@ def _tilings(module: tvm.IRModule, target: Target) -> list[ScheduleRule]:
 
 
 def _available(target: Target) -> list[_Row]:
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", str(target.attrs.get("arch", "")))
-    return [row for row in _WMMA if found and int(found[1]) >= row[-1]]
+    match = re.fullmatch(r"sm_(\d+)[a-z]?", str(target.attrs.get("arch", "")))
+    return [row for row in _WMMA if match and int(match[1]) >= row[-1]]
 
 
 def _products(module: tvm.IRModule) -> set[tuple[str, str]]:
-    """Dtypes of operands and sum of every reduction over two operands of one dtype."""
-    found = set()
+    """Return the dtypes of operands and sum of every reduction over two operands of one dtype."""
+    dtypes = set()
     schedule = Schedule(module)
     for block in map(schedule.get, schedule.get_child_blocks(schedule.get_sblock("root"))):
         operands = {str(region.source.dtype) for region in block.reads}
         if block.init is not None and len(block.reads) == 2 and len(operands) == 1:
-            found.add((operands.pop(), str(block.writes[0].source.dtype)))
-    return found
+            dtypes.add((operands.pop(), str(block.writes[0].source.dtype)))
+    return dtypes
 
 
 def _load(row: _Row) -> None:
@@ -94,7 +94,7 @@ def _groups(row: _Row) -> list[Group]:
 
 
 def _store_scope(row: _Row) -> str:
-    """Where a sum is put together: apart from operands of another dtype.
+    """Return the memory scope of a sum, separate from operands of another dtype.
 
     TVM 0.27 lays dynamic shared buffers over each other, and refuses pointers to the part of one
     as another's dtype ("tvm_access_ptr element type must match the source buffer").
@@ -103,7 +103,7 @@ def _store_scope(row: _Row) -> str:
 
 
 def _tiling(row: _Row) -> ScheduleRule:
-    """TVM's rule with its own settings (schedule_rule.cc, ``DefaultCUDATensorCore``)."""
+    """Return TVM's rule with its default settings (schedule_rule.cc, ``DefaultCUDATensorCore``)."""
     return MultiLevelTilingTensorCore(
         _groups(row),
         structure="SSSRRSRS",

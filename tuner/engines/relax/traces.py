@@ -1,4 +1,4 @@
-"""Traces as JSON, and schedules as traces replayed on a workload.
+"""JSON form of traces, and their replay on a workload.
 
 A stored trace holds the decisions only. The post-processors of the target
 (parallelise, vectorise, unroll, decompose the reduction, pack the weights) are
@@ -42,7 +42,7 @@ def replay(module: tvm.IRModule, trace: str) -> Schedule:
 
 
 def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRModule:
-    """Replay a trace and post-process it; an empty trace returns the workload as it is.
+    """Replay a trace and post-process it; an empty trace leaves the workload unscheduled.
 
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
@@ -51,7 +51,7 @@ def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRM
 
 
 def complete(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
-    """Replay a trace and post-process it: the schedule's own trace then holds both.
+    """Replay a trace and post-process it; the trace of the schedule then holds both.
 
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
@@ -68,19 +68,19 @@ def complete(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
 
 
 def _processors(target: Target) -> PostOrderApply:
-    """The post-processors of a target."""
+    """Return the post-processors of a target."""
     if str(target.kind.name) != "cuda":
         return PostOrderApply()
     return PostOrderApply(sch_rules=[], postprocs=gpu_processors(), mutator_probs={})
 
 
 def gpu_processors() -> list[Postproc]:
-    """The post-processors of GPUs, of the search and of replays alike; the last one tensorises."""
+    """Return the post-processors of GPUs, for search and replay alike; the last one tensorises."""
     return list(Postproc.create("cuda-tensorcore"))
 
 
 def plain(value: Any) -> Any:
-    """Turn TVM's containers and numbers into Python's."""
+    """Convert TVM's containers and numbers to Python's."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
@@ -95,7 +95,7 @@ def plain(value: Any) -> Any:
 
 
 def _boxed(value: Any) -> Any:
-    """Box numbers as the trace reader of TVM expects them."""
+    """Box numbers as TVM's trace reader expects them."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int):

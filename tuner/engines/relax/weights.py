@@ -1,4 +1,4 @@
-"""The weights of a library: one file that all its programs read."""
+"""Weights file of a library, read by all its programs."""
 
 from pathlib import Path
 from typing import Any
@@ -9,22 +9,22 @@ import tvm
 from tuner.library.manifest import Weight
 
 WEIGHTS = "weights.bin"
-# As far apart as the widest vector load wants them.
+# Alignment of the widest vector load, bytes.
 _ALIGNMENT = 64
 _START_BYTES = 256
 
 
 class WeightPool:
-    """Collects weights; equal ones, of one program or of several, are kept once."""
+    """A collection of weights in which equal ones, of one program or of several, are kept once."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
         self._alike: dict[Any, list[int]] = {}
 
     def add(self, value: Any) -> int:
-        """Return the number of a tensor, which may be new."""
+        """Add a tensor unless an equal one is there; return its index."""
         content = _content(value)
-        # Weights that differ do so among their first numbers: hardly any is compared whole.
+        # Different weights differ within their first numbers: few are compared as a whole.
         start = content[:_START_BYTES].tobytes()
         key = (tuple(int(size) for size in value.shape), str(value.dtype), start)
         alike = self._alike.setdefault(key, [])
@@ -36,7 +36,7 @@ class WeightPool:
         return alike[-1]
 
     def write(self, path: Path) -> tuple[Weight, ...]:
-        """Write all weights to a file; none, no file."""
+        """Write all weights to a file; without weights, write no file."""
         entries = []
         if not self._values:
             return ()
@@ -51,7 +51,7 @@ class WeightPool:
 
 
 def load_weights(path: Path, entries: tuple[Weight, ...], device: Any) -> list[Any]:
-    """Read weights as tensors of the device they are for."""
+    """Read weights as tensors on a device."""
     if not entries:
         return []
     content = np.memmap(path, np.uint8, "r")

@@ -1,4 +1,4 @@
-"""Workloads: one fused kernel as a module of its own, its hash, its bytes, its name."""
+"""Workloads: a fused kernel as a separate module, with hash, bytes and name."""
 
 import re
 import zlib
@@ -26,21 +26,21 @@ def dump(module: tvm.IRModule) -> bytes:
 
 
 def load(ir: bytes) -> tvm.IRModule:
-    """Read back what :func:`dump` wrote."""
+    """Deserialise the output of :func:`dump`."""
     return tvm.ir.load_json(zlib.decompress(ir).decode())
 
 
 def define(irs: list[bytes]) -> list[str]:
-    """Return what workloads compute, as TVMScript; see :class:`Engine`."""
+    """Return the definitions of workloads as TVMScript; see :class:`Engine`."""
     return [load(ir).script() for ir in irs]
 
 
 def flop_of(module: tvm.IRModule) -> float:
-    """Floating-point operations of one run, as TVM counts them."""
+    """Return the floating-point operations of one run, as TVM counts them."""
     return float(estimate_tir_flops(module))
 
 
 def title(function_name: str) -> str:
-    """Strip what makes kernel names unique in one network: counters and the fusion prefix."""
+    """Strip counters and the fusion prefix from a kernel name."""
     words = function_name.removeprefix("fused_").split("_")
     return "_".join(re.sub(r"(?<=[a-z])(\dd)?\d*$", r"\1", word) for word in words if word)
