@@ -1,4 +1,4 @@
-"""A fresh database for each test: real SQLite, and a real PostgreSQL of our own."""
+"""An empty database for each test: an SQLite file and a PostgreSQL server of the test run."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL server that lives as long as the tests, less its database."""
+    """URL of a PostgreSQL server that runs as long as the tests, without a database name."""
     with tempfile.TemporaryDirectory(prefix="tuner-pg-") as folder:
         # The package locks a file there, and warns if the variable is missing.
         before = os.environ.get("XDG_RUNTIME_DIR")
@@ -41,7 +41,7 @@ def postgres() -> Iterator[str]:
 
 @contextmanager
 def empty_postgres(server: str) -> Iterator[str]:
-    """The URL of an empty database on a PostgreSQL server, for as long as the block."""
+    """Yield the URL of an empty database on a PostgreSQL server, and drop it afterwards."""
     name = f"records_{next(_NUMBERS)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
@@ -54,20 +54,20 @@ def empty_postgres(server: str) -> Iterator[str]:
 
 @pytest.fixture
 def postgres_url(postgres: str) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database."""
+    """URL of an empty PostgreSQL database."""
     with empty_postgres(postgres) as url:
         yield url
 
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    """The URL of an SQLite file in a folder that does not exist yet."""
+    """URL of an SQLite file in a folder that does not exist yet."""
     return f"sqlite:///{tmp_path}/data/records.db"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty database, of each kind in turn."""
+    """URL of an empty database, of each kind in turn."""
     name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
     value: str = request.getfixturevalue(name)
     return value

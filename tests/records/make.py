@@ -1,4 +1,4 @@
-"""Small rows for the tests of records."""
+"""Small rows for the tests of the records package."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sums say what counting the records would."""
+"""Stored totals equal the counts of the records."""
 
 import io
 import math
@@ -13,7 +13,7 @@ from tests.records import make
 
 
 def _spend(session: Session) -> tuple[int, int]:
-    """Spend two rounds on one task and none on another, some of it twice."""
+    """Spend two rounds on one task and none on another, with some duplicate trials."""
     job_id, task_id = make.job(session), make.task(session)
     first = make.pick(session, job_id, task_id, 4).id
     second = make.pick(session, job_id, task_id, 4).id
@@ -31,8 +31,8 @@ def _spend(session: Session) -> tuple[int, int]:
     return job_id, task_id
 
 
-def test_sums_are_those_of_the_records(session: Session) -> None:
-    """Pick by pick, and for the records of no pick; a trace that is known counts once."""
+def test_totals_equal_the_counts_of_records(session: Session) -> None:
+    """Totals per pick and of records without a pick count each trace once."""
     _spend(session)
     kind, latency = MeasureRecord.error_kind, MeasureRecord.latency
     counted = session.execute(
@@ -67,7 +67,7 @@ def test_sums_are_those_of_the_records(session: Session) -> None:
 
 
 def test_failures_are_counted_by_kind(session: Session) -> None:
-    """Each kind has the number of its trials and the last of them; imports are nobody's."""
+    """Each error kind has its count and its last trial; imported failures belong to no job."""
     job_id, _ = _spend(session)
     last = session.scalar(select(MeasureRecord.id).where(MeasureRecord.trace_hash == "e"))
 
@@ -78,8 +78,8 @@ def test_failures_are_counted_by_kind(session: Session) -> None:
     assert {row.record_id for row in rows if row.error_kind == "run_timeout"} == {last}
 
 
-def test_an_import_counts_what_it_adds(session: Session) -> None:
-    """Records that are known do not count again."""
+def test_an_import_counts_only_new_records(session: Session) -> None:
+    """Records that the database already has are not counted again."""
     _, task_id = _spend(session)
     text = io.StringIO()
     log.export(session, text)
@@ -90,7 +90,7 @@ def test_an_import_counts_what_it_adds(session: Session) -> None:
 
 
 def test_a_best_of_zero_is_a_best(session: Session) -> None:
-    """Clocks that see nothing pass give latencies of 0, which are below any other."""
+    """A latency of 0 from a coarse clock is less than any other."""
     job_id, task_id = make.job(session), make.task(session)
     pick = make.pick(session, job_id, task_id, 2)
     measure_records.add_record(session, make.timed(task_id, "a", 0.0, pick_id=pick.id))

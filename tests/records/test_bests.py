@@ -1,4 +1,4 @@
-"""The best record is verified, fastest, of this target, and found without a scan."""
+"""The best record of a task is its fastest verified one, and is read without a scan."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +14,7 @@ from tests.records import make
 
 
 def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
-    """Store a trial that is new."""
+    """Store a new trial."""
     record = measure_records.add_record(session, new)
     assert record is not None
     return record
@@ -27,7 +27,7 @@ def best(session: Session, core_count: int = 2) -> MeasureRecord:
 
 
 def test_the_fastest_verified_record_is_the_best(session: Session) -> None:
-    """Unverified times and failures never are, and ties stay with the oldest."""
+    """Unverified and failed trials never become the best, and ties go to the oldest."""
     task_id = make.task(session)
     for new in (
         make.timed(task_id, "a", 3.0),
@@ -44,7 +44,7 @@ def test_the_fastest_verified_record_is_the_best(session: Session) -> None:
 
 
 def test_records_of_another_target_are_never_returned(session: Session) -> None:
-    """A faster machine's record is of no use here."""
+    """A faster record of another machine does not count."""
     add(session, make.timed(make.task(session, core_count=64), "fast", 0.001))
     task_id = make.task(session, core_count=2)
 
@@ -73,8 +73,8 @@ def test_best_records_scan_no_table(sqlite_url: str) -> None:
     assert all(step.detail.startswith("SEARCH ") for step in plan), plan
 
 
-def test_the_confirmed_record_replaces_the_luckiest(session: Session) -> None:
-    """Re-measurement decides; a record faster than the winner first was takes over again."""
+def test_the_confirmed_record_replaces_a_lucky_one(session: Session) -> None:
+    """Re-measurement decides; later records compete with the winner's first latency."""
     task_id = make.task(session)
     lucky, steady = (
         add(session, make.timed(task_id, name, secs)) for name, secs in (("lucky", 1.0), ("s", 1.2))
@@ -96,7 +96,7 @@ def test_the_confirmed_record_replaces_the_luckiest(session: Session) -> None:
 
 
 def test_confirming_needs_a_record_and_samples(session: Session) -> None:
-    """Nothing is chosen from nothing."""
+    """A confirmation without a record or without samples is an error."""
     task_id = make.task(session)
     record = add(session, make.timed(task_id, "a", 1.0))
 
@@ -109,7 +109,7 @@ def test_confirming_needs_a_record_and_samples(session: Session) -> None:
 
 
 def test_concurrent_writers_leave_the_fastest(engine: Engine) -> None:
-    """Threads that record at once, each in its own transaction, never lose the best."""
+    """Threads with their own transactions never lose the best record."""
     factory = database.sessions(engine)
     with factory.begin() as session:
         task_id = make.task(session)

@@ -1,4 +1,4 @@
-"""Devices that disagree, and those that drift, are found by what one kernel takes on them."""
+"""Calibrations compare devices by one kernel."""
 
 from datetime import timedelta
 
@@ -18,8 +18,8 @@ def _add(session: Session, device: str, *secs: float, **changes: object) -> None
         calibrations.add(session, new)
 
 
-def test_latest_is_what_each_device_took_last(session: Session) -> None:
-    """Of one target alone."""
+def test_latest_is_the_last_calibration_of_each_device(session: Session) -> None:
+    """Calibrations of other targets do not count."""
     _add(session, "a", 1.0, 1.1)
     _add(session, "b", 2.0)
     _add(session, "c", 3.0, target_id=make.target(session, 64))
@@ -28,8 +28,8 @@ def test_latest_is_what_each_device_took_last(session: Session) -> None:
     assert calibrations.latest(session, 99) == {}
 
 
-def test_old_ones_are_forgotten(session: Session) -> None:
-    """Those of today stay."""
+def test_old_calibrations_are_removed(session: Session) -> None:
+    """Recent calibrations stay."""
     _add(session, "a", 1.0)
     session.execute(update(Calibration).values(created=now() - timedelta(days=40)))
     _add(session, "b", 2.0)
@@ -39,8 +39,8 @@ def test_old_ones_are_forgotten(session: Session) -> None:
     assert calibrations.latest(session, make.target(session)) == {"b": 2.0}
 
 
-def test_another_kernel_begins_anew(session: Session) -> None:
-    """What a device took for the kernel of before is compared with nothing."""
+def test_another_kernel_starts_a_new_comparison(session: Session) -> None:
+    """Calibrations of the previous kernel no longer count."""
     _add(session, "a", 1.0)
     _add(session, "b", 1.0)
     _add(session, "b", 5.0, kernel="k2")

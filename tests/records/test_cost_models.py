@@ -1,4 +1,4 @@
-"""Cost models learn from the records of one target."""
+"""Cost models are trained on the records of one target."""
 
 from sqlalchemy.orm import Session
 
@@ -28,7 +28,7 @@ def test_training_set_is_the_latest_in_order(session: Session) -> None:
 
 
 def test_examples_are_counted_between_two_records(session: Session) -> None:
-    """Neither of the two counts, nor do records of other targets or without features."""
+    """Both bounds, other targets and records without features are excluded."""
     mine, other = make.task(session), make.task(session, core_count=64)
     trials = [make.timed(mine, str(n), 1.0, features=b"f") for n in range(6)]
     trials[2] = make.timed(other, "2", 1.0, features=b"f")
@@ -42,8 +42,8 @@ def test_examples_are_counted_between_two_records(session: Session) -> None:
     assert cost_models.count_examples_between(session, target_id, ids[5], ids[0]) == 0
 
 
-def test_a_saved_model_replaces_the_one_before(session: Session) -> None:
-    """One model per target and kind."""
+def test_a_saved_model_replaces_the_previous_one(session: Session) -> None:
+    """There is one model per target and kind."""
     target_id = make.target(session)
     assert cost_models.load_cost_model(session, target_id, "xgb") is None
 

@@ -1,4 +1,4 @@
-"""Opening databases: new, busy, foreign, damaged, unreachable, and after a crash."""
+"""Databases open safely when new, busy, foreign, damaged, unreachable, or left by a crash."""
 
 import signal
 import sqlite3
@@ -40,7 +40,7 @@ for n in range(1_000_000):
 
 
 def start(script: str, url: str) -> subprocess.Popen[str]:
-    """Start Python on a script, in the repository root."""
+    """Start Python with a script, in the root of the repository."""
     pipe = subprocess.PIPE
     command = [sys.executable, "-W", "error", "-c", script, url]
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
@@ -62,16 +62,16 @@ def test_processes_that_open_a_new_database_at_once_all_succeed(url: str) -> Non
 
 
 def test_a_killed_process_loses_nothing_committed(url: str) -> None:
-    """After kill -9 between or in commits, every record that was told is there, once."""
+    """After kill -9, every record that was reported as committed is stored, once."""
     process = start(RECORD_FOREVER, url)
     assert process.stdout is not None
-    told = 0
-    while told < 50:
+    n_printed = 0
+    while n_printed < 50:
         line = process.stdout.readline()
         assert line, process.communicate()[1]
-        told = int(line) + 1
+        n_printed = int(line) + 1
     process.send_signal(signal.SIGKILL)
-    told += len(process.communicate()[0].split())
+    n_printed += len(process.communicate()[0].split())
 
     engine = database.open_database(url)
     with database.sessions(engine).begin() as session:
@@ -79,8 +79,8 @@ def test_a_killed_process_loses_nothing_committed(url: str) -> None:
         again = measure_records.add_record(session, make.timed(1, "0", 1.0))
     engine.dispose()
 
-    assert {str(n) for n in range(told)} <= hashes
-    assert len(hashes) <= told + 1  # the last commit may not have been told
+    assert {str(n) for n in range(n_printed)} <= hashes
+    assert len(hashes) <= n_printed + 1  # the last commit may not have been n_printed
     assert again is None
 
 
@@ -121,7 +121,7 @@ def test_sqlite_checks_foreign_keys_and_waits_for_locks(sqlite_url: str) -> None
 
 
 def test_a_newer_schema_is_left_alone(url: str) -> None:
-    """An older program names the revision and says what to do."""
+    """The error names the revision and recommends an upgrade."""
     engine = database.open_database(url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -133,7 +133,7 @@ def test_a_newer_schema_is_left_alone(url: str) -> None:
 
 @pytest.mark.parametrize("path", ["file/records.db", "file/deeper/records.db", "."])
 def test_an_unwritable_path_is_one_line(tmp_path: Path, path: str) -> None:
-    """A path below a regular file, or one that is a folder, is named in the message."""
+    """The error names a path below a regular file, or a path that is a folder, on one line."""
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(DatabaseUnusable) as raised:
@@ -143,8 +143,8 @@ def test_an_unwritable_path_is_one_line(tmp_path: Path, path: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
-    """Its bytes stay as they were."""
+def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path) -> None:
+    """Opening it is an error and changes no byte."""
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, but longer than a header " * 9)
     before = path.read_bytes()
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
-    """Not a byte of a browser's bookmarks changes."""
+    """Opening a browser's bookmarks is an error and changes no byte."""
     path = tmp_path / "places.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE bookmark (id INTEGER)")
@@ -172,14 +172,14 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://me:secret@127.0.0.1:1/tuner",  # nobody listens
+        "postgresql://me:secret@127.0.0.1:1/tuner",  # no server listens
         "postgresql://me@127.0.0.1:1/tuner?password=secret",
         "mysql://me:secret@localhost/tuner",
         "nonsense",
     ],
 )
 def test_an_unusable_url_is_one_line_without_its_password(url: str) -> None:
-    """What cannot be reached or understood is told, the password is not."""
+    """The error for an unreachable or malformed URL hides the password."""
     with pytest.raises(DatabaseUnusable) as raised:
         database.open_database(url)
 
@@ -198,12 +198,12 @@ def test_an_unusable_url_is_one_line_without_its_password(url: str) -> None:
     ],
 )
 def test_redact_hides_passwords(url: str, shown: str) -> None:
-    """Everything else stays readable."""
+    """Everything but the password stays readable."""
     assert database.redact(url).replace("%2A", "*") == shown
 
 
-def test_memory_is_a_database_too() -> None:
-    """Without a file, everything lives in the process."""
+def test_a_database_can_be_in_memory() -> None:
+    """A URL without a file opens a database within the process."""
     engine = database.open_database("sqlite://")
     with database.sessions(engine).begin() as session:
         assert make.task(session) == 1
@@ -214,18 +214,18 @@ def test_memory_is_a_database_too() -> None:
 def test_a_measuring_session_waits_for_a_locked_file(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, gives_up: bool
 ) -> None:
-    """It tries again until the lock is free, or somebody says that it has waited enough."""
+    """The session retries until the lock is free or the callback refuses to wait on."""
     monkeypatch.setattr(database, "_BUSY_SECS", 0.05)
     engine = database.open_database(sqlite_url)
-    told = []
+    waits = []
     holder = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
 
     def on_locked(waited_secs: float) -> bool:
-        told.append(waited_secs)
-        if len(told) == 2 and not gives_up:
+        waits.append(waited_secs)
+        if len(waits) == 2 and not gives_up:
             holder.execute("COMMIT")
-        return len(told) < 2 or not gives_up
+        return len(waits) < 2 or not gives_up
 
     factory = database.sessions(engine, on_locked=on_locked)
     if gives_up:
@@ -236,8 +236,8 @@ def test_a_measuring_session_waits_for_a_locked_file(
         task_id = make.task(session)
         measure_records.add_record(session, make.timed(task_id, "t", 1.0))
 
-    assert len(told) == 2
-    assert told == sorted(told)
+    assert len(waits) == 2
+    assert waits == sorted(waits)
     with database.sessions(engine)() as session:
         assert session.scalar(select(func.count()).select_from(MeasureRecord)) == 1
     holder.close()
@@ -245,7 +245,7 @@ def test_a_measuring_session_waits_for_a_locked_file(
 
 
 def test_idle_transactions_of_every_connection_end(postgres_url: str) -> None:
-    """The one that opened the database before the limit was set is no exception."""
+    """The limit also applies to the connection that opened the database."""
     engine = database.open_database(postgres_url)
     database.end_idle_transactions(engine, 5.0)
     with engine.connect() as connection:

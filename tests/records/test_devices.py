@@ -1,4 +1,4 @@
-"""What devices do is what was last said of them."""
+"""The status of a device is its last report."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,8 +19,8 @@ def _report(name: str, **changes: Any) -> devices.DeviceReport:
     return devices.DeviceReport(name=name, **{**fields, **changes})
 
 
-def test_a_device_does_what_was_last_said(session: Session) -> None:
-    """Many at once; one that was not spoken of stays as it was."""
+def test_a_report_replaces_the_one_before(session: Session) -> None:
+    """Devices without a new report keep their status."""
     job_id = make.job(session)
     devices.report(session, [_report("b"), _report("a", state="measuring", job_id=job_id)])
     devices.list_devices(session)
@@ -34,8 +34,8 @@ def test_a_device_does_what_was_last_said(session: Session) -> None:
     assert second.fingerprint == {"name": "GPU"}
 
 
-def test_silent_devices_are_forgotten(session: Session) -> None:
-    """Those of lately stay."""
+def test_devices_without_reports_are_removed(session: Session) -> None:
+    """Devices with a recent report stay."""
     devices.report(session, [_report("old"), _report("new")])
     long_ago = now() - timedelta(minutes=5)
     of_old = update(DeviceStatus).where(DeviceStatus.name == "old")
@@ -48,7 +48,7 @@ def test_silent_devices_are_forgotten(session: Session) -> None:
     assert [device.name for device in devices.list_devices(session)] == ["new"]
 
 
-def test_there_is_no_other_state(session: Session) -> None:
-    """The database knows them all."""
+def test_an_unknown_state_is_refused(session: Session) -> None:
+    """The database allows only the known states."""
     with pytest.raises(IntegrityError, match="state_known"):
         devices.report(session, [_report("a", state="tired")])

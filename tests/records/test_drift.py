@@ -1,4 +1,4 @@
-"""What becomes of the records of a device that drifted."""
+"""Records of a device that drifted are marked, and lose verification if too fast."""
 
 import pytest
 from sqlalchemy import select
@@ -10,18 +10,18 @@ from tests.records import make
 
 
 def _conditions(session: Session) -> dict[str, object]:
-    found = session.scalars(select(MeasureRecord).execution_options(populate_existing=True))
-    return {record.trace_hash: record.conditions for record in found}
+    records = session.scalars(select(MeasureRecord).execution_options(populate_existing=True))
+    return {record.trace_hash: record.conditions for record in records}
 
 
 def _job(session: Session, task_id: int, seed: int = 0) -> tuple[int, int]:
-    """Return the ids of a job and of a pick of its."""
+    """Return the ids of a job and of one of its picks."""
     job_id = make.job(session, seed=seed)
     return job_id, make.pick(session, job_id, task_id, 4).id
 
 
 def test_only_later_records_of_that_device_and_job_are_marked(session: Session) -> None:
-    """What else is known of them stays; a trial that failed has no latency to mark."""
+    """Other conditions stay, and failed trials are not marked."""
     task_id = make.task(session)
     (job_id, pick), (_, other) = _job(session, task_id), _job(session, task_id, seed=1)
     measure_records.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))
@@ -46,8 +46,10 @@ def test_only_later_records_of_that_device_and_job_are_marked(session: Session) 
 
 
 @pytest.mark.parametrize(("ratio", "best"), [(3.0, "drifted"), (0.5, "before")])
-def test_records_that_are_too_good_win_nothing(session: Session, ratio: float, best: str) -> None:
-    """A device that was too slow and won nevertheless deserves it."""
+def test_records_that_are_too_fast_lose_verification(
+    session: Session, ratio: float, best: str
+) -> None:
+    """Records of a device that was too slow stay verified."""
     task_id = make.task(session)
     job_id, pick = _job(session, task_id)
     measure_records.add_record(session, make.timed(task_id, "before", 1.0, pick_id=pick))

@@ -1,4 +1,4 @@
-"""Events of a job: numbered without a gap, in the order of their commits."""
+"""Events of a job have gapless numbers in the order of their commits."""
 
 import threading
 from typing import TYPE_CHECKING
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from records.models import Event
 
 
-def test_a_round_tells_its_story(session: Session) -> None:
-    """A pick, its trials and its outcome follow each other, each with what it was about."""
+def test_a_round_leaves_a_sequence_of_events(session: Session) -> None:
+    """A pick, its trials and the end of its round follow each other, with their data."""
     task_id, job_id = make.task(session), make.job(session)
     pick = make.pick(session, job_id, task_id, 2, {"reason": "warm_up"})
     measure_records.add_record(session, make.timed(task_id, "a", 2.0, pick_id=pick.id))
@@ -25,17 +25,20 @@ def test_a_round_tells_its_story(session: Session) -> None:
     ending = picks.RoundEnd(pick.id, job_id, 3.0, float("inf"), spent_trials=2, job_trials=2)
     picks.end_picks(session, [ending])
 
-    told = events.events_after(session, job_id, 0)
+    history = events.events_after(session, job_id, 0)
 
-    assert [event.sequence for event in told] == [1, 2, 3, 4]
-    assert [event.kind for event in told] == ["pick", "trial", "trial", "round"]
-    assert [_trial(event) for event in told[1:3]] == [(2.0, None, True), (None, "run_error", False)]
-    assert told[3].data["total_secs"] is None
-    assert told[3].data["n_failed"] == 1
+    assert [event.sequence for event in history] == [1, 2, 3, 4]
+    assert [event.kind for event in history] == ["pick", "trial", "trial", "round"]
+    assert [_trial(event) for event in history[1:3]] == [
+        (2.0, None, True),
+        (None, "run_error", False),
+    ]
+    assert history[3].data["total_secs"] is None
+    assert history[3].data["n_failed"] == 1
 
 
 def test_readers_resume_after_any_event(session: Session) -> None:
-    """What comes after a number is the same, whatever was read before."""
+    """The events after a number do not depend on earlier reads."""
     job_id = make.job(session)
     for number in range(5):
         assert events.add_event(session, job_id, "status", {"phase": str(number)}) == number + 1
@@ -46,8 +49,8 @@ def test_readers_resume_after_any_event(session: Session) -> None:
     assert events.last_events(session, [job_id, 99]) == {job_id: (5, "queued")}
 
 
-def test_no_event_shows_up_after_a_later_one(engine: Engine) -> None:
-    """Writers at once give numbers in the order in which readers see them."""
+def test_no_event_becomes_visible_after_a_later_one(engine: Engine) -> None:
+    """Readers see the events of concurrent writers in the order of their numbers."""
     sessions = database.sessions(engine)
     with sessions.begin() as session:
         job_id = make.job(session)
@@ -63,31 +66,31 @@ def test_no_event_shows_up_after_a_later_one(engine: Engine) -> None:
     seen: list[int] = []
     while any(writer.is_alive() for writer in writers) or len(seen) < 80:
         with database.sessions(engine, read_only=True)() as session:
-            found = events.events_after(session, job_id, seen[-1] if seen else 0)
-            seen += [event.sequence for event in found]
+            new = events.events_after(session, job_id, seen[-1] if seen else 0)
+            seen += [event.sequence for event in new]
     for writer in writers:
         writer.join()
 
     assert seen == list(range(1, 81))
 
 
-def test_a_state_is_told_when_it_changes(session: Session) -> None:
-    """Saying again what is so already is no event."""
+def test_an_event_is_added_when_the_state_changes(session: Session) -> None:
+    """Setting the same state again adds no event."""
     job_id = make.job(session)
     jobs.set_state(session, job_id, "running")
     jobs.set_state(session, job_id, "running")
     jobs.set_state(session, job_id, "failed", "no space left")
 
-    told = events.events_after(session, job_id, 0)
+    history = events.events_after(session, job_id, 0)
 
-    assert [event.data for event in told] == [
+    assert [event.data for event in history] == [
         {"state": "running", "message": None},
         {"state": "failed", "message": "no space left"},
     ]
 
 
-def test_status_is_what_was_said_last(session: Session) -> None:
-    """Gains that are not given stay; the current task does not."""
+def test_status_is_the_last_one_set(session: Session) -> None:
+    """Omitted gains stay; an omitted task is cleared."""
     job_id, task_id = make.job(session), make.task(session)
     events.set_status(
         session,
@@ -110,8 +113,8 @@ def test_status_is_what_was_said_last(session: Session) -> None:
     assert (status.total_secs, status.spent_trials, status.outlook) == (1.5, 8, None)
 
 
-def test_there_are_no_events_without_a_job(session: Session) -> None:
-    """An id that names nothing is an error."""
+def test_events_need_a_job(session: Session) -> None:
+    """An unknown job id is an error."""
     with pytest.raises(NoSuchRow, match="no job 7"):
         events.add_event(session, 7, "status", {})
 

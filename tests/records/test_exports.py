@@ -1,4 +1,4 @@
-"""Records are written out best first, and only those that were verified."""
+"""Exported records are verified and ordered, the best first."""
 
 from sqlalchemy.orm import Session
 
@@ -7,7 +7,7 @@ from tests.records import make
 
 
 def test_the_best_goes_first_and_then_the_fastest(session: Session) -> None:
-    """What a final chose wins over what ran faster once."""
+    """The winner of a final precedes records with lower latencies."""
     task_id = make.task(session)
     for trace, secs in (("a", 3e-3), ("b", 1e-3), ("c", 2e-3)):
         measure_records.add_record(session, make.timed(task_id, trace, secs))
@@ -26,7 +26,7 @@ def test_the_best_goes_first_and_then_the_fastest(session: Session) -> None:
 
 
 def test_tasks_are_those_of_one_engine_and_target(session: Session) -> None:
-    """With their workload and the text of their target."""
+    """Tasks have their workload and the text of their target."""
     task_id, other = make.task(session), make.task(session, core_count=8)
 
     assert exports.tasks_of_engine(session, "relax", None) == [task_id, other]

@@ -1,4 +1,4 @@
-"""A group of trials comes to what its trials would have come to one by one."""
+"""Storing a group of trials equals storing its trials one by one."""
 
 import math
 import random
@@ -27,7 +27,7 @@ _KEPT = (MeasureRecord, MeasureFeature, BestRecord, ImportedRound, JobFailure, P
 
 
 def _trials(session: Session, seed: int) -> list[measure_records.NewRecord]:
-    """Return trials of several jobs, tasks and picks, and of no pick, some of them twice."""
+    """Return trials of several jobs, tasks and picks, and of no pick, with duplicates."""
     rng = random.Random(seed)
     task_ids = [make.task(session, f"w{n}") for n in range(3)]
     job_ids = [make.job(session, seed) for seed in range(2)]
@@ -50,7 +50,7 @@ def _trial(rng: random.Random, pick_id: int | None, task_id: int) -> measure_rec
 
 
 def _everything(session: Session) -> list[list[dict[str, Any]]]:
-    """Return what is stored, but for times and ids of records, which have gaps."""
+    """Return all rows except their times, with the ids of records, which have gaps, renumbered."""
     names = select(MeasureRecord.id, MeasureRecord.task_id, MeasureRecord.trace_hash)
     ids = {row[0]: tuple(row[1:]) for row in session.execute(names)}
     tables: list[list[dict[str, Any]]] = []
@@ -64,8 +64,8 @@ def _everything(session: Session) -> list[list[dict[str, Any]]]:
     return tables
 
 
-def _told(session: Session) -> list[tuple[object, ...]]:
-    """Return the trials that were told, but for their records."""
+def _trial_events(session: Session) -> list[tuple[object, ...]]:
+    """Return the events of trials without their record ids."""
     return [
         (event.job_id, event.sequence, event.data["pick"], event.data["latency_secs"])
         for job_id in (1, 2)
@@ -76,10 +76,10 @@ def _told(session: Session) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("size", [7, 80])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_group_is_its_trials_one_by_one(
+def test_a_group_equals_its_trials_one_by_one(
     session: Session, empty: Session, seed: int, size: int
 ) -> None:
-    """Records, features, bests, sums, failures and events are the same, whatever the groups."""
+    """Records, features, best records, totals, failures and events do not depend on groups."""
     trials = _trials(session, seed)
     assert _trials(empty, seed) == trials
 
@@ -92,11 +92,11 @@ def test_a_group_is_its_trials_one_by_one(
 
     assert [one is None for one in grouped] == [one is None for one in alone]
     assert _everything(session) == _everything(empty)
-    assert _told(session) == _told(empty)
+    assert _trial_events(session) == _trial_events(empty)
 
 
-def test_what_became_of_each_is_in_order(session: Session) -> None:
-    """None is a trace that is known; of equals the first is the best, and it alone is told so."""
+def test_results_are_in_the_order_of_the_trials(session: Session) -> None:
+    """Duplicates give None, and only the first of equal records becomes the best."""
     task_id, other = make.task(session, "a"), make.task(session, "b")
     pick_id = make.pick(session, make.job(session), task_id, 9, {}).id
     measure_records.add_record(session, make.timed(task_id, "known", 5.0))
@@ -126,19 +126,19 @@ def test_what_became_of_each_is_in_order(session: Session) -> None:
     ]
     ids = [one.record_id for one in stored if one is not None]
     assert ids == sorted(ids)
-    told = [event.data for event in events.events_after(session, 1, 1)]
-    assert [(data["record"], data["best"]) for data in told] == list(
+    trial_data = [event.data for event in events.events_after(session, 1, 1)]
+    assert [(data["record"], data["best"]) for data in trial_data] == list(
         zip(ids[:3], (False, True, False), strict=True)
     )
 
 
-def test_no_trials_are_a_group_too(session: Session) -> None:
-    """Nothing is written."""
+def test_an_empty_group_stores_nothing(session: Session) -> None:
+    """No row is written."""
     assert measure_records.add_records(session, []) == []
 
 
 def test_a_group_is_stored_whole_or_not_at_all(engine: Engine) -> None:
-    """One trial that is none keeps the others out, whether we or the database see it."""
+    """One invalid trial prevents the others, whether the code or the database refuses it."""
     with database.sessions(engine).begin() as session:
         task_id = make.task(session)
     for wrong, error in (
@@ -153,8 +153,8 @@ def test_a_group_is_stored_whole_or_not_at_all(engine: Engine) -> None:
         assert make.count_by_task(session, [task_id]) == {task_id: (0, 0)}
 
 
-def test_writers_at_once_never_wait_for_each_other(engine: Engine) -> None:
-    """Groups of the same traces, in whatever order, all go through, and count once."""
+def test_concurrent_writers_do_not_deadlock(engine: Engine) -> None:
+    """Groups with the same traces in any order are all stored, and count once."""
     sessions = database.sessions(engine)
     with sessions.begin() as session:
         task_ids = [make.task(session, f"w{n}") for n in range(3)]

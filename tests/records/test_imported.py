@@ -1,4 +1,4 @@
-"""What logs of other tools say is kept apart from what was measured."""
+"""Records from logs of other tools are kept apart from measurements."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ SPEC = '{"kind":"llvm"}'
 
 
 def ran(trace: str, secs: float = 1e-3, **changed: Any) -> imported.LoggedTrial:
-    """A measurement that ran."""
+    """Return a successful measurement."""
     fields: dict[str, Any] = {
         "trace": trace,
         "module_hash": "m",
@@ -28,7 +28,7 @@ def ran(trace: str, secs: float = 1e-3, **changed: Any) -> imported.LoggedTrial:
 
 
 def test_records_of_logs_are_never_the_best(session: Session) -> None:
-    """They are those of a device that nobody named, not verified, and as old as the log says."""
+    """They belong to an unnamed device, are not verified, and keep the date of the log."""
     workload_id = ensure_workload(session, make.workload()).id
     target = imported.target_of(session, SPEC, "Ansor")
     failed = ran("c", run_secs=None, error_kind="run_error", error_text="no\x00")
@@ -44,8 +44,8 @@ def test_records_of_logs_are_never_the_best(session: Session) -> None:
     assert imported.is_logged(target)
 
 
-def test_what_is_known_is_not_added(session: Session) -> None:
-    """Be it from the log before, from the line before, or measured on this machine."""
+def test_known_records_are_not_added(session: Session) -> None:
+    """Duplicates of an earlier log, of the same log, or of this machine are skipped."""
     here = make.target(session)
     workload_id = ensure_workload(session, make.workload()).id
     task_id = ensure_task(session, workload_id, here).id
@@ -60,7 +60,7 @@ def test_what_is_known_is_not_added(session: Session) -> None:
 
 
 def test_a_device_that_never_measured_has_no_target(session: Session) -> None:
-    """To look for it does not make one."""
+    """Looking a target up does not create it."""
     assert imported.find_target(session, SPEC, make.CPU) is None
 
     target_id = make.target(session)
@@ -69,8 +69,8 @@ def test_a_device_that_never_measured_has_no_target(session: Session) -> None:
     assert imported.find_target(session, SPEC, {"name": "x"}) is None
 
 
-def test_the_fastest_of_a_log_is_found_though_it_is_not_verified(session: Session) -> None:
-    """Ties go to the oldest; what failed is passed over."""
+def test_the_fastest_of_a_log_needs_no_verification(session: Session) -> None:
+    """Ties go to the oldest, and failed trials are skipped."""
     target_id = imported.target_of(session, SPEC, "Ansor").id
     workload_id = ensure_workload(session, make.workload()).id
     failed = ran("z", run_secs=None, error_kind="run_error")

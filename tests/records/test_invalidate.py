@@ -1,4 +1,4 @@
-"""A record that turned out to be wrong is the best of nothing."""
+"""A record that turned out to be wrong is no longer the best of its task."""
 
 import pytest
 from sqlalchemy.orm import Session
@@ -10,14 +10,14 @@ from tests.records import make
 
 
 def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
-    """Store a trial that is new."""
+    """Store a new trial."""
     record = measure_records.add_record(session, new)
     assert record is not None
     return record
 
 
 def test_the_next_best_follows(session: Session) -> None:
-    """And nothing, where there is no other; the sums of its pick say so too."""
+    """The next record, or none, becomes the best, and the totals of its pick follow."""
     task_id = make.task(session)
     pick_id = make.pick(session, make.job(session), task_id, 2, {}).id
     first = add(session, make.timed(task_id, "a", 1.0, pick_id=pick_id))
@@ -33,8 +33,8 @@ def test_the_next_best_follows(session: Session) -> None:
     assert first.run_secs == [1.0]
 
 
-def test_a_winner_of_a_final_follows_before_what_was_fast_once(session: Session) -> None:
-    """The records that raced are compared by what the race said."""
+def test_a_confirmed_record_follows_before_a_faster_one(session: Session) -> None:
+    """Records of a final are compared by their confirmed latency."""
     task_id = make.task(session)
     records = [add(session, make.timed(task_id, f"t{i}", 1.0 + i)) for i in range(4)]
     for record, secs in zip(records[1:], (5.0, 4.0, 3.0), strict=True):
@@ -48,7 +48,7 @@ def test_a_winner_of_a_final_follows_before_what_was_fast_once(session: Session)
 
 
 def test_a_record_that_is_not_the_best_leaves_the_best_alone(session: Session) -> None:
-    """Only its own verification goes; imported records have sums of their own."""
+    """Only its verification ends; imported records have separate totals."""
     task_id = make.task(session)
     best, other = (add(session, make.timed(task_id, f"t{i}", 1.0 + i)) for i in range(2))
 

@@ -1,4 +1,4 @@
-"""Jobs are found again by what they ask for."""
+"""Jobs are identified by their request."""
 
 import pytest
 from sqlalchemy.exc import IntegrityError
@@ -13,7 +13,7 @@ from tests.records import make
 @pytest.mark.parametrize(
     ("before", "given", "after"),
     [
-        (100, 200, 200),  # more is asked for
+        (100, 200, 200),  # a larger budget
         (200, 100, 200),  # a budget never shrinks
         (100, None, 100),  # not given
         (None, 100, 100),  # a limit where there was none
@@ -34,7 +34,7 @@ def test_open_job_raises_budgets(
 
 
 def test_another_seed_is_another_job(session: Session) -> None:
-    """Seeds as large as 64 bits are part of the key."""
+    """Seeds of 64 bits are part of the key."""
     assert make.job(session, seed=2**62) != make.job(session, seed=1)
 
 
@@ -57,7 +57,7 @@ def test_states_and_spent_secs_are_kept(session: Session) -> None:
 
 
 def test_an_unknown_state_is_refused(session: Session) -> None:
-    """The database itself keeps states to the list."""
+    """The database allows only the known states."""
     job_id = make.job(session)
 
     with pytest.raises(IntegrityError, match="state_known"):
@@ -65,16 +65,16 @@ def test_an_unknown_state_is_refused(session: Session) -> None:
 
 
 def test_an_unknown_job_raises(session: Session) -> None:
-    """Nothing is created on the way."""
+    """No job is created."""
     assert jobs.latest_job(session) is None
     with pytest.raises(NoSuchRow, match="no job 7"):
         jobs.set_state(session, 7, "done")
 
 
-def test_only_jobs_on_the_same_tasks_for_the_same_goal_are_twins(session: Session) -> None:
-    """A larger network and another goal are none; the order of the tasks does not matter."""
+def test_equivalent_jobs_have_the_same_tasks_and_goal(session: Session) -> None:
+    """A larger network or another goal differs; the order of tasks does not matter."""
     for sha256, hashes in (("n0", ["w0", "w1"]), ("n1", ["w1", "w0"]), ("n2", ["w0", "w1", "w2"])):
-        split(session, sha256, *hashes)
+        make_network(session, sha256, *hashes)
     tasks = [make.task(session, hashed) for hashed in ("w0", "w1")]
     mine = session.get_one(Job, make.job(session))
     same = make.job(session, network_id=make.network(session, "n1"))
@@ -85,7 +85,7 @@ def test_only_jobs_on_the_same_tasks_for_the_same_goal_are_twins(session: Sessio
 
 
 def test_budgets_are_raised_and_no_limit_is_added(session: Session) -> None:
-    """What is not limited stays so, and a smaller limit changes nothing."""
+    """Missing limits stay missing, and smaller limits change nothing."""
     job_id = make.job(session, budget_trials=100)
 
     jobs.raise_budget(session, job_id, trials=50, secs=1.0)
@@ -94,8 +94,8 @@ def test_budgets_are_raised_and_no_limit_is_added(session: Session) -> None:
     assert (raised.budget_trials, raised.budget_secs) == (300, None)
 
 
-def test_a_state_is_set_only_from_the_states_that_were_named(session: Session) -> None:
-    """Whoever comes second leaves what the first has ordered."""
+def test_a_state_is_set_only_from_the_named_states(session: Session) -> None:
+    """The later of two changes leaves the earlier one in effect."""
     job_id = make.job(session)
 
     assert jobs.set_state(session, job_id, "cancelled", only_from=("queued", "running"))
@@ -103,7 +103,7 @@ def test_a_state_is_set_only_from_the_states_that_were_named(session: Session) -
     assert session.get_one(Job, job_id).state == "cancelled"
 
 
-def split(session: Session, sha256: str, *hashes: str) -> None:
+def make_network(session: Session, sha256: str, *hashes: str) -> None:
     """Make a network of these workloads."""
     networks.record_extraction(
         session,
@@ -114,8 +114,8 @@ def split(session: Session, sha256: str, *hashes: str) -> None:
     )
 
 
-def test_a_deleted_job_that_is_opened_again_is_there_again(session: Session) -> None:
-    """Whoever asks for it wants to see it."""
+def test_a_deleted_job_becomes_visible_when_opened_again(session: Session) -> None:
+    """A new request for a deleted job of the command line shows it again."""
     job_id = make.job(session)
     submissions.hide(session, job_id)
 
@@ -123,16 +123,16 @@ def test_a_deleted_job_that_is_opened_again_is_there_again(session: Session) -> 
     assert [job.id for job in jobs.list_jobs(session)] == [job_id]
 
 
-def test_standings_are_what_the_database_has(session: Session) -> None:
-    """Of those jobs that exist, as of now, even of a job that was read before."""
+def test_standings_are_those_in_the_database(session: Session) -> None:
+    """Unknown jobs are left out, and rows cached in the session are refreshed."""
     first, second = make.job(session, 1, budget_trials=9, priority=2), make.job(session, 2)
     jobs.get_job(session, first)
     jobs.set_all_virtual_secs(session, {second: 2.5, first: 1.5, 99: 3.0})
     jobs.set_all_virtual_secs(session, {})
 
-    found = jobs.standings(session, [first, second, 99])
+    rows = jobs.standings(session, [first, second, 99])
 
-    assert found == {
+    assert rows == {
         first: (first, "queued", 9, None, 0.0, 2, 1.5, None),
         second: (second, "queued", None, None, 0.0, 0, 2.5, None),
     }

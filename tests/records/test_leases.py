@@ -1,4 +1,4 @@
-"""A lease is one process's at a time, and what the last holder still writes is undone."""
+"""One process at a time holds a lease, and writes of a former holder are rolled back."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ _N_RACERS = 8
 
 
 def test_a_lease_has_one_holder(session: Session) -> None:
-    """Nobody gets what somebody else has; who has it may ask again."""
+    """Only the present holder can acquire a lease that has not expired."""
     mine = leases.acquire(session, "coordinator", "a", 60)
 
     assert mine == leases.HeldLease("coordinator", "a", 1)
@@ -27,8 +27,8 @@ def test_a_lease_has_one_holder(session: Session) -> None:
     )
 
 
-def test_a_lease_that_ended_is_anybodys(session: Session) -> None:
-    """Whoever takes it over has the next epoch, and the one before cannot renew."""
+def test_an_expired_lease_is_free(session: Session) -> None:
+    """The next holder gets the next epoch, and the previous one cannot renew."""
     mine = leases.acquire(session, "coordinator", "a", -1)
     theirs = leases.acquire(session, "coordinator", "b", 60)
 
@@ -40,7 +40,7 @@ def test_a_lease_that_ended_is_anybodys(session: Session) -> None:
 
 
 def test_a_lease_that_is_released_is_free_at_once(session: Session) -> None:
-    """A release by somebody who lost it changes nothing."""
+    """A release by a former holder changes nothing."""
     mine = leases.acquire(session, "coordinator", "a", 60)
     assert mine is not None
     leases.release(session, mine)
@@ -52,8 +52,8 @@ def test_a_lease_that_is_released_is_free_at_once(session: Session) -> None:
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["new", "expired"])
-def test_of_many_who_ask_at_once_one_gets_it(engine: Engine, expired: bool) -> None:
-    """Whether nobody ever had it, or its last holder died."""
+def test_one_of_many_processes_acquires_a_lease(engine: Engine, expired: bool) -> None:
+    """A new lease and an expired one each get exactly one holder."""
     sessions = database.sessions(engine)
     if expired:
         with sessions.begin() as session:
@@ -73,8 +73,8 @@ def test_of_many_who_ask_at_once_one_gets_it(engine: Engine, expired: bool) -> N
         assert session.query(Lease).one().holder == got[0].holder
 
 
-def test_what_a_former_holder_writes_is_undone(engine: Engine) -> None:
-    """Its transaction fails when it commits, and leaves nothing."""
+def test_writes_of_a_former_holder_are_rolled_back(engine: Engine) -> None:
+    """The transaction fails at its commit."""
     sessions = database.sessions(engine)
     with sessions.begin() as session:
         mine = leases.acquire(session, "coordinator", "a", -1)
@@ -92,7 +92,7 @@ def test_what_a_former_holder_writes_is_undone(engine: Engine) -> None:
 
 
 def test_a_takeover_waits_for_a_commit_that_was_checked(engine: Engine) -> None:
-    """Between the check of the lease and the commit nobody else can get it."""
+    """No process acquires the lease between its check and the commit."""
     sessions = database.sessions(engine)
     with sessions.begin() as session:
         mine = leases.acquire(session, "coordinator", "a", -1)
@@ -104,7 +104,7 @@ def test_a_takeover_waits_for_a_commit_that_was_checked(engine: Engine) -> None:
         with sessions.begin() as session:
             asking.set()
             assert leases.acquire(session, "coordinator", "b", 60) is not None
-        order.append("taken")
+        order.append("acquired")
 
     with leases.fenced(engine, mine)() as session:
         targets.ensure_target(session, "kept", {})
@@ -112,11 +112,11 @@ def test_a_takeover_waits_for_a_commit_that_was_checked(engine: Engine) -> None:
         thread = threading.Thread(target=take)
         thread.start()
         assert asking.wait(10)
-        # It has been asking for as long now, and does not get it.
+        # The other process keeps waiting for the lease.
         thread.join(0.3)
         assert thread.is_alive()
         order.append("committed")
         session.commit()
     thread.join()
 
-    assert order == ["committed", "taken"]
+    assert order == ["committed", "acquired"]

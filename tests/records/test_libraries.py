@@ -1,4 +1,4 @@
-"""Libraries are found by key."""
+"""Libraries are identified by their key."""
 
 from sqlalchemy.orm import Session
 
@@ -6,7 +6,7 @@ from records import libraries
 from tests.records import make
 
 
-def test_a_library_is_kept_once(session: Session) -> None:
+def test_a_library_is_stored_once(session: Session) -> None:
     """The first row of a key stays."""
     target_id = make.target(session)
     new = libraries.NewLibrary(key="k", target_id=target_id, manifest={"a": 1}, path="/x")

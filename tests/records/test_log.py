@@ -1,4 +1,4 @@
-"""Logs carry every record over, exactly, and refuse what is damaged."""
+"""Logs carry every record exactly, and damaged logs are refused."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def imported(session: Session, text: str) -> log.ImportReport:
 
 
 def bests_of(session: Session) -> set[tuple[str, float, bool]]:
-    """Return each best record: its trace hash, latency and confirmation."""
+    """Return the trace hash, latency and confirmation of each best record."""
     rows = session.execute(
         select(MeasureRecord.trace_hash, BestRecord.latency, BestRecord.confirmed).join(BestRecord)
     )
@@ -66,7 +66,7 @@ def fill(session: Session, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_round_trip_is_byte_identical(session: Session, empty: Session, seed: int) -> None:
-    """Out of either database, into an empty one, and out again."""
+    """A log of either database imported into an empty one is exported unchanged."""
     fill(session, seed)
     text = exported(session)
 
@@ -78,10 +78,10 @@ def test_a_round_trip_is_byte_identical(session: Session, empty: Session, seed: 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_log_of_sqlite_goes_into_any_database(
+def test_a_log_of_sqlite_can_be_imported_into_any_database(
     session: Session, empty: Session, seed: int
 ) -> None:
-    """The same bytes come out of PostgreSQL."""
+    """The export of the imported log has the same bytes."""
     fill(empty, seed)
     text = exported(empty)
 
@@ -91,7 +91,7 @@ def test_a_log_of_sqlite_goes_into_any_database(
 
 
 def test_importing_again_changes_nothing(session: Session) -> None:
-    """Every record is known, and the bests stay."""
+    """Every record is known, and the best records stay."""
     fill(session, 1)
     text = exported(session)
 
@@ -100,7 +100,7 @@ def test_importing_again_changes_nothing(session: Session) -> None:
 
 
 def test_a_log_of_version_1_is_read(session: Session, empty: Session) -> None:
-    """It says nothing of the conditions under which its records were timed."""
+    """Its records have no conditions."""
     measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
     text = exported(session)
     old = text.replace('"version":2', '"version":1').replace('"conditions":null,', "")
@@ -112,7 +112,7 @@ def test_a_log_of_version_1_is_read(session: Session, empty: Session) -> None:
 
 
 def test_only_one_target_is_exported(session: Session) -> None:
-    """Records, workloads and fingerprints of others stay behind."""
+    """Records, workloads and fingerprints of other targets are left out."""
     fill(session, 2)
     text = exported(session, make.target(session, 64))
 
@@ -122,7 +122,7 @@ def test_only_one_target_is_exported(session: Session) -> None:
 
 
 def test_definitions_come_before_their_records(session: Session) -> None:
-    """A log can be read in one pass, and begins with its format and version."""
+    """A log begins with its format and version and can be read in one pass."""
     measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
 
     lines = [json.loads(line) for line in exported(session).splitlines()]
@@ -131,8 +131,8 @@ def test_definitions_come_before_their_records(session: Session) -> None:
     assert [line["kind"] for line in lines[1:]] == ["target", "workload", "record"]
 
 
-def test_a_known_record_learns_its_confirmation(session: Session, empty: Session) -> None:
-    """A second log of the same records brings the samples measured since."""
+def test_a_known_record_takes_its_confirmation(session: Session, empty: Session) -> None:
+    """A second log of the same records adds samples measured since."""
     task_id = make.task(session)
     record = measure_records.add_record(session, make.timed(task_id, "t", 1.0))
     assert record is not None
@@ -150,7 +150,7 @@ def test_a_known_record_learns_its_confirmation(session: Session, empty: Session
 def test_the_faster_best_survives_an_import(
     session: Session, empty: Session, theirs: float, winner: str
 ) -> None:
-    """Ties stay with the record that was here."""
+    """Ties go to the record that the database already has."""
     measure_records.add_record(empty, make.timed(make.task(empty), "mine", 1.0))
     measure_records.add_record(session, make.timed(make.task(session), "theirs", theirs))
 
@@ -161,7 +161,7 @@ def test_the_faster_best_survives_an_import(
 
 @pytest.mark.parametrize("n_cut", [1, 2, 3, 40, 200])
 def test_a_torn_last_line_is_reported(session: Session, empty: Session, n_cut: int) -> None:
-    """What was written before the cut is kept; a line that only lacks its newline is whole."""
+    """Lines before the cut are kept; a line that only lacks its newline is complete."""
     task_id = make.task(session)
     for name, secs in (("a", 2.0), ("b", 1.0)):
         measure_records.add_record(session, make.timed(task_id, name, secs))
@@ -224,14 +224,14 @@ def test_a_damaged_line_is_named(
 
 
 @pytest.mark.parametrize("text", ["", "\n", "[]\n", '{"format":', "\x00\x01"])
-def test_what_is_no_log_is_refused(empty: Session, text: str) -> None:
+def test_a_file_that_is_not_a_log_is_refused(empty: Session, text: str) -> None:
     """The first line decides."""
     with pytest.raises(BadLog, match=r"^line 1: "):
         imported(empty, text)
 
 
 def test_a_blank_or_broken_line_inside_is_refused(session: Session, empty: Session) -> None:
-    """Only the last line may be torn."""
+    """Only the last line may be incomplete."""
     measure_records.add_record(session, make.timed(make.task(session), "t", 1.0))
     lines = exported(session).splitlines(keepends=True)
 

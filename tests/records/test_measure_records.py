@@ -1,4 +1,4 @@
-"""Every spent trial is one record, and the best of them is known."""
+"""Every spent trial is stored as one record."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ def test_a_trace_counts_once_per_task(session: Session) -> None:
 
 
 def test_latency_is_the_median_and_every_sample_is_kept(session: Session) -> None:
-    """An outlier does not move it; features are stored beside."""
+    """An outlier does not change the latency, and features are stored."""
     new = make.timed(make.task(session), "t", 3.0, 1.0, 2.0, features=b"\x00\x01")
 
     record = measure_records.add_record(session, new)
@@ -52,7 +52,7 @@ def test_latency_is_the_median_and_every_sample_is_kept(session: Session) -> Non
 def test_the_database_refuses_contradictions(
     session: Session, changes: dict[str, Any], constraint: str
 ) -> None:
-    """Whoever writes, a record has samples or an error."""
+    """A record has either samples or an error, regardless of its writer."""
     columns = {
         "task_id": make.task(session),
         "trace": "[]",
@@ -70,7 +70,7 @@ def test_the_database_refuses_contradictions(
 
 @pytest.mark.parametrize("kind", ERROR_KINDS)
 def test_every_error_kind_is_stored(session: Session, kind: str) -> None:
-    """A failed trial has its kind, and no samples."""
+    """A failed trial has its error kind and no samples."""
     record = measure_records.add_record(session, make.failed(make.task(session), "t", kind))
 
     assert record is not None
@@ -79,13 +79,13 @@ def test_every_error_kind_is_stored(session: Session, kind: str) -> None:
 
 @pytest.mark.parametrize("samples", [[], [math.nan], [math.inf], [-1.0]])
 def test_samples_must_be_durations(session: Session, samples: list[float]) -> None:
-    """What is no number of seconds never reaches the database."""
+    """Negative, infinite and missing times are refused."""
     with pytest.raises(ValueError, match="finite seconds"):
         measure_records.add_record(session, make.timed(make.task(session), "t", *samples))
 
 
 def test_output_of_compilers_is_storable(session: Session) -> None:
-    """NUL and broken encodings are replaced, and a NaN difference is infinite."""
+    """NUL and invalid characters are replaced, and a NaN difference becomes infinite."""
     new = make.failed(
         make.task(session), "t", "wrong_result", error_text="a\x00b\udc80", max_error=math.nan
     )
@@ -97,7 +97,7 @@ def test_output_of_compilers_is_storable(session: Session) -> None:
 
 
 def test_conditions_are_kept(session: Session) -> None:
-    """What a device could not tell, JSON cannot say either."""
+    """Conditions are stored, with values that JSON lacks as null."""
     conditions = {"sm_mhz": 1980, "celsius": math.nan, "throttled": ["power"]}
     new = make.timed(make.task(session), "t", 1.0, conditions=conditions)
 
@@ -107,8 +107,8 @@ def test_conditions_are_kept(session: Session) -> None:
     assert record.conditions == {"sm_mhz": 1980, "celsius": None, "throttled": ["power"]}
 
 
-def test_measured_is_what_a_resumed_round_had_seen(session: Session) -> None:
-    """Records of earlier picks and of none count as before; those of the pick do not."""
+def test_past_trials_are_those_before_the_pick(session: Session) -> None:
+    """Records of earlier picks and of no pick are included, those of the pick are not."""
     task_id, job_id = make.task(session), make.job(session)
     first, second = (make.pick(session, job_id, task_id, 2).id for _ in range(2))
     for new in (
@@ -130,7 +130,7 @@ def test_measured_is_what_a_resumed_round_had_seen(session: Session) -> None:
 
 
 def test_own_trials_are_those_a_job_paid_for(session: Session) -> None:
-    """A shared task credits both jobs with its bests, but only one with its trials."""
+    """Jobs that share a task share its best record, but each trial counts for one job."""
     task_id, mine, other = make.task(session), make.job(session, 1), make.job(session, 2)
     for job_id, hashes in ((mine, "ab"), (other, "c")):
         pick = make.pick(session, job_id, task_id, 2)
@@ -144,7 +144,7 @@ def test_own_trials_are_those_a_job_paid_for(session: Session) -> None:
 
 
 def test_foreign_records_are_those_that_others_paid_for(session: Session) -> None:
-    """Of another job, or of nobody; a job that polls begins after what it knows."""
+    """Records of other jobs and of no pick are returned after a given id."""
     task_id, mine, other = make.task(session), make.job(session, 1), make.job(session, 2)
     ids = {job_id: make.pick(session, job_id, task_id, 2).id for job_id in (mine, other)}
     assert measure_records.newest_id(session) == 0

@@ -30,7 +30,7 @@ from records import (
 from records.models import Base, JobFailure, MeasureRecord
 from records.rounds import RoundResult
 from tests.records import make
-from tests.records.test_submissions import wanted
+from tests.records.test_submissions import submission_of
 
 # Importing the module registers the tables of the service.
 assert service_models.Worker.metadata is Base.metadata
@@ -177,7 +177,7 @@ def test_downgrade_keeps_both_submissions_of_one_network(engine: Engine) -> None
         for name in ("a", "b"):
             job_id = make.job(session, submission=name)
             make.pick(session, job_id, make.task(session), 1)
-        submissions.submit(session, wanted("never loaded"))
+        submissions.submit(session, submission_of("never loaded"))
     migrations.downgrade(engine, "0002")
 
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Networks split into tasks once per target."""
+"""Networks are extracted into tasks once per target."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +10,7 @@ from tests.records import make
 
 
 def test_ensure_network_keeps_the_first(session: Session) -> None:
-    """The hash decides; the name given later does not."""
+    """The hash identifies the network; a later name is ignored."""
     first = networks.ensure_network(session, "abc", "resnet", {"x": {"shape": [1]}})
     again = networks.ensure_network(session, "abc", "other", {})
 
@@ -19,16 +19,16 @@ def test_ensure_network_keeps_the_first(session: Session) -> None:
 
 
 def test_weighted_tasks_keep_the_order_of_the_network(session: Session) -> None:
-    """Order, weights and names come back; a workload listed twice adds up."""
+    """Order, weights and names are stored; the weights of duplicate workloads add up."""
     network_id, target_id = make.network(session), make.target(session)
     extracted = [(make.workload("z"), 2), (make.workload("a"), 1), (make.workload("z"), 3)]
 
     networks.record_extraction(session, network_id, target_id, extracted, 7, ["note"], {"k": 1})
-    found = tasks.weighted_tasks(session, network_id, target_id)
+    weighted = tasks.weighted_tasks(session, network_id, target_id)
 
-    assert [(task.workload_hash, task.weight) for task in found] == [("z", 5), ("a", 1)]
-    assert (found[0].name, found[0].flop, found[0].engine) == ("dense_z", 2e9, "relax")
-    assert tasks.workload_ir(session, found[0].task_id) == b"\x00ir-z"
+    assert [(task.workload_hash, task.weight) for task in weighted] == [("z", 5), ("a", 1)]
+    assert (weighted[0].name, weighted[0].flop, weighted[0].engine) == ("dense_z", 2e9, "relax")
+    assert tasks.workload_ir(session, weighted[0].task_id) == b"\x00ir-z"
 
 
 def test_record_extraction_is_idempotent(session: Session) -> None:
@@ -61,7 +61,7 @@ def test_weighted_tasks_are_those_of_the_target(session: Session) -> None:
 
 
 def test_extractions_that_share_workloads_do_not_deadlock(engine: Engine) -> None:
-    """Two networks list the same subgraphs in opposite orders, at the same time."""
+    """Two networks list the same subgraphs in opposite orders at the same time."""
     factory = database.sessions(engine)
     hashes = [f"w{n}" for n in range(30)]
     with factory.begin() as session:
@@ -71,8 +71,8 @@ def test_extractions_that_share_workloads_do_not_deadlock(engine: Engine) -> Non
     def extract(network_id: int) -> list[str]:
         order = hashes if network_id % 2 else hashes[::-1]
         with factory.begin() as session:
-            found = [(make.workload(name), 1) for name in order]
-            networks.record_extraction(session, network_id, target_id, found, 30)
+            workloads = [(make.workload(name), 1) for name in order]
+            networks.record_extraction(session, network_id, target_id, workloads, 30)
             rows = tasks.weighted_tasks(session, network_id, target_id)
         return [row.workload_hash for row in rows]
 

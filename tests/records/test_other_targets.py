@@ -1,4 +1,4 @@
-"""What another target measured is found by workload, in few look-ups."""
+"""Records of other targets are read by workload, in few queries."""
 
 from sqlalchemy.orm import Session
 
@@ -8,14 +8,14 @@ from tests.records import make
 
 
 def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
-    """Store a trial that is new."""
+    """Store a new trial."""
     record = measure_records.add_record(session, new)
     assert record is not None
     return record
 
 
 def test_bests_of_targets_are_narrowed_by_workload(session: Session) -> None:
-    """Best records alone, of the targets and workloads that were asked for."""
+    """Only best records of the given targets and workloads are returned."""
     there, other = make.task(session, core_count=64), make.task(session, "w1", core_count=64)
     for task_id in (there, other, make.task(session)):
         add(session, make.timed(task_id, "a", 2.0))
@@ -36,7 +36,7 @@ def test_bests_of_targets_are_narrowed_by_workload(session: Session) -> None:
 
 
 def test_the_best_is_ranked_before_the_fastest(session: Session) -> None:
-    """The winner of a final first; then by latency, verified ones only, ties to the oldest."""
+    """The winner of a final precedes the others, which are ordered by latency, then age."""
     task_id = make.task(session)
     winner = add(session, make.timed(task_id, "winner", 3.0, features=b"f"))
     for trace, secs in (("b", 2.0), ("c", 2.0), ("d", 2.5)):
@@ -45,29 +45,29 @@ def test_the_best_is_ranked_before_the_fastest(session: Session) -> None:
     bests.confirm(session, winner.id, [1.0])
     bests.choose_confirmed(session, task_id)
 
-    found = other_targets.ranked(session, task_id, 3)
+    ranked = other_targets.ranked(session, task_id, 3)
 
-    assert [each.trace_hash for each in found] == ["winner", "b", "c"]
-    assert (found[0].latency, found[0].features, found[1].features) == (3.0, b"f", None)
-    assert other_targets.ranked(session, task_id, 1) == found[:1]
+    assert [record.trace_hash for record in ranked] == ["winner", "b", "c"]
+    assert (ranked[0].latency, ranked[0].features, ranked[1].features) == (3.0, b"f", None)
+    assert other_targets.ranked(session, task_id, 1) == ranked[:1]
 
 
-def test_traces_that_failed_elsewhere_are_passed_over(session: Session) -> None:
-    """A best record, too; what was verified there stays."""
+def test_traces_that_failed_elsewhere_are_skipped(session: Session) -> None:
+    """Even a best record is skipped; a trace that was verified here is not."""
     there, here = make.task(session, core_count=64), make.task(session)
     for trace, secs in (("a", 1.0), ("b", 2.0), ("c", 3.0)):
         add(session, make.timed(there, trace, secs))
     add(session, make.failed(here, "a", "wrong_result"))
     add(session, make.timed(here, "b", 9.0))
 
-    found = other_targets.ranked(session, there, 2, here)
+    ranked = other_targets.ranked(session, there, 2, here)
 
-    assert [each.trace_hash for each in found] == ["b", "c"]
+    assert [record.trace_hash for record in ranked] == ["b", "c"]
     assert other_targets.known_traces(session, here, {"b", "c"}) == {"b"}
 
 
 def test_weights_add_up_over_networks_and_not_over_targets(session: Session) -> None:
-    """A network that was split for two targets counts once, one made of others does not."""
+    """A network extracted for two targets counts once, and a union does not count."""
     two, many = make.target(session, 2), make.target(session, 64)
     first, second = make.network(session, "n0"), make.network(session, "n1")
     shared = (make.workload("w0"), 2)
@@ -85,7 +85,7 @@ def test_weights_add_up_over_networks_and_not_over_targets(session: Session) -> 
 
 
 def test_a_setting_is_that_of_the_newest_job_that_has_it(session: Session) -> None:
-    """The first target goes before the second, whatever their jobs' age."""
+    """The first target takes precedence over the second, regardless of age."""
     here, there = make.target(session, 2), make.target(session, 64)
     for seed, target_id, settings in (
         (0, here, {"evaluator": 1}),

@@ -1,4 +1,4 @@
-"""Picks of a job are numbered, and an unfinished one is found again."""
+"""Picks of a job are numbered, and open ones are resumed."""
 
 import math
 
@@ -22,7 +22,7 @@ def test_picks_are_numbered_per_job(session: Session) -> None:
 
 
 def test_picks_of_a_group_are_numbered_as_one_by_one(session: Session) -> None:
-    """Each job counts on from where it was, and tells of its own."""
+    """Each job continues its own numbers and gets its own events."""
     task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
     make.pick(session, second, task_id, 64)
 
@@ -30,12 +30,12 @@ def test_picks_of_a_group_are_numbered_as_one_by_one(session: Session) -> None:
     made = picks.add_picks(session, new)
 
     assert [pick.sequence for pick in made] == [2, 1, 3]
-    told = events.events_after(session, second, 0)
-    assert [event.data["pick"] for event in told] == [1, 2, 3]
+    history = events.events_after(session, second, 0)
+    assert [event.data["pick"] for event in history] == [1, 2, 3]
 
 
-def test_rounds_that_end_together_are_what_each_came_to(session: Session) -> None:
-    """Each pick has its own outcome, each job its own time; an infinite latency is null."""
+def test_rounds_that_end_together_are_stored_separately(session: Session) -> None:
+    """Each pick has its own result, each job its own time; an infinite latency is null."""
     task_id, first, second = make.task(session), make.job(session, 1), make.job(session, 2)
     made = [make.pick(session, job_id, task_id, 8).id for job_id in (first, second, first)]
     picks.end_picks(
@@ -57,8 +57,8 @@ def test_rounds_that_end_together_are_what_each_came_to(session: Session) -> Non
     ]
     assert stored[1].terms == {"failed": "out of luck"}
     assert [session.get_one(Job, job_id).spent_secs for job_id in (first, second)] == [2.5, 0.0]
-    told = [each for each in events.events_after(session, first, 0) if each.kind == "round"]
-    assert [event.data["pick"] for event in told] == [2, 1]
+    ends = [event for event in events.events_after(session, first, 0) if event.kind == "round"]
+    assert [event.data["pick"] for event in ends] == [2, 1]
 
 
 def test_open_picks_are_the_unfinished_ones_of_a_job(session: Session) -> None:
@@ -72,8 +72,8 @@ def test_open_picks_are_the_unfinished_ones_of_a_job(session: Session) -> None:
     assert picks.open_picks(session, job_id) == [made[0], made[2]]
 
 
-def test_finding_open_picks_reads_no_other(sqlite_url: str) -> None:
-    """A job may have a million of them that are done."""
+def test_open_picks_are_read_from_an_index(sqlite_url: str) -> None:
+    """The query does not scan completed picks."""
     engine = database.open_database(sqlite_url)
     with engine.connect() as connection:
         query = picks.open_statement(1).compile(engine, compile_kwargs={"literal_binds": True})
@@ -84,7 +84,7 @@ def test_finding_open_picks_reads_no_other(sqlite_url: str) -> None:
 
 
 def test_terms_without_a_json_form_become_null(session: Session) -> None:
-    """Infinity and NaN are stored as null at any depth; the rest comes back exactly."""
+    """Infinity and NaN become null at any depth; other values are stored exactly."""
     terms = {"best": [math.inf, 0.1 + 0.2], "why": {"slope": math.nan, "warm": True}}
     pick = make.pick(session, make.job(session), make.task(session), 1, terms)
     session.expire(pick)

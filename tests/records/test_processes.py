@@ -18,8 +18,8 @@ def _report(name: str = "host:1", **changes: object) -> workers.WorkerReport:
     return workers.WorkerReport(name=name, **{**fields, **changes})  # type: ignore[arg-type]
 
 
-def test_a_worker_is_what_it_last_said(session: Session) -> None:
-    """A second report replaces the first and keeps when it started."""
+def test_a_report_replaces_the_one_before(session: Session) -> None:
+    """The start time of the process stays."""
     workers.report(session, _report())
     started = session.query(Worker).one().started
     workers.report(session, _report(activity="measuring", busy_share=0.5))
@@ -31,8 +31,8 @@ def test_a_worker_is_what_it_last_said(session: Session) -> None:
     assert workers.is_alive(worker)
 
 
-def test_a_worker_that_stopped_or_fell_silent_is_not_alive(session: Session) -> None:
-    """One that said goodbye has no job any more."""
+def test_a_worker_without_heartbeats_is_not_alive(session: Session) -> None:
+    """Neither is a stopped worker, which has no job."""
     workers.report(session, _report("a:1"))
     workers.report(session, _report("b:2", job_id=make.job(session)))
     long_ago = now() - timedelta(minutes=5)
@@ -40,16 +40,16 @@ def test_a_worker_that_stopped_or_fell_silent_is_not_alive(session: Session) -> 
     workers.stop(session, "b:2")
     session.expire_all()
 
-    found = {worker.name: worker for worker in workers.list_workers(session)}
+    rows = {worker.name: worker for worker in workers.list_workers(session)}
 
-    assert not any(workers.is_alive(worker) for worker in found.values())
-    assert found["b:2"].job_id is None
-    lately = workers.list_workers(session, seen_within=timedelta(minutes=1))
-    assert [worker.name for worker in lately] == ["b:2"]
+    assert not any(workers.is_alive(worker) for worker in rows.values())
+    assert rows["b:2"].job_id is None
+    recent = workers.list_workers(session, seen_within=timedelta(minutes=1))
+    assert [worker.name for worker in recent] == ["b:2"]
 
 
-def test_a_build_that_waits_is_asked_for_once(session: Session) -> None:
-    """Once it runs, another may be asked for: there may be better records by then."""
+def test_a_queued_build_is_returned_again(session: Session) -> None:
+    """While it runs, another can be requested, because better records may exist by then."""
     job_id = make.job(session)
     first = builds.request_build(session, job_id)
     assert builds.request_build(session, job_id).id == first.id
@@ -65,18 +65,18 @@ def test_a_build_that_waits_is_asked_for_once(session: Session) -> None:
     assert latest is not None
     assert (latest.id, latest.sha256) == (first.id, "abc")
     assert [build.id for build in builds.builds_of(session, job_id)][-1] == first.id
-    told = [e.data["state"] for e in events.events_after(session, job_id, 0) if e.kind == "build"]
-    assert told == ["queued", "queued", "running", "queued", "done"]
+    states = [e.data["state"] for e in events.events_after(session, job_id, 0) if e.kind == "build"]
+    assert states == ["queued", "queued", "running", "queued", "done"]
 
 
-def test_there_is_no_such_build(session: Session) -> None:
-    """An id that names nothing is an error."""
+def test_an_unknown_build_raises(session: Session) -> None:
+    """An unknown build id is an error."""
     with pytest.raises(NoSuchRow, match="no build 9"):
         builds.set_build(session, 9, "done")
 
 
 def test_the_audit_log_is_read_backwards(session: Session) -> None:
-    """A page at a time, or what was done to one job."""
+    """Pages and the actions on one job are ordered, the newest first."""
     job_id = make.job(session)
     for number in range(3):
         audit.log_action(session, "ci", "127.0.0.1", f"action {number}")

@@ -10,7 +10,7 @@ from tests.records import make
 
 
 def test_history_is_the_best_after_each_round(session: Session) -> None:
-    """Failures and unverified times never improve it, and cost time; free records come first."""
+    """Failed and unverified trials never improve it; records without a pick come first."""
     task_id, idle, job_id = make.task(session, "a"), make.task(session, "b"), make.job(session)
     ids = [make.pick(session, job_id, task_id, 2).id for _ in range(4)]
     picks.finish_pick(session, ids[2], secs=1.5)

@@ -1,4 +1,4 @@
-"""A submission is one job, however often it is asked for."""
+"""Equal submissions are one job."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,8 +15,8 @@ from tests.records import make
 DAY = timedelta(days=1)
 
 
-def wanted(submission: str = "s0", **changes: Any) -> Submission:
-    """Ask for ten trials on a network."""
+def submission_of(submission: str = "s0", **changes: Any) -> Submission:
+    """Request ten trials on a network."""
     fields: dict[str, Any] = {
         "request": {"models": ["zoo:mlp"]},
         "objective": "weighted_sum",
@@ -30,10 +30,10 @@ def wanted(submission: str = "s0", **changes: Any) -> Submission:
 
 
 def test_a_submission_is_queued_once(session: Session) -> None:
-    """The same again is the same job; another is another."""
-    first, is_new = submissions.submit(session, wanted())
-    again, is_again = submissions.submit(session, wanted())
-    other, _ = submissions.submit(session, wanted("s1"))
+    """Equal submissions are the same job, different ones are not."""
+    first, is_new = submissions.submit(session, submission_of())
+    again, is_again = submissions.submit(session, submission_of())
+    other, _ = submissions.submit(session, submission_of("s1"))
 
     assert (is_new, is_again) == (True, False)
     assert first.id == again.id != other.id
@@ -42,35 +42,35 @@ def test_a_submission_is_queued_once(session: Session) -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "failed", "cancelled", "done"])
-def test_asking_for_tasks_leaves_a_job_that_has_them(session: Session, state: JobState) -> None:
-    """A build or a list of tasks changes neither budget nor priority, and restarts nothing."""
+def test_a_request_for_tasks_keeps_a_job_that_has_them(session: Session, state: JobState) -> None:
+    """Neither budget nor priority changes, and nothing is restarted."""
     job, _ = submissions.submit(
-        session, wanted(budget_trials=None, budget_secs=60.0, priority=2, name="mine")
+        session, submission_of(budget_trials=None, budget_secs=60.0, priority=2, name="mine")
     )
     submissions.assign(session, job.id, make.network(session), make.target(session), {})
     jobs.set_state(session, job.id, state)
 
-    again, is_new = submissions.submit(session, wanted(budget_trials=0))
+    again, is_new = submissions.submit(session, submission_of(budget_trials=0))
 
     assert (again.id, is_new, again.state) == (job.id, False, state)
     assert (again.budget_trials, again.budget_secs) == (None, 60.0)
     assert (again.priority, again.name) == (2, "mine")
 
 
-def test_asking_for_tasks_again_tries_again(session: Session) -> None:
-    """A network that could not be split may be one that can be now."""
-    job, _ = submissions.submit(session, wanted(budget_trials=0))
+def test_a_repeated_request_for_tasks_tries_again(session: Session) -> None:
+    """A failed extraction is queued again."""
+    job, _ = submissions.submit(session, submission_of(budget_trials=0))
     jobs.set_state(session, job.id, "failed")
 
-    assert submissions.submit(session, wanted(budget_trials=0))[0].state == "queued"
+    assert submissions.submit(session, submission_of(budget_trials=0))[0].state == "queued"
 
 
-def test_a_network_that_was_only_split_is_tuned_for_some_time(session: Session) -> None:
-    """No trials at all was its limit; seconds alone are another."""
-    job, _ = submissions.submit(session, wanted(budget_trials=0))
+def test_a_job_with_tasks_only_is_tuned_by_a_time_limit(session: Session) -> None:
+    """A limit of zero trials is lifted by a request with seconds only."""
+    job, _ = submissions.submit(session, submission_of(budget_trials=0))
     jobs.set_state(session, job.id, "done")
 
-    again, _ = submissions.submit(session, wanted(budget_trials=None, budget_secs=60.0))
+    again, _ = submissions.submit(session, submission_of(budget_trials=None, budget_secs=60.0))
 
     assert (again.state, again.budget_trials, again.budget_secs) == ("queued", None, 60.0)
 
@@ -87,28 +87,32 @@ def test_a_network_that_was_only_split_is_tuned_for_some_time(session: Session) 
         ("paused", 10, "queued"),
     ],
 )
-def test_asking_again(session: Session, state: JobState, trials: int, becomes: str) -> None:
-    """More to spend restarts a job that is done, and anything one that was stopped."""
-    job, _ = submissions.submit(session, wanted())
+def test_submitting_again_restarts(
+    session: Session, state: JobState, trials: int, becomes: str
+) -> None:
+    """A larger budget restarts a done job, and any submission a stopped one."""
+    job, _ = submissions.submit(session, submission_of())
     jobs.set_state(session, job.id, state)
 
-    again, _ = submissions.submit(session, wanted(budget_trials=trials, priority=3, name="m"))
+    again, _ = submissions.submit(
+        session, submission_of(budget_trials=trials, priority=3, name="m")
+    )
 
     assert again.state == becomes
     assert again.budget_trials == max(10, trials)
     assert (again.priority, again.name) == (3, "m")
 
 
-def test_asking_again_tells_of_what_it_changed(session: Session) -> None:
-    """Watchers see new limits and a new priority; what was not given stays, and is no news."""
-    job, _ = submissions.submit(session, wanted(priority=2))
+def test_submitting_again_adds_events_for_changes(session: Session) -> None:
+    """New limits and a new priority are events; omitted values stay."""
+    job, _ = submissions.submit(session, submission_of(priority=2))
 
-    submissions.submit(session, wanted(priority=None))
-    submissions.submit(session, wanted(budget_trials=20, priority=3))
-    submissions.submit(session, wanted(budget_trials=20, priority=3))
+    submissions.submit(session, submission_of(priority=None))
+    submissions.submit(session, submission_of(budget_trials=20, priority=3))
+    submissions.submit(session, submission_of(budget_trials=20, priority=3))
 
-    told = [(event.kind, event.data) for event in events.events_after(session, job.id, 1)]
-    assert told == [("budget", {"trials": 20, "seconds": None}), ("priority", {"priority": 3})]
+    changes = [(event.kind, event.data) for event in events.events_after(session, job.id, 1)]
+    assert changes == [("budget", {"trials": 20, "seconds": None}), ("priority", {"priority": 3})]
     assert job.priority == 3
 
 
@@ -121,21 +125,21 @@ def test_asking_again_tells_of_what_it_changed(session: Session) -> None:
         (None, 1e-3, "done"),
     ],
 )
-def test_another_gain_to_stop_at_lets_a_job_go_on(
+def test_another_threshold_of_gain_restarts_a_job(
     session: Session, before: float | None, after: float | None, becomes: str
 ) -> None:
-    """One that stopped early may have trials left; one that spent them all is done."""
-    job, _ = submissions.submit(session, wanted(request={"least_gain_secs": before}))
+    """A job that stopped early may have trials left."""
+    job, _ = submissions.submit(session, submission_of(request={"least_gain_secs": before}))
     jobs.set_state(session, job.id, "done")
 
-    again, _ = submissions.submit(session, wanted(request={"least_gain_secs": after}))
+    again, _ = submissions.submit(session, submission_of(request={"least_gain_secs": after}))
 
     assert again.state == becomes
 
 
 def test_a_job_gets_its_network_later(session: Session) -> None:
-    """It is found by the key of its network from then on."""
-    job, _ = submissions.submit(session, wanted())
+    """The job is then identified by the key of its network, too."""
+    job, _ = submissions.submit(session, submission_of())
     network_id, target_id = make.network(session), make.target(session)
     submissions.assign(session, job.id, network_id, target_id, {"goal": {}})
 
@@ -154,9 +158,9 @@ def test_a_job_gets_its_network_later(session: Session) -> None:
     assert opened.budget_trials == 10
 
 
-def test_a_deleted_job_is_gone_until_it_is_asked_for(session: Session) -> None:
-    """One that is at work is not deleted."""
-    job, _ = submissions.submit(session, wanted())
+def test_a_deleted_job_is_hidden_until_submitted_again(session: Session) -> None:
+    """A running job cannot be deleted."""
+    job, _ = submissions.submit(session, submission_of())
     assert not submissions.hide(session, job.id)
     jobs.set_state(session, job.id, "cancelled")
     assert submissions.hide(session, job.id)
@@ -164,45 +168,45 @@ def test_a_deleted_job_is_gone_until_it_is_asked_for(session: Session) -> None:
     with pytest.raises(NoSuchRow):
         jobs.get_job(session, job.id)
     assert jobs.list_jobs(session) == []
-    again, _ = submissions.submit(session, wanted())
+    again, _ = submissions.submit(session, submission_of())
     assert (again.id, again.state) == (job.id, "queued")
     assert jobs.get_job(session, job.id) is again
 
 
 @pytest.mark.parametrize(("state", "resumed"), [("paused", True), ("done", False)])
-def test_only_what_was_stopped_resumes(session: Session, state: JobState, resumed: bool) -> None:
-    """A job that is done has nothing to go on with."""
-    job, _ = submissions.submit(session, wanted())
+def test_only_stopped_jobs_resume(session: Session, state: JobState, resumed: bool) -> None:
+    """A done job cannot be resumed."""
+    job, _ = submissions.submit(session, submission_of())
     jobs.set_state(session, job.id, state)
 
     assert submissions.resume(session, job.id) is resumed
 
 
-def test_a_key_stands_for_one_request(session: Session) -> None:
-    """A retry finds its job; the same key with another request is an error."""
-    job, _ = submissions.submit(session, wanted())
+def test_a_key_belongs_to_one_request(session: Session) -> None:
+    """A retry gets the same job; another request with the key is an error."""
+    job, _ = submissions.submit(session, submission_of())
     assert submissions.job_of_key(session, "ci", "k", "f", DAY) is None
     assert submissions.keep_key(session, "ci", "k", "f", job.id) == job.id
 
     assert submissions.job_of_key(session, "ci", "k", "f", DAY) == job.id
-    assert submissions.job_of_key(session, "somebody else", "k", "other", DAY) is None
+    assert submissions.job_of_key(session, "another", "k", "other", DAY) is None
     with pytest.raises(KeyReused, match="another request"):
         submissions.job_of_key(session, "ci", "k", "other", DAY)
     with pytest.raises(KeyReused, match="another request"):
         submissions.keep_key(session, "ci", "k", "other", job.id)
 
 
-def test_keys_are_forgotten(session: Session) -> None:
-    """One that is too old stands for nothing."""
-    job, _ = submissions.submit(session, wanted())
+def test_old_keys_are_deleted(session: Session) -> None:
+    """A key beyond its lifetime can be used again."""
+    job, _ = submissions.submit(session, submission_of())
     submissions.keep_key(session, "ci", "k", "f", job.id)
 
     assert submissions.job_of_key(session, "ci", "k", "other", timedelta(seconds=-1)) is None
 
 
 def test_a_job_that_is_deleted_while_it_is_loaded_stays_deleted(session: Session) -> None:
-    """Opening it for its session is not asking for it again."""
-    job, _ = submissions.submit(session, wanted())
+    """Opening it for its session does not show it again."""
+    job, _ = submissions.submit(session, submission_of())
     network_id, target_id = make.network(session), make.target(session)
     submissions.assign(session, job.id, network_id, target_id, {})
     jobs.set_state(session, job.id, "cancelled")

@@ -1,4 +1,4 @@
-"""Targets are told apart by spec and device."""
+"""Targets are identified by spec and device."""
 
 from sqlalchemy.orm import Session
 
@@ -6,7 +6,7 @@ from records import targets
 
 
 def test_ensure_target_ignores_the_order_of_keys(session: Session) -> None:
-    """The same device told in another order is the same target."""
+    """A device with its keys in another order is the same target."""
     first = targets.ensure_target(session, "{}", {"a": 1, "b": 2})
 
     again = targets.ensure_target(session, "{}", {"b": 2, "a": 1})
@@ -16,7 +16,7 @@ def test_ensure_target_ignores_the_order_of_keys(session: Session) -> None:
 
 
 def test_another_device_is_another_target(session: Session) -> None:
-    """A new driver version starts afresh."""
+    """A new driver version is a new target."""
     ids = {targets.ensure_target(session, "{}", {"driver": n}).id for n in ("1", "2")}
 
     assert len(ids) == 2

@@ -1,4 +1,4 @@
-"""Standings say what adding up every pick would."""
+"""Trial counts equal the sums over all picks."""
 
 from sqlalchemy.orm import Session
 
@@ -7,8 +7,8 @@ from records.task_stats import TaskTrialCounts
 from tests.records import make
 
 
-def test_a_standing_has_what_every_job_and_import_did(session: Session) -> None:
-    """Trials of all, the last round that is over or has trials, and the job's own last pick."""
+def test_counts_of_a_task_include_all_jobs_and_imports(session: Session) -> None:
+    """The last round of any job and the last pick of this job are returned."""
     mine, other = make.job(session), make.job(session, seed=1)
     task_id, idle = make.task(session), make.task(session, "idle")
     first = make.pick(session, mine, task_id, 2).id
@@ -27,21 +27,21 @@ def test_a_standing_has_what_every_job_and_import_did(session: Session) -> None:
     assert task_stats.of_tasks(session, mine, [task_id])[task_id].newest == third
 
 
-def test_trials_of_a_job_are_those_after_its_last_round_and_since(session: Session) -> None:
-    """Whether or not its rounds say what they came to, as those of an older tuner do not."""
-    told, silent, idle = (make.job(session, seed=seed) for seed in range(3))
+def test_trials_of_a_job_include_those_since_its_last_round(session: Session) -> None:
+    """Rounds of older versions, without stored totals, are counted as well."""
+    with_totals, without, idle = (make.job(session, seed=seed) for seed in range(3))
     task_id = make.task(session)
-    for job_id in (told, silent):
+    for job_id in (with_totals, without):
         for round_ in range(3):
             pick_id = make.pick(session, job_id, task_id, 2).id
             new = make.timed(task_id, f"{job_id}-{round_}", 1.0, pick_id=pick_id)
             measure_records.add_record(session, new)
-            if job_id == told and round_ < 2:
+            if job_id == with_totals and round_ < 2:
                 ending = picks.RoundEnd(pick_id, job_id, 2.0, 1.0, 9, job_trials=round_ + 1)
                 picks.end_picks(session, [ending])
 
-    found = task_stats.trials_of_jobs(session, [told, silent, idle, 99])
+    counts = task_stats.trials_of_jobs(session, [with_totals, without, idle, 99])
 
-    assert found == {told: 3, silent: 3, idle: 0}
-    for job_id in (told, silent):
-        assert found[job_id] == sum(measure_records.own_trials(session, job_id).values())
+    assert counts == {with_totals: 3, without: 3, idle: 0}
+    for job_id in (with_totals, without):
+        assert counts[job_id] == sum(measure_records.own_trials(session, job_id).values())

@@ -1,4 +1,4 @@
-"""Workloads and tasks exist once, whoever inserts them."""
+"""Workloads and tasks are inserted once."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +13,7 @@ from tests.records import make
 
 
 def test_threads_that_insert_the_same_rows_agree(engine: Engine) -> None:
-    """Eight threads, each in its own transaction, end up with the same ids."""
+    """Eight threads, each with its own transaction, get the same ids."""
     factory = database.sessions(engine)
 
     def ensure(_: int) -> tuple[int, int]:
@@ -30,7 +30,7 @@ def test_threads_that_insert_the_same_rows_agree(engine: Engine) -> None:
 
 
 def test_one_hash_in_two_engines_is_two_workloads(session: Session) -> None:
-    """Engines hash in their own ways."""
+    """Engines compute hashes independently."""
     ids = {
         tasks.ensure_workload(session, make.workload(engine=name)).id for name in ("relax", "relay")
     }

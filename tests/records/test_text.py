@@ -1,4 +1,4 @@
-"""What a model or a compiler says is stored, whatever it holds."""
+"""Arbitrary text of models and compilers can be stored."""
 
 import pytest
 from sqlalchemy.orm import Session
@@ -6,28 +6,28 @@ from sqlalchemy.orm import Session
 from records import builds, events, jobs, networks
 from tests.records import make
 
-SAID = "dimension 'N\x00' is \ud800 wide"
+ARBITRARY = "dimension 'N\x00' is \ud800 wide"
 STORED = "dimension 'N\ufffd' is ? wide"
 
 
 def test_a_message_may_hold_anything(session: Session) -> None:
-    """NUL and lone surrogates fail neither a job nor a build; the same again is no news."""
+    """NUL and lone surrogates are replaced; setting the same message again adds no event."""
     job_id = make.job(session)
     build = builds.request_build(session, job_id)
 
-    jobs.set_state(session, job_id, "failed", SAID)
-    jobs.set_state(session, job_id, "failed", SAID)
-    builds.set_build(session, build.id, "failed", message=SAID)
+    jobs.set_state(session, job_id, "failed", ARBITRARY)
+    jobs.set_state(session, job_id, "failed", ARBITRARY)
+    builds.set_build(session, build.id, "failed", message=ARBITRARY)
 
     assert jobs.get_job(session, job_id).message == STORED
     assert builds.get_build(session, build.id).message == STORED
-    told = [event.data["message"] for event in events.events_after(session, job_id, 0)]
-    assert told == [None, STORED, STORED]
+    messages = [event.data["message"] for event in events.events_after(session, job_id, 0)]
+    assert messages == [None, STORED, STORED]
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "a\ud800b"])
 def test_a_name_may_hold_anything(session: Session, name: str) -> None:
-    """Of a network and of a workload."""
+    """Names of networks and workloads are cleaned."""
     network = networks.ensure_network(session, "n", name, {})
     session.refresh(network)
 
@@ -35,8 +35,8 @@ def test_a_name_may_hold_anything(session: Session, name: str) -> None:
 
 
 def test_data_of_an_event_may_hold_anything(session: Session) -> None:
-    """At any depth."""
+    """Event data is cleaned at any depth."""
     job_id = make.job(session)
-    events.add_event(session, job_id, "pick", {"reason": [SAID]})
+    events.add_event(session, job_id, "pick", {"reason": [ARBITRARY]})
 
     assert events.events_after(session, job_id, 0)[0].data == {"reason": [STORED]}

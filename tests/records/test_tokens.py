@@ -1,4 +1,4 @@
-"""Tokens: shown once, kept as a hash, and good until they end."""
+"""Tokens are shown once, stored as a hash, and valid until they expire or are revoked."""
 
 from datetime import timedelta
 
@@ -10,8 +10,8 @@ from records.errors import NoSuchRow
 from records.models import now
 
 
-def test_only_a_hash_is_kept(session: Session) -> None:
-    """The secret finds its token, and no column holds it."""
+def test_only_a_hash_is_stored(session: Session) -> None:
+    """The secret identifies its token, and no column contains it."""
     token, secret = tokens.create_token(session, "ci", ["submit"])
 
     assert secret not in str(vars(token))
@@ -21,7 +21,7 @@ def test_only_a_hash_is_kept(session: Session) -> None:
 
 
 def test_tokens_end(session: Session) -> None:
-    """One that expired or was revoked is none."""
+    """Expired and revoked tokens are not valid."""
     _, old = tokens.create_token(session, "old", ["read"], timedelta(seconds=-1))
     _, gone = tokens.create_token(session, "gone", ["read"])
     tokens.revoke_token(session, "gone")
@@ -43,34 +43,32 @@ def test_tokens_end(session: Session) -> None:
     ],
 )
 def test_scopes_include_the_lesser_ones(scopes: list[str], allowed: list[str]) -> None:
-    """Who may submit may read, and an admin may all."""
+    """Submit includes read, and admin includes both."""
     assert [scope for scope in tokens.SCOPES if tokens.allows(scopes, scope)] == allowed
 
 
 @pytest.mark.parametrize(
     ("name", "scopes"), [("ci", []), ("ci", ["root"]), (" ", ["read"]), ("a\nb", ["read"])]
 )
-def test_a_token_that_makes_no_sense_is_refused(
-    session: Session, name: str, scopes: list[str]
-) -> None:
-    """It needs a name that prints, and scopes that exist."""
+def test_an_invalid_token_is_refused(session: Session, name: str, scopes: list[str]) -> None:
+    """A token needs a printable name and known scopes."""
     with pytest.raises(ValueError, match="got"):
         tokens.create_token(session, name, scopes)
 
 
 def test_names_are_unique(session: Session) -> None:
-    """A second token of a name is refused, and the transaction goes on."""
+    """A duplicate name is refused, and the transaction continues."""
     tokens.create_token(session, "ci", ["read"])
     with pytest.raises(ValueError, match="already"):
         tokens.create_token(session, "ci", ["read"])
 
     tokens.create_token(session, "other", ["read"])
-    with pytest.raises(NoSuchRow, match="no token 'nobody'"):
-        tokens.revoke_token(session, "nobody")
+    with pytest.raises(NoSuchRow, match="no token 'unknown'"):
+        tokens.revoke_token(session, "unknown")
 
 
-def test_use_is_noted_by_the_minute(session: Session) -> None:
-    """A token that is used all the time is not written all the time."""
+def test_last_use_is_stored_once_a_minute(session: Session) -> None:
+    """A token in constant use is not written constantly."""
     token, _ = tokens.create_token(session, "ci", ["read"])
 
     assert tokens.touch(session, token.id, None)

@@ -8,7 +8,7 @@ import pytest
 from records import jobs, submissions
 from records.errors import NoSuchRow
 from tests.engines.toy_network import Workshop
-from tests.records.test_submissions import wanted
+from tests.records.test_submissions import submission_of
 from tuner.queries import history as history_queries
 from tuner.queries import jobs as job_queries
 from tuner.queries import picks as pick_queries
@@ -102,7 +102,7 @@ def test_failures_have_the_words_of_the_worker(workshop: Workshop, session: Tuni
 def test_a_job_that_was_never_loaded_can_be_shown(workshop: Workshop) -> None:
     """It has no network, no table and no history yet."""
     with workshop.sessions.begin() as database:
-        job_id = submissions.submit(database, wanted())[0].id
+        job_id = submissions.submit(database, submission_of())[0].id
         view = job_queries.read_job(database, job_id)
         history = history_queries.read_history(database, job_id)
 
