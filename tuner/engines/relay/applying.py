@@ -1,4 +1,4 @@
-"""Apply records while Relay builds a network, and note which of them it really took."""
+"""Application of records while Relay builds a network, with a count of the applied ones."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from tvm.auto_scheduler.relay_integration import TracingEnvironment, TracingMode
 class Records(ApplyHistoryBest):  # type: ignore[misc]  # TVM has no types
     """The records of a network, by the key of their workload.
 
-    Relay asks twice: when it brings weights into the layout that a kernel reads, which changes
-    the workload, and when it compiles the kernel. What changed is known by its old key here.
+    Relay queries twice: when it converts weights to the layout that a kernel reads, which changes
+    the workload, and when it compiles the kernel. Changed workloads keep their old key here.
 
     Attributes:
         hits: Keys of workloads whose record was applied.
@@ -42,21 +42,21 @@ class Records(ApplyHistoryBest):  # type: ignore[misc]  # TVM has no types
     ) -> Any:
         """Return the state of a workload; None leaves it to TVM's own schedule."""
         key = self._origins.get(workload_key, workload_key)
-        found = self._query_inside(target, workload_key, func_name)
+        state = self._query_inside(target, workload_key, func_name)
         environment = TracingEnvironment.current
         if environment is None:
             if has_complex_op:
                 self._functions[func_name] = key
-            if found is not None:
+            if state is not None:
                 self.hits.add(key)
         elif environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE:
             self._asked = key
             if key in self._plain:
                 return None
-        return found
+        return state
 
     def update(self, target: Any, workload_key: str, state: Any) -> None:
-        """Note that the workload that was asked for last has another key from now on."""
+        """Note the new key of the workload that was queried last."""
         self._origins[workload_key] = self._asked
         super().update(target, workload_key, state)
 

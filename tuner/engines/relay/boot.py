@@ -1,7 +1,7 @@
-"""Prepare a process for TVM 0.19: import this before anything of TVM.
+"""Preparation of a process for TVM 0.19; imported before any module of TVM.
 
-Tuned configurations of other people's machines are not asked for, as each of those questions
-waits for a download. And Relay reads ONNX by a table that the package ``onnx`` dropped in 1.19.
+It switches off TopHub, whose every query waits for a download, and restores a table of ``onnx``
+that Relay's importer reads and ``onnx`` 1.19 dropped.
 """
 
 import os
@@ -23,6 +23,6 @@ def _restore_onnx_mapping() -> None:
 
 _restore_onnx_mapping()
 with warnings.catch_warnings():
-    # It is written for the NumPy and the Python of its days.
+    # TVM 0.19 was written for older versions of NumPy and Python.
     warnings.simplefilter("ignore")
     import tvm  # noqa: F401

@@ -22,7 +22,7 @@ _TRANSFORM = "auto_scheduler_layout_transform"
 
 @dataclass(frozen=True)
 class _Packing:
-    """A function that brings an argument of the kernel, by its index, into another layout."""
+    """A function that packs an argument of the kernel, given by index."""
 
     index: int
     module: tvm.IRModule
@@ -36,8 +36,8 @@ def build(request: BuildRequest) -> BuildResult:
     except WorkError as error:
         return BuildResult("", str(error))
     except OSError:
-        raise  # a full disk is nobody's candidate's fault
-    except Exception as error:  # whatever a compiler raises on one candidate is data
+        raise  # a full disk is not a failure of the candidate
+    except Exception as error:  # any error of a compiler on a candidate is a result
         return BuildResult("", error_text(error))
 
 
@@ -51,8 +51,8 @@ def _build(request: BuildRequest) -> BuildResult:
     out = Path(request.out)
     out.mkdir(parents=True, exist_ok=True)
     module, packings = _lower(task, request.trace)
-    for each in packings:
-        module.update(each.module)
+    for packing in packings:
+        module.update(packing.module)
     with task.target:
         built = tvm.build(module, target=task.target)
     _link(built, out)
@@ -61,7 +61,7 @@ def _build(request: BuildRequest) -> BuildResult:
 
 
 def _lower(task: SearchTask, trace: str) -> tuple[tvm.IRModule, list[_Packing]]:
-    """Lower the kernel as the network runs it: on weights that were packed before.
+    """Lower the kernel as the network runs it: on packed weights.
 
     Raises:
         WorkError: If the trace cannot be replayed.
@@ -73,29 +73,29 @@ def _lower(task: SearchTask, trace: str) -> tuple[tvm.IRModule, list[_Packing]]:
     state = traces.replay(task, trace)
     schedule, arguments = dag.apply_steps_from_state(state, task.layout_rewrite_option)
     packings = _packings(task, state)
-    for each in packings:
-        if tuple(arguments[each.index].shape) != tuple(each.packed.shape):
-            raise WorkError(f"argument {each.index} is not packed as the kernel reads it")
+    for packing in packings:
+        if tuple(arguments[packing.index].shape) != tuple(packing.packed.shape):
+            raise WorkError(f"argument {packing.index} is not packed as the kernel reads it")
     return tvm.lower(schedule, arguments, name=KERNEL), packings
 
 
 def _packings(task: SearchTask, state: Any) -> list[_Packing]:
-    """Lower what Ansor would insert before the kernel if the weights were not packed."""
+    """Lower the packing that Ansor inserts before the kernel for unpacked weights."""
     if task.layout_rewrite_option != LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED:
         return []
     schedule, arguments = task.compute_dag.apply_steps_from_state(
         state, LayoutRewriteOption.INSERT_TRANSFORM_STAGE
     )
-    found = []
+    packings = []
     for stage in schedule.stages:
         if _TRANSFORM not in str(stage.op.name):
             continue
         (plain,) = stage.op.input_tensors
-        index = next(i for i, each in enumerate(arguments) if each.op.same_as(plain.op))
+        index = next(i for i, argument in enumerate(arguments) if argument.op.same_as(plain.op))
         packed = stage.op.output(0)
         module = tvm.lower(te.create_schedule(stage.op), [plain, packed], name=pack_name(index))
-        found.append(_Packing(index, module, packed))
-    return found
+        packings.append(_Packing(index, module, packed))
+    return packings
 
 
 def _describe(task: SearchTask, packings: list[_Packing]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _describe(task: SearchTask, packings: list[_Packing]) -> dict[str, Any]:
     return {
         "inputs": [_shape_of(tensor) for tensor in tensors[:n_inputs]],
         "outputs": [_shape_of(tensor) for tensor in tensors[n_inputs:]],
-        "packed": [{"index": each.index, **_shape_of(each.packed)} for each in packings],
+        "packed": [{"index": packing.index, **_shape_of(packing.packed)} for packing in packings],
         "flop": workloads.flop_of(task),
     }
 

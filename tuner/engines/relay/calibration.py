@@ -1,4 +1,4 @@
-"""The kernel that devices are compared by: a matrix product."""
+"""Kernel that devices are compared by: a matrix product."""
 
 from tvm import te
 from tvm.auto_scheduler import ComputeDAG, SearchTask

@@ -1,4 +1,4 @@
-"""Split a network into weighted tasks."""
+"""Extraction of the weighted tasks of a network."""
 
 from tvm import auto_scheduler
 
@@ -11,7 +11,7 @@ from tuner.engines.relay.targets import hardware_of, make_target
 def extract(model: ModelFile, target: str) -> Extraction:
     """Split a network into weighted tasks; see :class:`Engine`.
 
-    Kernels without a reduction are no tasks, as in Ansor: TVM's own schedules do for them.
+    Kernels without a reduction are not tasks, as in Ansor: TVM's default schedules suffice.
     """
     module = import_model(model)
     tasks, weights = auto_scheduler.extract_tasks(
@@ -21,7 +21,7 @@ def extract(model: ModelFile, target: str) -> Extraction:
         hardware_params=hardware_of(target),
         opt_level=3,
     )
-    found = sorted(zip(tasks, weights, strict=True), key=lambda pair: str(pair[0].desc))
+    pairs = sorted(zip(tasks, weights, strict=True), key=lambda pair: str(pair[0].desc))
     extracted = tuple(
         ExtractedTask(
             workload=workloads.hash_of(str(task.workload_key)),
@@ -30,6 +30,6 @@ def extract(model: ModelFile, target: str) -> Extraction:
             weight=int(weight),
             flop=workloads.flop_of(task),
         )
-        for task, weight in found
+        for task, weight in pairs
     )
     return Extraction(extracted, sum(task.weight for task in extracted), ())

@@ -1,4 +1,4 @@
-"""Features of states for the cost model: those that Ansor extracts of every store, in one order."""
+"""Features of states for the cost model: Ansor's features of every store, in a fixed order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def extract(task: SearchTask, states: Sequence[Any]) -> list[Array]:
     """Return the features of states; one row of zeros for a state that cannot be lowered.
 
     Returns:
-        An array a state, shape (n_stores, 164).
+        One array per state, shape (n_stores, 164).
     """
     if not states:
         return []
@@ -33,7 +33,7 @@ def extract(task: SearchTask, states: Sequence[Any]) -> list[Array]:
     counts = [len(array) for array in arrays]
     rows = _with_ordered_buffers(np.concatenate(arrays))
     state = np.repeat(np.arange(len(arrays)), counts)
-    # Stores, too, come in the order of their addresses.
+    # Ansor lists stores, too, in the order of their addresses.
     keys: list[Any] = [*rows.T[::-1], state]
     return np.split(rows[np.lexsort(keys)], np.cumsum(counts)[:-1])
 
@@ -41,8 +41,8 @@ def extract(task: SearchTask, states: Sequence[Any]) -> list[Array]:
 def _with_ordered_buffers(rows: Array) -> Array:
     """Order the buffers of each store, shape (n_stores, 164).
 
-    Ansor orders them by the cache lines and bytes they touch, and those that are alike in that by
-    their addresses: a state would have other features in every process.
+    Ansor orders them by the cache lines and bytes they touch, and ties
+    by their addresses, so that the features of a state would differ between processes.
     """
     buffers = rows[:, _FIRST : _FIRST + _N_BUFFERS * _WIDTH].reshape(-1, _WIDTH)
     store = np.repeat(np.arange(len(rows)), _N_BUFFERS)

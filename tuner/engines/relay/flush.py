@@ -1,6 +1,6 @@
-"""Push what a kernel left in the private caches of the cores out of them.
+"""Flush of the private caches of the cores between samples.
 
-Why, and how much is read: see :mod:`tuner.engines.relax.flush`, which does it in TVM 0.27.
+See :mod:`tuner.engines.relax.flush`, its form for TVM 0.27, for the reason and the sizes.
 """
 
 import os
@@ -13,7 +13,7 @@ import tvm
 from tvm import te
 from tvm.target import Target
 
-# Name under which the time evaluator finds it.
+# Name under which the time evaluator looks it up.
 FLUSH = "tuner.flush"
 _CACHE_LINE_BYTES = 64
 _DEFAULT_BYTES = 2 * 2**20
@@ -21,10 +21,10 @@ _DEFAULT_BYTES = 2 * 2**20
 
 @lru_cache(maxsize=1)
 def install(n_bytes: int = 0) -> str:
-    """Register the flush of this process in place of the one before, and return its name.
+    """Register the flush of this process, replacing an earlier one; return its name.
 
     Args:
-        n_bytes: How much the cores read together; at least twice their private caches.
+        n_bytes: Bytes that all cores read together; at least twice their private caches.
     """
     n_cores = len(os.sched_getaffinity(0))
     n_lines = max(2 * _private_cache_bytes(), n_bytes // n_cores) // _CACHE_LINE_BYTES
@@ -40,7 +40,7 @@ def install(n_bytes: int = 0) -> str:
 
 
 def _read_lines(n_cores: int, n_lines: int) -> Any:
-    """Build a kernel that reads one word of every cache line, a share on each core."""
+    """Build a kernel in which every core reads one word of each cache line of its share."""
     buffer = te.placeholder((n_cores, n_lines, _CACHE_LINE_BYTES // 4), name="buffer")
     line = te.reduce_axis((0, n_lines), name="line")
     largest = te.compute(
@@ -52,7 +52,7 @@ def _read_lines(n_cores: int, n_lines: int) -> Any:
 
 
 def _private_cache_bytes() -> int:
-    """Size of the largest cache that one core has to itself, as Linux tells it."""
+    """Return the size of the largest private cache of a core, as Linux reports it."""
     sizes = [_DEFAULT_BYTES]
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:

@@ -1,4 +1,4 @@
-"""Cleaned models to Relay modules in the layout that Ansor searches best."""
+"""Import of cleaned models as Relay modules in the layout that Ansor searches best."""
 
 import warnings
 from pathlib import Path
@@ -18,7 +18,7 @@ def import_model(model: ModelFile) -> tvm.IRModule:
     """Import a cleaned model, its weights as constants.
 
     Raises:
-        ModelError: If it uses something the importer does not support; named.
+        ModelError: If the importer does not support it; the message names the operator.
     """
     if model.format != "onnx":
         raise ModelError(
@@ -40,7 +40,7 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
     try:
         module, _ = relay.frontend.from_onnx(proto, shapes, freeze_params=True)
         return relay.transform.InferType()(module)
-    except Exception as error:  # the importer raises whatever its operators raise
+    except Exception as error:  # the importer raises any error of its operators
         raise ModelError(f"cannot import the model: {_summary(error)}") from error
 
 
@@ -63,5 +63,5 @@ def _with_layouts(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _summary(error: Exception) -> str:
-    # What an importer does not support stands above the trace that ends with another error.
+    # The unsupported operator is named above the traceback, which ends with another error.
     return summary(error, last=True, prefer=("not supported", "not implemented"))

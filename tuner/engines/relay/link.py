@@ -1,4 +1,4 @@
-"""Build networks into a library, a graph and its weights for each set of input shapes."""
+"""Build of a network into a library: kernels, graph and weights for each set of input shapes."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def files_of(entry: str) -> tuple[str, str, str]:
 
 
 def _build(model: ModelFile, request: LinkRequest) -> tuple[Any, Records]:
-    records = Records([text for each in request.objects.values() if (text := _record_of(each))])
+    records = Records([text for folder in request.objects.values() if (text := _record_of(folder))])
     module = import_model(model)
     with records, tvm.transform.PassContext(opt_level=OPT_LEVEL, config=PASS_CONFIG):
         return relay.build(module, target=make_target(request.target)), records
@@ -57,8 +57,8 @@ def _calls(
     """Return the kernel calls of a network by workload.
 
     Raises:
-        WorkError: If Relay built a subgraph that is none of the network's tasks, or left out a
-            record: the manifest would promise what the library does not do.
+        WorkError: If Relay built a subgraph that is not a task of the network, or ignored a record;
+            the manifest would then not describe the library.
     """
     workloads = {str(each.info["key"]): workload for workload, each in objects.items()}
     calls = {}

@@ -1,7 +1,7 @@
-"""Load a library in a process of its environment, and call it from this one.
+"""Loading of a library in a process of the engine's environment, and calls of it from here.
 
-The TVM of a process is one TVM: where another engine's is loaded, or none is installed, TVM 0.19
-cannot be. Arrays go through memory that both processes share, which costs two copies a call.
+A process can load only one TVM, so that TVM 0.19 needs its own process. Arrays pass through shared
+memory, which costs two copies per call.
 """
 
 import mmap
@@ -24,14 +24,14 @@ from tuner.workers.spawn_context import WorkerContext
 
 Array = np.ndarray[Any, Any]
 
-_GONE = "the process of the library is gone; load it again"
+_GONE = "the process of the library has ended; load it again"
 
 
 class Library:
     """A compiled network in another process; see :class:`tuner.library.loading.Library`.
 
     Attributes:
-        process: That it runs in; it ends with this object, or with the process that loaded it.
+        process: Process of the library; it ends with this object or the process that loaded it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Library:
         self.process = context.Process(
             target=serving.serve,
             args=(str(folder.absolute()), theirs, os.getpid()),
-            daemon=True,  # Python waits for others when it exits
+            daemon=True,  # Python joins other threads when it exits
         )
         self.process.start()
         theirs.close()
@@ -61,7 +61,7 @@ class Library:
         """Run the network; see :class:`tuner.library.loading.Library`.
 
         Raises:
-            WorkError: If it failed, or its process is gone; a call that was interrupted ends it.
+            WorkError: If it failed, or its process ended; an interrupted call ends the process.
         """
         arrays = {**(inputs or {}), **named}
         number = self._number_of(arrays)
@@ -87,7 +87,7 @@ class Library:
         except ConnectionError as error:
             raise WorkError(_GONE) from error
         except BaseException:
-            # An answer that nobody waited for would be taken for that to the next call.
+            # The next call would take a leftover answer for its own.
             _end(self.process, os.getpid())
             raise
 
@@ -104,12 +104,12 @@ class Library:
             ValueError: If there is none.
         """
         given = _described(arrays, self.inputs)
-        for number, wanted in enumerate(self._programs):
-            if given == dict(wanted):
+        for number, inputs in enumerate(self._programs):
+            if given == dict(inputs):
                 return number
         choices = "; or ".join(
-            ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in each.items())
-            for each in self._programs
+            ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in inputs.items())
+            for inputs in self._programs
         )
         raise ValueError(f"inputs must be {choices}; got {given}")
 
@@ -119,22 +119,22 @@ def load(folder: Path) -> Library:
     return Library(folder)
 
 
-def _described(arrays: Mapping[str, Array], wanted: manifest.Inputs) -> dict[str, Any]:
+def _described(arrays: Mapping[str, Array], inputs: manifest.Inputs) -> dict[str, Any]:
     """Return shape and dtype by name, if the names are those of the inputs."""
-    unknown = sorted(set(arrays) - set(wanted))
+    unknown = sorted(set(arrays) - set(inputs))
     if unknown:
-        raise ValueError(f"unknown input {unknown[0]!r}; inputs are {', '.join(wanted)}")
-    for name, (shape, dtype) in wanted.items():
+        raise ValueError(f"unknown input {unknown[0]!r}; inputs are {', '.join(inputs)}")
+    for name, (shape, dtype) in inputs.items():
         if name not in arrays:
             raise ValueError(f"input {name!r} of shape {shape} and dtype {dtype} is missing")
         if not hasattr(arrays[name], "dtype"):
-            found = type(arrays[name]).__name__
-            raise ValueError(f"input {name!r} must be an array, got {found}")
-    return {name: (tuple(arrays[name].shape), str(arrays[name].dtype)) for name in wanted}
+            given = type(arrays[name]).__name__
+            raise ValueError(f"input {name!r} must be an array, got {given}")
+    return {name: (tuple(arrays[name].shape), str(arrays[name].dtype)) for name in inputs}
 
 
 def _end(process: BaseProcess, owner: int) -> None:
-    """End the process of a library, unless who asks was forked from who owns it."""
+    """End the process of a library, unless called in a fork of its owner."""
     if os.getpid() == owner:
         process.kill()
         process.join()

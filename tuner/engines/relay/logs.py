@@ -1,7 +1,7 @@
-"""Ansor's logs: what their lines say of workloads, targets and schedules.
+"""Workloads, targets and schedules in the lines of Ansor's logs.
 
-A line names its workload by a key that holds a hash of the graph and the shapes, so that only
-workloads that are known already can be told from it.
+A line names its workload by a key with a hash of the graph and the shapes, so it can be matched to
+known workloads only.
 """
 
 import json
@@ -13,7 +13,7 @@ from tuner.engines.relay.propose import hash_of
 from tuner.engines.relay.targets import canonical, hardware_of, make_target
 from tuner.errors import TargetError, WorkError, summary
 
-# As they are written in lines.
+# Names as lines spell them.
 _HARDWARE = (
     "num_cores",
     "vector_unit_bytes",
@@ -36,15 +36,15 @@ def read_workload(text: str) -> LoggedWorkload:
 
 
 def write_workload(ir: bytes) -> list[WorkloadText]:
-    """Return the key of a workload, and what follows the target in a line."""
+    """Return the key of a workload, and the part of a line that follows the target."""
     return [WorkloadText(workloads.key_of(ir), ir, json.dumps(workloads.options_of(ir)))]
 
 
 def read_target(text: str) -> str:
-    """Return the canonical JSON of a target; the text has it and the hardware, see the format.
+    """Return the canonical JSON of a target; the text holds it and the hardware.
 
     Raises:
-        TargetError: If it is unknown, or not one of this engine.
+        TargetError: If it is unknown, or this engine does not support it.
     """
     written = json.loads(text)
     hardware = written["hardware"]
@@ -54,7 +54,7 @@ def read_target(text: str) -> str:
 
 
 def write_target(spec: str) -> str:
-    """Return what a line says of a target: its text, the hardware, and no other host."""
+    """Return the target part of a line: its text, the hardware, and no separate host."""
     hardware = hardware_of(spec)
     numbers = [int(getattr(hardware, name)) for name in _HARDWARE]
     return json.dumps([str(make_target(spec)), numbers, ""])
@@ -67,7 +67,7 @@ def read_traces(batch: TraceBatch) -> list[TraceText]:
 
 
 def write_traces(batch: TraceBatch) -> list[TraceText]:
-    """Return states as lines have them; see :class:`LogEngine`."""
+    """Return the lines of states; see :class:`LogEngine`."""
     return [TraceText(f"[[], {trace}]") for trace in batch.texts]
 
 
@@ -77,7 +77,7 @@ def _read_trace(task: Any, text: str) -> TraceText:
         return TraceText(traces.dump(task, state), hash_of(state))
     except WorkError as error:
         return TraceText(problem=str(error))
-    except Exception as error:  # whatever TVM raises on a stranger's steps is data
+    except Exception as error:  # any error of TVM on foreign steps is a result
         return TraceText(problem=f"the trace cannot be replayed: {summary(error, last=True)}")
 
 
@@ -85,7 +85,7 @@ def _steps(state: Any) -> Any:
     """Return the steps of a state.
 
     Raises:
-        WorkError: If it is none.
+        WorkError: If the text is not a state.
     """
     if not (isinstance(state, list) and len(state) == 2 and isinstance(state[1], list)):
         raise WorkError("the state is not a pair of stages and steps")

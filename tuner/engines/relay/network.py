@@ -1,4 +1,4 @@
-"""Load and run built libraries, in a process of this environment."""
+"""Loading and running of built libraries, in a process of this environment."""
 
 import time
 from collections.abc import Mapping
@@ -26,19 +26,19 @@ class Program:
     graph: Any
 
     def place(self, arrays: Mapping[str, Array]) -> None:
-        """Put arrays where the graph reads them; those it does not read are dropped."""
+        """Copy arrays to the inputs of the graph; unused ones are dropped."""
         for name in self.inputs:
             if self.graph.get_input_index(name) >= 0:
                 self.graph.set_input(name, np.asarray(arrays[name], order="C"))
 
     def run(self) -> None:
-        """Run on what was placed."""
+        """Run on the copied inputs."""
         self.graph.run()
 
     def output_specs(self) -> list[tuple[tuple[int, ...], str]]:
         """Return shape and dtype of each output."""
         outputs = [self.graph.get_output(i) for i in range(self.graph.get_num_outputs())]
-        return [(tuple(each.shape), str(each.dtype)) for each in outputs]
+        return [(tuple(output.shape), str(output.dtype)) for output in outputs]
 
     def fetch(self) -> list[Array]:
         """Copy the outputs."""
@@ -46,7 +46,7 @@ class Program:
 
 
 class Library:
-    """A compiled network, for one process that calls it one at a time.
+    """A compiled network; not thread-safe.
 
     Raises:
         RequestError: If there is no library, or it is damaged.
@@ -57,7 +57,7 @@ class Library:
         manifest.verify(folder, described)
         self.outputs = tuple(described.outputs)
         self.programs = tuple(
-            Program(each.inputs, _load(folder, each.entry)) for each in described.programs
+            Program(program.inputs, _load(folder, program.entry)) for program in described.programs
         )
 
     def program_for(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
@@ -67,8 +67,8 @@ class Library:
             RequestError: If there is none.
         """
         for program in self.programs:
-            wanted = {name: shape for name, (shape, _) in program.inputs.items()}
-            if all(tuple(shapes[name]) == shape for name, shape in wanted.items()):
+            expected = {name: shape for name, (shape, _) in program.inputs.items()}
+            if all(tuple(shapes[name]) == shape for name, shape in expected.items()):
                 return program
         raise RequestError(f"no program of the library takes inputs of shapes {dict(shapes)}")
 
@@ -85,7 +85,7 @@ _loaded: dict[str, Library] = {}
 
 
 def library_in(folder: str) -> Library:
-    """Load a library once a process, so that turns of a comparison find it warm."""
+    """Load a library once per process, so that the turns of a comparison use a warm one."""
     if folder not in _loaded:
         _loaded[folder] = Library(Path(folder))
     return _loaded[folder]

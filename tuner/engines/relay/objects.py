@@ -1,8 +1,8 @@
-"""Keep how one subgraph is scheduled, for the build of any network.
+"""Records of single subgraphs as cached objects, for the build of any network.
 
-Relay compiles a network as a whole: its constants are laid out as the kernels read them, by passes
-over the graph. So that an object holds no code, but the record that the build applies, as the line
-of an Ansor log; replaying it here finds out whether it can be.
+Relay compiles a network as a whole, for passes over the graph lay out its constants as the kernels
+read them. An object therefore holds no code, but the record that the build applies, as a line of an
+Ansor log; it is replayed here to check that it applies.
 """
 
 import time
@@ -15,7 +15,7 @@ RECORD = "record.json"
 
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
-    """Keep a record; see :class:`Engine`. A fallback has none, and is scheduled by TVM."""
+    """Store the record of a subgraph; see :class:`Engine`. TVM schedules fallbacks."""
     started = time.perf_counter()
     task = workloads.make_task(request.ir, request.target)
     line = ""

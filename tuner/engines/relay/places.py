@@ -1,4 +1,4 @@
-"""Where the arrays of a library lie in the memory that two processes share."""
+"""Layout of the arrays of a library in shared memory."""
 
 import math
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Signature:
-    """Shapes and dtypes of what a program takes and gives, in order."""
+    """Shapes and dtypes of the inputs and outputs of a program, in order."""
 
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
 
 
 def n_bytes(signatures: Sequence[Signature]) -> int:
-    """Return how much memory the largest program needs; programs run one at a time."""
+    """Return the bytes that the largest program needs; programs run one at a time."""
     return max(_end(signature) for signature in signatures)
 
 

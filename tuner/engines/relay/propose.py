@@ -1,8 +1,8 @@
-"""One round of Ansor's sketch search as a pure function of what was measured.
+"""One round of Ansor's sketch search as a pure function of the measured traces.
 
-Ansor's policy keeps between rounds which states were measured, and how fast they were. Here every
-round starts a fresh policy: what was measured seeds its population, and what it finds that was
-measured is dropped, for which it is asked for as many more.
+Ansor's policy keeps the measured states and their speed between rounds. Here every round starts a
+fresh policy: measured states seed its population, as many more candidates are requested, and those
+measured before are dropped.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from tuner.errors import WorkError
 # Share of the population seeded from records, of the picks drawn at random (Ansor's).
 _MEASURED_RATIO = 0.2
 _EPS_GREEDY = 0.05
-_MOST_FIRST = 50
+_MAX_FIRST = 50
 
 
 def propose(request: SearchRequest) -> list[Candidate]:
@@ -32,24 +32,24 @@ def propose(request: SearchRequest) -> list[Candidate]:
     policy = SketchPolicy(task, model, _parameters(request), seed=request.seed, verbose=0)
     drawn = list(policy.sample_initial_population())
     known = {measured.module_hash for measured in request.measured}
-    found = list(
+    evolved = list(
         policy.evolutionary_search(
             [*_measured_states(task, request), *drawn], request.n_candidates + len(known)
         )
     )
-    picked = _mix(_fresh(found, known), _fresh(drawn, known), request.n_candidates)
+    picked = _mix(_fresh(evolved, known), _fresh(drawn, known), request.n_candidates)
     return _candidates(task, picked, model)
 
 
 def hash_of(state: Any) -> str:
-    """Name the program of a state, 16 hexadecimal digits: Ansor tells states by this text, too."""
+    """Hash the program of a state, 16 hexadecimal digits: Ansor compares states by it too."""
     return hashlib.sha256(str(state).encode()).hexdigest()[:16]
 
 
 def _parameters(request: SearchRequest) -> dict[str, Any]:
     return {
         "eps_greedy": _EPS_GREEDY,
-        "sample_init_min_population": min(_MOST_FIRST, max(request.population // 2, 1)),
+        "sample_init_min_population": min(_MAX_FIRST, max(request.population // 2, 1)),
         "evolutionary_search_population": request.population,
         "evolutionary_search_num_iters": request.n_generations,
     }
@@ -62,7 +62,7 @@ def _measured_states(task: SearchTask, request: SearchRequest) -> list[Any]:
         try:
             states.append(traces.replay(task, measured.trace).state_object)
         except WorkError:
-            continue  # a record of another version still counts as measured, but seeds nothing
+            continue  # a record of another version counts as measured, but is not a seed
     return states
 
 
@@ -82,7 +82,7 @@ def _fresh(states: Iterable[Any], known: set[str]) -> dict[str, Any]:
 
 
 def _mix(best: dict[str, Any], drawn: dict[str, Any], n: int) -> dict[str, Any]:
-    """Take the best expected, and a share that was drawn at random."""
+    """Mix the states with the best predictions and the random share."""
     n_best = n - int(n * _EPS_GREEDY)
     first = list(best.items())
     picked = dict(first[:n_best])
@@ -98,7 +98,7 @@ def _candidates(task: SearchTask, picked: dict[str, Any], model: "_SearchModel")
         return []
     extracted = features.extract(task, list(picked.values()))
     scores = model.model.predict(extracted)
-    found = [
+    candidates = [
         Candidate(
             trace=traces.dump(task, state),
             module_hash=name,
@@ -108,11 +108,11 @@ def _candidates(task: SearchTask, picked: dict[str, Any], model: "_SearchModel")
         for (name, state), stores, score in zip(picked.items(), extracted, scores, strict=True)
         if stores.any()
     ]
-    return sorted(found, key=lambda candidate: -candidate.score)
+    return sorted(candidates, key=lambda candidate: -candidate.score)
 
 
 class _SearchModel(PythonBasedModel):  # type: ignore[misc]  # TVM has no types
-    """Lets Ansor's search ask a cost model of ours."""
+    """Adapter that gives Ansor's search one of the tuner's cost models."""
 
     def __init__(self, model: cost_models.CostModel) -> None:
         super().__init__()

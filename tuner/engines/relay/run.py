@@ -1,4 +1,4 @@
-"""Run artifacts: compare their output, then time them."""
+"""Execution of artifacts: comparison of the output, then timing."""
 
 import json
 import math
@@ -21,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 # A candidate this many times slower than the best gets the fewest samples: it cannot win.
 _HOPELESS = 3.0
-# With a flush before every run, more samples take the place of more runs a sample.
-_MOST_SAMPLES = 24
+# With a flush before every run, more samples replace more runs per sample.
+_MAX_SAMPLES = 24
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Kernel:
     n_terms: float
 
     def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
-        """Sample its run time ``repeat`` times, seconds."""
+        """Sample the run time ``repeat`` times, in seconds."""
         evaluator = self.module.time_evaluator(
             artifacts.KERNEL,
             tvm.cpu(),
@@ -48,12 +48,14 @@ class Kernel:
         return tuple(float(secs) for secs in evaluator(*self.arguments, *self.outputs).results)
 
     def call(self) -> Array:
-        """Run once on spoiled output buffers and return them all, one behind the other."""
+        """Run once on output buffers filled with a marker; return them concatenated."""
         for output in self.outputs:
             output.copyfrom(_spoiled(output))
         self.module[artifacts.KERNEL](*self.arguments, *self.outputs)
         values = [output.numpy() for output in self.outputs]
-        return values[0] if len(values) == 1 else np.concatenate([each.ravel() for each in values])
+        return (
+            values[0] if len(values) == 1 else np.concatenate([value.ravel() for value in values])
+        )
 
 
 def run(request: RunRequest) -> RunResult:
@@ -61,8 +63,8 @@ def run(request: RunRequest) -> RunResult:
     try:
         return _run(request)
     except (OSError, RequestError):
-        raise  # an unreadable artifact is nobody's candidate's fault
-    except Exception as error:  # a candidate that raises is data
+        raise  # an unreadable artifact is not a failure of the candidate
+    except Exception as error:  # an error of a candidate is a result
         return RunResult(error_kind="run_error", error_text=error_text(error))
 
 
@@ -93,7 +95,7 @@ def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001  th
     positive = False
     output = load_kernel(artifact).call()
     if not _any_finite(output):
-        # A logarithm or a root before a reduction: only positive inputs tell right from wrong.
+        # A logarithm or a root before a reduction: only positive inputs reveal wrong results.
         positive = True
         output = load_kernel(artifact, positive=True).call()
     if not _any_finite(output):
@@ -107,7 +109,7 @@ def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001  th
 
 
 def load_kernel(artifact: str, *, positive: bool = False) -> Kernel:
-    """Load an artifact and put seeded arguments, packed as it wants them, in memory."""
+    """Load an artifact and seeded arguments, packed as it expects them."""
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     module = tvm.runtime.load_module(str(folder / artifacts.LIBRARY))
@@ -123,19 +125,19 @@ def load_kernel(artifact: str, *, positive: bool = False) -> Kernel:
 
 
 def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
-    """Take as many samples as the settings ask for, fewer of a candidate that cannot win."""
+    """Take the samples that the settings request, fewer of a candidate that cannot win."""
     settings = request.evaluator
     first = kernel.time(settings, repeat=settings.repeat)
     typical = median(first)
     if not settings.cache_flush or typical > _HOPELESS * request.best_secs:
         return first
-    wanted = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
-    more = min(round(wanted), _MOST_SAMPLES) - len(first)
+    n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
+    more = min(round(n_samples), _MAX_SAMPLES) - len(first)
     return first + kernel.time(settings, repeat=more) if more > 0 else first
 
 
 def _read_reference(path: str) -> tuple[Array | None, bool]:
-    """Return the expected output, None without a reference, and whether inputs are positive."""
+    """Return the expected output (None without a reference) and the sign rule of the inputs."""
     if not path:
         return None, False
     with np.load(path) as stored:
@@ -163,7 +165,7 @@ def _compare(kernel: Kernel, expected: Array | None) -> float | RunResult:
 
 
 def _spoiled(output: Any) -> Array:
-    """An output no kernel computes, so that one that writes nothing is found out."""
+    """Return an output that no kernel computes, to detect kernels that write nothing."""
     dtype = np.dtype(str(output.dtype))
     fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
     return np.full(tuple(output.shape), fill, dtype=dtype)

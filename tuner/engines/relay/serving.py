@@ -1,4 +1,4 @@
-"""A process of this environment that holds a library and runs it for another process."""
+"""Process of this environment that runs a library for another process."""
 
 import mmap
 import os
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def serve(folder: str, connection: "Connection[Any, Any]", parent: int) -> None:
-    """Load a library, share memory for its arrays, and run it whenever asked.
+    """Load a library, share memory for its arrays, and run it on request.
 
-    Says first the signatures of its programs, or why there are none; then, for the number of each
-    program that it is told, an empty text once the outputs are there, or what went wrong.
+    The first message holds the signatures of its programs, or the error. Each request is the index
+    of a program; its answer is an empty text once the outputs are written, or the error.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -60,7 +60,7 @@ def _answer(
             number = connection.recv()
             connection.send(_run(library.programs[number], signatures[number], memory))
         except (EOFError, ConnectionError):
-            os._exit(0)  # who asked is gone
+            os._exit(0)  # the caller ended
 
 
 def _run(program: Any, signature: places.Signature, memory: mmap.mmap) -> str:
@@ -70,6 +70,6 @@ def _run(program: Any, signature: places.Signature, memory: mmap.mmap) -> str:
         program.run()
         for output, value in zip(outputs, program.fetch(), strict=True):
             output[...] = value
-    except Exception as error:  # whatever TVM raises is the caller's to know
+    except Exception as error:  # any error of TVM is reported to the caller
         return error_text(error, 500)
     return ""

@@ -1,4 +1,4 @@
-"""How kernels and networks are compiled: whatever is here, the bytes of an object depend on."""
+"""Compiler settings that the bytes of an object depend on."""
 
 # Bump when a change of importer.py or extract.py changes the workloads of networks.
 PIPELINE = "relay-1"

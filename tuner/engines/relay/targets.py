@@ -1,4 +1,4 @@
-"""Targets: what a user writes, resolved to canonical JSON and a device fingerprint."""
+"""Resolution of target specifications to canonical JSON and a device fingerprint."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tuner.engines.linker import linker_version
 from tuner.engines.relay.settings import COMPILER, PIPELINE
 from tuner.errors import TargetError, summary
 
-# What a target may say; the rest of what TVM takes reaches compilers as their own options.
+# Attributes that a target may set; TVM passes others to compilers as options.
 _ALLOWED = {
     "device",
     "fast-math",
@@ -33,7 +33,7 @@ _ALLOWED = {
 }
 _CACHE_LINE_BYTES = 64
 _VECTOR_BYTES = 64
-# Instruction sets that generated code uses, by LLVM's name and the kernel's.
+# Instruction sets that generated code uses: name in LLVM, name in the Linux kernel.
 _VECTOR_SETS = {
     "avx": "avx",
     "avx2": "avx2",
@@ -60,22 +60,24 @@ def describe_target(spec: str) -> TargetInfo:
 
 
 def canonical(text: str, n_cores: int) -> str:
-    """Return the canonical JSON of a target as logs write it; devices are not looked at.
+    """Return the canonical JSON of a target as logs write it, without looking at devices.
 
     Args:
-        text: Options behind the kind, as on a command line.
-        n_cores: Of its device, if the text does not say.
+        text: Target kind and options, as on a command line.
+        n_cores: Cores of the device, unless the text says.
 
     Raises:
-        TargetError: If it is unknown, or not one of this engine.
+        TargetError: If it is unknown, or this engine does not support it.
     """
     try:
-        said = _plain(Target(text).export())
+        attributes = _plain(Target(text).export())
     except (ValueError, TypeError, tvm.TVMError) as error:
         raise TargetError(f"unknown target {text!r}: {summary(error, last=True)}") from error
-    if said["kind"] != "llvm":
-        raise TargetError(f"target kind {said['kind']!r} is not supported by the engine relay")
-    written = {name: value for name, value in said.items() if value != ""}
+    if attributes["kind"] != "llvm":
+        raise TargetError(
+            f"target kind {attributes['kind']!r} is not supported by the engine relay"
+        )
+    written = {name: value for name, value in attributes.items() if value != ""}
     return _canonical(_parse(json.dumps({"num-cores": n_cores, **written})))
 
 
@@ -87,9 +89,9 @@ def make_target(spec: str) -> Target:
 
 @lru_cache(maxsize=8)
 def hardware_of(spec: str) -> auto_scheduler.HardwareParams:
-    """Return what the search knows of the hardware: its cores, of which this process has one.
+    """Return the hardware parameters of the search, with the number of cores.
 
-    Vectors and cache lines are those that Ansor takes for any CPU.
+    Vectors and cache lines are Ansor's defaults for CPUs.
     """
     n_cores = int(make_target(spec).attrs.get("num-cores", 1))
     return auto_scheduler.HardwareParams(n_cores, _VECTOR_BYTES, _CACHE_LINE_BYTES, 0, 0, 0, 0, 0)
@@ -148,7 +150,7 @@ def _canonical(target: Target) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn TVM's containers into Python's."""
+    """Convert TVM's containers to Python's."""
     if hasattr(value, "items"):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, str):
@@ -167,19 +169,19 @@ def _device() -> dict[str, Any]:
 
 def _cpu_name() -> str:
     fields = cpu_fields()
-    wanted = ("model name", "cpu family", "model", "stepping")
-    named = [fields[key] for key in wanted if key in fields]
+    keys = ("model name", "cpu family", "model", "stepping")
+    named = [fields[key] for key in keys if key in fields]
     return " / ".join(named) or platform.processor() or platform.machine()
 
 
 def _problem(target: Target) -> str:
-    """Say why this machine cannot run such code; empty if it can."""
+    """Return the reason this machine cannot run such code; empty if it can."""
     host = str(codegen.llvm_get_system_triple()).split("-", 1)[0]
     machine = str(target.attrs.get("mtriple", host)).split("-", 1)[0]
     if machine != host:
         return f"it is code for {machine}, this machine is {host}"
     mcpu = str(target.attrs.get("mcpu", "generic"))
-    if mcpu not in {str(each) for each in codegen.llvm_get_cpu_archlist(Target("llvm"))}:
+    if mcpu not in {str(arch) for arch in codegen.llvm_get_cpu_archlist(Target("llvm"))}:
         raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no CPU {mcpu!r}")
     missing = sorted(_features(target) - _host_flags())
     if missing:

@@ -1,4 +1,4 @@
-"""Traces: the transform steps of a state, as Ansor's logs have them, and records of those logs.
+"""Traces as the transform steps of a state in Ansor's logs, and lines of those logs.
 
 A line of such a log (v0.6) is ``{"i": [[workload key, target, hardware, host, layout rewrite,
 inputs], [[], steps]], "r": [[costs], error, all costs, time], "v": "v0.6"}``. A trace is its

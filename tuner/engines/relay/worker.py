@@ -1,4 +1,4 @@
-"""The functions of this engine, as workers call them."""
+"""Worker functions of this engine."""
 
 # isort: off
 from tuner.engines.relay import boot  # noqa: F401  before anything imports TVM

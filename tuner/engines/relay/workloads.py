@@ -1,4 +1,4 @@
-"""Workloads: the compute graph of one subgraph, its key as Ansor has it, its bytes, its name."""
+"""Workloads: the compute graph of a subgraph, with Ansor's key, bytes and name."""
 
 import hashlib
 import json
@@ -33,22 +33,22 @@ def dump(task: SearchTask) -> bytes:
 
 
 def key_of(ir: bytes) -> str:
-    """Return the key of a workload, as logs of Ansor name it."""
+    """Return the key of a workload in Ansor's logs."""
     return str(_read(ir)["key"])
 
 
 def options_of(ir: bytes) -> list[Any]:
-    """Return what lines of Ansor's logs say of a workload: its layout rewrite and its inputs."""
+    """Return the workload options in lines of Ansor's logs: layout rewrite and inputs."""
     written = _read(ir)
     return [written["layout_rewrite"], written["inputs"]]
 
 
 @lru_cache(maxsize=256)
 def make_task(ir: bytes, target: str) -> SearchTask:
-    """Rebuild the task of a workload on a target, and tell TVM of the workload.
+    """Rebuild the task of a workload on a target, and register the workload in TVM.
 
     Args:
-        ir: What :func:`dump` wrote.
+        ir: Output of :func:`dump`.
         target: Canonical JSON.
     """
     written = _read(ir)
@@ -66,7 +66,7 @@ def make_task(ir: bytes, target: str) -> SearchTask:
 
 
 def flop_of(task: SearchTask) -> float:
-    """Floating-point operations of one run, as Ansor counts them; at least 1 an output."""
+    """Return the floating-point operations of one run by Ansor's count; at least 1 per output."""
     counted = float(task.compute_dag.flop_ct)
     if counted > 0:
         return counted
@@ -74,9 +74,9 @@ def flop_of(task: SearchTask) -> float:
 
 
 def title(task: SearchTask) -> str:
-    """Say what a workload computes and the shape of its output, for people.
+    """Return the operators and the output shape of a workload, for people.
 
-    Relay's names begin with where an operator is found, and end with a counter.
+    Relay's names begin with the position of an operator and end with a counter.
     """
     name = str(task.desc).split(",", maxsplit=1)[0].removeprefix("vm_mod_").removeprefix("fused_")
     for noise in ("nn_contrib_", "nn_", "_without_weight_transform"):
@@ -86,10 +86,10 @@ def title(task: SearchTask) -> str:
 
 
 def _layout_rewrite(task: SearchTask) -> int:
-    """Whether the kernel is to read weights in a layout of its own.
+    """Return True if the kernel may choose the layout of its weights.
 
-    A layout is written as sizes and names of axes in turns, such as ``4k16ff``; TVM 0.19 cannot
-    read it again if the name of an axis ends with a digit, as those of ``nn.dense`` do.
+    A layout is written as alternating sizes and axis names, such as ``4k16ff``; TVM 0.19 cannot
+    parse it if an axis name ends with a digit, as in ``nn.dense``.
     """
     names = {
         str(axis.var.name).split("_")[0]
@@ -103,7 +103,7 @@ def _layout_rewrite(task: SearchTask) -> int:
 
 
 def _computed(task: SearchTask) -> list[Any]:
-    """Return the tensors of the graph that are computed."""
+    """Return the computed tensors of the graph."""
     return [op.output(0) for op in task.compute_dag.ops if isinstance(op, ComputeOp)]
 
 
@@ -120,5 +120,5 @@ def _read(ir: bytes) -> dict[str, Any]:
 
 
 def define(irs: list[bytes]) -> list[str]:
-    """Write workloads as the expressions of their tensors; see :class:`Engine`."""
+    """Return the definitions of workloads as tensor expressions; see :class:`Engine`."""
     return [str(ComputeDAG(tvm.ir.load_json(_read(ir)["tensors"]))) for ir in irs]

@@ -157,7 +157,7 @@ def test_a_library_whose_process_was_killed_says_so(built: Built) -> None:
     network.process.kill()
     network.process.join()
 
-    with pytest.raises(WorkError, match="the process of the library is gone"):
+    with pytest.raises(WorkError, match="the process of the library has ended"):
         network(data=draw(1, 8, 15, 15))
 
 
@@ -177,7 +177,7 @@ def test_a_call_that_was_interrupted_answers_no_other_call(
     finally:
         signal.signal(signal.SIGALRM, before)
 
-    with pytest.raises(WorkError, match="the process of the library is gone"):
+    with pytest.raises(WorkError, match="the process of the library has ended"):
         network(data=draw(1, 8, 15, 15))
 
 
