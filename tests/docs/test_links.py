@@ -27,6 +27,17 @@ def test_paths_in_backticks_exist(page: Path) -> None:
     assert not missing
 
 
+def test_the_index_links_every_document() -> None:
+    """A reader finds each page of docs/ from docs/index.md."""
+    index = ROOT / "docs" / "index.md"
+    linked = {
+        (index.parent / link.partition("#")[0]).resolve() for link in _links(index.read_text())
+    }
+    pages = set((ROOT / "docs").rglob("*.md")) - {index}
+
+    assert pages - linked == set()
+
+
 def _links(text: str) -> list[str]:
     return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
 
