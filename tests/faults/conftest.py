@@ -147,13 +147,13 @@ def cluster(
     rack: Rack, control: Control, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayExecutor]:
     """Two builders and two devices on the Ray cluster, for one module at a time."""
-    from tuner.executors.ray.slots import SlotTimeouts
+    from tuner.executors.ray.supervisor import AgentTimeouts
 
     control.inject()
     data_dir = tmp_path_factory.mktemp("cluster")
     settings = Settings("", data_dir, faulty_toy.NAME, 2, ray_address=rack.address)
-    timeouts = SlotTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
-    with RayExecutor(settings, patience=timeouts) as executor:
+    timeouts = AgentTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
+    with RayExecutor(settings, timeouts=timeouts) as executor:
         yield executor
 
 

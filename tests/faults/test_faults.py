@@ -22,7 +22,7 @@ from tuner.context import Context
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
-from tuner.executors.local import LocalExecutor, scratch_of
+from tuner.executors.local import LocalExecutor, scratch_folder
 from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
 from tuner.measure.comparison import compare
@@ -218,7 +218,7 @@ def measured(rig: Rig, batch: Batch) -> Measured:
     for index, (function, fault, *_) in enumerate(FAULTS):
         faults[function].append({"fault": fault, "only": batch.only(index)})
     rig.inject(**faults)
-    scratch = scratch_of(rig.settings.data_dir)
+    scratch = scratch_folder(rig.settings.data_dir)
     before = {path.name for path in scratch.rglob("*")}
     results = batch.measure()
     return Measured(results, {path.name for path in scratch.rglob("*")} - before)

@@ -1,1 +1,1 @@
-"""Where worker functions run."""
+"""Executors, which run worker functions on this machine or on a Ray cluster."""

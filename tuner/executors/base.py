@@ -1,4 +1,4 @@
-"""The contract of executors: where worker functions run, whoever starts the processes."""
+"""The contract of executors, which run worker functions on this machine or on many."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
@@ -9,22 +9,22 @@ from tuner.workers.base import Call
 
 
 class Executor(Protocol):
-    """Builders, anywhere, and the runners of devices.
+    """Builders, and the runners of devices.
 
-    Its methods return at once and are called by one thread. The time-out of a call counts from
-    when a worker takes it; a worker that exceeds it is killed and replaced.
+    One thread calls the methods, which return at once. The time-out of a call counts from when a
+    worker takes it; a worker that exceeds it is killed and replaced.
     """
 
     @property
     def n_builders(self) -> int:
-        """Calls that builders make side by side, now."""
+        """Number of calls that builders can run at the same time now."""
 
     @property
     def runners(self) -> Sequence[Runner]:
-        """The devices that can measure now; they may come and go."""
+        """Runners of the devices that can measure now; they may come and go."""
 
     def warm_up(self) -> Sequence[Call]:
-        """Start processes and their imports, for whoever does not want to wait for them later."""
+        """Start processes and their imports, so that later calls do not wait for them."""
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> Call:
         """Call a function of the engine in a builder."""
@@ -37,11 +37,11 @@ class Executor(Protocol):
 
         Returns:
             A call whose BuildResult names an artifact that every runner of this executor finds
-            under that name. Where it lies is the executor's affair: ``request.out`` is not read.
+            under that name. The executor chooses its path; ``request.out`` is not read.
         """
 
     def discard(self, artifact: str) -> None:
-        """Forget an artifact; one that is not known is none."""
+        """Forget an artifact; an unknown name does nothing."""
 
     def close(self) -> None:
         """Kill all workers; calls in flight are lost."""

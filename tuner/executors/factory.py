@@ -1,4 +1,4 @@
-"""Which executor the settings ask for, and what targets mean to its devices."""
+"""Open the executor that the settings name, and describe targets by its devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +16,14 @@ from tuner.workers.utilisation import UtilisationMeter
 
 
 def open_executor(settings: Settings, meter: UtilisationMeter | None = None) -> Executor:
-    """Start the workers that the settings ask for: a cluster's, RPC devices', or this machine's.
+    """Start the workers of a Ray cluster, of devices behind RPC, or of this machine.
+
+    Args:
+        settings: Engine, builders, and the cluster or tracker if there is one.
+        meter: Meter of the builders' work.
 
     Raises:
-        RequestError: If there is no such cluster or package.
+        RequestError: If the cluster does not exist, or a package that it needs is missing.
         DeviceLost: If a tracker does not answer.
     """
     if settings.ray_address is not None:
@@ -34,40 +38,40 @@ def open_executor(settings: Settings, meter: UtilisationMeter | None = None) -> 
     return LocalExecutor(settings, meter, _local_runners(settings, meter))
 
 
-def is_elsewhere(settings: Settings) -> bool:
-    """Whether the devices are other machines', so that this one cannot say what they are."""
+def has_remote_devices(settings: Settings) -> bool:
+    """Return whether the devices are on other machines, so that this one cannot describe them."""
     return settings.ray_address is not None or settings.rpc is not None
 
 
 @contextmanager
 def open_describer(settings: Settings) -> Iterator[DescribeTarget | None]:
-    """Yield a way to ask the devices what a target is; None: ask a worker of this machine.
+    """Yield a function that asks remote devices to describe a target; None for local devices.
 
     Raises:
-        RequestError: If there is no such cluster or tracker.
+        RequestError: If the cluster or the tracker does not exist.
     """
-    if not is_elsewhere(settings):
+    if not has_remote_devices(settings):
         yield None
         return
     with open_executor(settings) as executor:
-        yield describe_by(executor)
+        yield describer_of(executor)
 
 
-def describe_by(executor: Executor) -> DescribeTarget:
-    """Return a way to ask the devices of an executor what a target is."""
+def describer_of(executor: Executor) -> DescribeTarget:
+    """Return a function that asks the devices of an executor to describe a target."""
 
     def describe(spec: str) -> TargetInfo:
         problems = []
         for runner in executor.runners:
             try:
-                found: TargetInfo = runner.describe(spec).result()
+                info: TargetInfo = runner.describe(spec).result()
             except RequestError as error:
                 problems.append(f"{runner.name}: {error}")
                 continue
-            if not found.problem:
-                return found
-            problems.append(f"{runner.name}: {found.problem}")
-        reasons = "; ".join(problems) or "there is no device"
+            if not info.problem:
+                return info
+            problems.append(f"{runner.name}: {info.problem}")
+        reasons = "; ".join(problems) or "the executor has no device"
         raise TargetError(f"no device runs target {spec}: {reasons}")
 
     return describe
@@ -78,10 +82,10 @@ def _local_runners(settings: Settings, meter: UtilisationMeter) -> list[Runner]:
     return [
         LocalRunner(
             settings,
-            "local" if seat.name == CPU else seat.name,
-            shares_cores=seat.name == CPU,
-            seat=seat,
-            meter=meter if seat.name == CPU else None,
+            "local" if device.name == CPU else device.name,
+            shares_cores=device.name == CPU,
+            seat=device,
+            meter=meter if device.name == CPU else None,
         )
-        for seat in usable_devices()
+        for device in usable_devices()
     ]

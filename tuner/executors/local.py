@@ -1,4 +1,4 @@
-"""The workers of one machine: processes that build, and the runners of its devices."""
+"""The executor of one machine: builder processes, and the runners of its devices."""
 
 import asyncio
 import shutil
@@ -22,8 +22,8 @@ _TRAINING_MODULE = "tuner.cost_models.training"
 
 
 @dataclass(frozen=True)
-class _Build(PoolCall):
-    """A build; its folder goes where it gives no artifact, or one that nobody waits for."""
+class _BuildCall(PoolCall):
+    """A build; its folder is removed if it fails, or if its caller stops waiting."""
 
     out: str
 
@@ -49,13 +49,13 @@ class _Build(PoolCall):
 
 
 class LocalExecutor:
-    """Builders and runners of this machine for one engine.
+    """Builders and runners of this machine for one engine; an :class:`Executor`.
 
     Args:
-        settings: Name the engine, and say how many builders.
-        meter: Told how long the builders and this machine's CPU work.
-        runners: Of the devices; by default one of this machine's CPU, unless there is a fleet.
-        fleet: Devices that come and go, elsewhere.
+        settings: Engine, data directory and number of builders.
+        meter: Meter of the work of the builders and of this machine's CPU.
+        runners: Runners of devices; by default one of this machine's CPU, unless there is a fleet.
+        fleet: Remote devices, which come and go.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LocalExecutor:
         runners: Sequence[Runner] | None = None,
         fleet: Fleet | None = None,
     ) -> None:
-        self._settings = settings
+        self._engine = settings.engine
         self._meter = meter or UtilisationMeter()
         self.builders: Pool = builder_pool(settings, settings.n_builders)
         self.n_builders = settings.n_builders
@@ -73,55 +73,45 @@ class LocalExecutor:
             runners = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
         self._runners: Sequence[Runner] = runners or ()
         self._fleet = fleet
-        self._artifacts = scratch_of(settings.data_dir)
+        self._artifacts = scratch_folder(settings.data_dir)
         shutil.rmtree(self._artifacts, ignore_errors=True)  # what a killed run left
 
     @property
     def runners(self) -> Sequence[Runner]:
-        """See :class:`tuner.executors.base.Executor`."""
+        """Runners of this machine's devices, and of the remote ones that are there now."""
         return self._runners if self._fleet is None else [*self._runners, *self._fleet.runners]
 
     def warm_up(self) -> list[Call]:
-        """See :class:`tuner.executors.base.Executor`; a GPU's process starts when it is needed."""
-        engine = self._settings.engine
-        started: list[Call] = [
-            self.builders.submit(engine, "describe_target", "llvm") for _ in range(self.n_builders)
+        """Start the builders and the CPU's runner; the process of a GPU starts when it is used."""
+        calls: list[Call] = [
+            self.builders.submit(self._engine, "describe_target", "llvm")
+            for _ in range(self.n_builders)
         ]
-        own = [runner for runner in self._runners if runner.shares_cores]
-        return [*started, *(runner.describe("llvm") for runner in own)]
+        cpu_runners = [runner for runner in self._runners if runner.shares_cores]
+        return [*calls, *(runner.describe("llvm") for runner in cpu_runners)]
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
-        """See :class:`tuner.executors.base.Executor`."""
-        return self._submit(self._settings.engine, function, *args, timeout_secs=timeout_secs)
+        """Call a function of the engine in a builder."""
+        return self._call(self._engine, function, *args, timeout_secs=timeout_secs)
 
     def train(self, *args: Any, timeout_secs: float) -> PoolCall:
-        """See :class:`tuner.executors.base.Executor`."""
-        return self._submit(_TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs)
+        """Train a cost model in a builder."""
+        return self._call(_TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs)
 
     def build(self, request: BuildRequest, *, timeout_secs: float) -> PoolCall:
-        """See :class:`tuner.executors.base.Executor`; an artifact is a folder.
+        """Build a candidate in a builder; its artifact is a folder.
 
         Raises:
-            OSError: If there is no room for one.
+            OSError: If the disk has no room for the folder.
         """
         self._artifacts.mkdir(parents=True, exist_ok=True)
         out = tempfile.mkdtemp(dir=self._artifacts)
         call = self.submit("build", replace(request, out=out), timeout_secs=timeout_secs)
-        return _Build(call.pool, call.future, out)
+        return _BuildCall(call.pool, call.future, out)
 
     def discard(self, artifact: str) -> None:
         """Remove the folder of an artifact."""
         shutil.rmtree(artifact, ignore_errors=True)
-
-    def _submit(self, module: str, function: str, *args: Any, timeout_secs: float) -> PoolCall:
-        call = self.builders.submit(module, function, *args, timeout_secs=timeout_secs)
-        return self._meter.watch(call)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kill all workers, and remove the artifacts that are left."""
@@ -132,7 +122,17 @@ class LocalExecutor:
             self._fleet.close()
         shutil.rmtree(self._artifacts, ignore_errors=True)
 
+    def __enter__(self) -> Self:
+        return self
 
-def scratch_of(data_dir: Path) -> Path:
-    """Return where artifacts lie; what a killed run left there may be removed by the next."""
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _call(self, module: str, function: str, *args: Any, timeout_secs: float) -> PoolCall:
+        call = self.builders.submit(module, function, *args, timeout_secs=timeout_secs)
+        return self._meter.watch(call)
+
+
+def scratch_folder(data_dir: Path) -> Path:
+    """Return the folder of artifacts; each run removes what a killed one left there."""
     return data_dir / "scratch"

@@ -19,7 +19,7 @@ from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.locks import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
-from tuner.executors.factory import describe_by, is_elsewhere, open_executor
+from tuner.executors.factory import describer_of, has_remote_devices, open_executor
 from tuner.service.build_queue import BuildQueue
 from tuner.service.job_loader import JobLoader
 from tuner.service.leader_election import CoordinatorLease
@@ -99,7 +99,7 @@ def _serve(context: Context, presence: CoordinatorLease, held: HeldLease, limits
     with open_executor(context.settings, presence.meter) as executor:
         executor.warm_up()
         presence.become("active", "waiting for jobs", _device_of(executor))
-        describe = describe_by(executor) if is_elsewhere(context.settings) else None
+        describe = describer_of(executor) if has_remote_devices(context.settings) else None
         intake = JobLoader(fenced, limits, presence.tell, describe)
         desk = BuildQueue(fenced, limits, presence.tell)
         upkeep = RetentionTask(fenced)

@@ -11,7 +11,7 @@ from tuner.devices.locks import device_lock
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
-from tuner.executors.factory import describe_by, is_elsewhere, open_executor
+from tuner.executors.factory import describer_of, has_remote_devices, open_executor
 from tuner.jobs.combining import combine
 from tuner.jobs.options import TuneOptions, default_trials
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
@@ -94,7 +94,7 @@ def _run(
     context = replace(context, sessions=sessions_with_retry(context))
     with device_lock(settings.data_dir), open_executor(settings) as executor:
         executor.warm_up()
-        describe = describe_by(executor) if is_elsewhere(settings) else None
+        describe = describer_of(executor) if has_remote_devices(settings) else None
         prepared = [_prepare(context, models, describe) for models in groups]
         if len({network.network_id for network in prepared}) < len(prepared):
             raise RequestError("the same network is given twice; name each network once")

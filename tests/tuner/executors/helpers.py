@@ -1,4 +1,4 @@
-"""Functions that a worker of these tests is asked to call; importable by name."""
+"""Functions for the workers of tests to call by name."""
 
 import os
 import signal
@@ -39,17 +39,17 @@ def environ(name: str) -> str | None:
 
 
 def fail(message: str) -> None:
-    """Raise what a caller can tell apart."""
+    """Raise an error of Python."""
     raise LookupError(message)
 
 
 def refuse(message: str) -> None:
-    """Raise an error of ours."""
+    """Raise an error of the tuner."""
     raise RequestError(message)
 
 
 def hang(secs: float = 600.0) -> None:
-    """Do nothing for long, and refuse to end when asked to."""
+    """Sleep for long, and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(secs)
 
@@ -66,7 +66,7 @@ def die(number: int) -> None:
 
 
 def leave(status: int) -> None:
-    """Exit as a library that calls exit() would."""
+    """Exit as a library that calls exit() does."""
     os._exit(status)
 
 
@@ -89,20 +89,20 @@ def chatter(text: str) -> None:
 
 
 def unpicklable() -> Any:
-    """Return what cannot travel."""
+    """Return a value that cannot be pickled."""
     return lambda: None
 
 
 def unreadable() -> Any:
-    """Return what travels, and cannot be read where it arrives."""
+    """Return a value that can be pickled, and not be unpickled."""
     return _Unreadable()
 
 
 class _Unreadable:
-    """Something whose reading raises."""
+    """An object whose unpickling raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (int, ("no number",))
+        return (int, ("not a number",))
 
 
 def large(n_bytes: int) -> bytes:
@@ -111,11 +111,11 @@ def large(n_bytes: int) -> bytes:
 
 
 def allocate(n_bytes: int) -> int:
-    """Fill so much memory."""
+    """Allocate bytes, and return their number."""
     return len(b"x" * n_bytes)
 
 
 def retire() -> int:
-    """Answer this call, and serve no other."""
+    """Return the process id, and serve no other call."""
     process.retire()
     return os.getpid()

@@ -1,4 +1,4 @@
-"""What builders of this machine leave behind: artifacts that are wanted, and nothing else."""
+"""Artifacts of the local executor, and the folders that builds leave behind."""
 
 import asyncio
 import json
@@ -10,11 +10,11 @@ import pytest
 from tests.engines import toy
 from tuner.engines.base import BuildRequest
 from tuner.errors import WorkError
-from tuner.executors.local import LocalExecutor, scratch_of
+from tuner.executors.local import LocalExecutor, scratch_folder
 from tuner.settings import Settings
 
 GOOD = BuildRequest(json.dumps({"workload": "a"}).encode(), toy.SPEC, "trace")
-BAD = BuildRequest(b"no JSON", toy.SPEC, "trace")
+BAD = BuildRequest(b"not JSON", toy.SPEC, "trace")
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
 
 
 def left_by(executor: LocalExecutor, folder: Path) -> list[Path]:
-    """Folders that are there once all calls before have ended."""
+    """Return the folders that are left once all earlier calls have ended."""
     executor.submit("describe_target", "llvm", timeout_secs=30.0).result()
-    return list(scratch_of(folder).iterdir())
+    return list(scratch_folder(folder).iterdir())
 
 
 def test_an_artifact_stays_until_it_is_discarded(executor: LocalExecutor, tmp_path: Path) -> None:
-    """It is a folder below the scratch of the executor."""
+    """It is a folder in the scratch folder of the executor."""
     built = executor.build(GOOD, timeout_secs=30.0).result()
     assert left_by(executor, tmp_path) == [Path(built.artifact)]
 
@@ -40,17 +40,15 @@ def test_an_artifact_stays_until_it_is_discarded(executor: LocalExecutor, tmp_pa
 
 
 def test_a_build_that_fails_leaves_nothing(executor: LocalExecutor, tmp_path: Path) -> None:
-    """Its folder goes with it."""
+    """Its folder is removed."""
     with pytest.raises(WorkError):
         executor.build(BAD, timeout_secs=30.0).result()
 
     assert left_by(executor, tmp_path) == []
 
 
-def test_a_build_that_nobody_waits_for_any_more_leaves_nothing(
-    executor: LocalExecutor, tmp_path: Path
-) -> None:
-    """It ends all the same."""
+def test_a_build_that_is_cancelled_leaves_nothing(executor: LocalExecutor, tmp_path: Path) -> None:
+    """It runs to its end, and its folder is removed."""
 
     async def give_up() -> None:
         async def build() -> None:

@@ -1,4 +1,4 @@
-"""What a cluster stores for its coordinator: artifacts where they were built, and references."""
+"""The artifacts that nodes of a cluster store for their coordinator, and its reference files."""
 
 import uuid
 from collections import OrderedDict
@@ -10,32 +10,32 @@ import ray
 
 from tuner.engines.base import BuildRequest
 
-_MOST_REFERENCES = 64
+_MAX_REFERENCES = 64
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """Files that lie on a node, and how to build them again once the node is gone.
+    """Files that lie on a node, and how to build them again if the node is lost.
 
     Attributes:
-        part: Refers to them.
-        node_id: The node.
-        request: Built them.
-        timeout_secs: Of the build.
+        object_ref: Reference to the files in the store of Ray.
+        node_id: Node that built them.
+        request: Request that built them.
+        timeout_secs: Time-out of the build.
     """
 
-    part: Any
+    object_ref: Any
     node_id: str
     request: BuildRequest
     timeout_secs: float
 
 
 class ArtifactStore:
-    """Finds what the arguments of a call name.
+    """The artifacts and reference files that the arguments of calls name.
 
     Attributes:
-        artifacts: By name.
-        lost: Names of artifacts that turned out to be gone.
+        artifacts: Artifacts by name.
+        lost: Names of artifacts whose files are lost.
     """
 
     def __init__(self) -> None:
@@ -55,22 +55,22 @@ class ArtifactStore:
         self.lost.discard(name)
 
     def replace(self, name: str, artifact: Artifact) -> None:
-        """Have another artifact under a name, unless it was discarded meanwhile."""
+        """Give a name to another artifact, unless the name was discarded."""
         if name in self.artifacts:
             self.artifacts[name] = artifact
             self.lost.discard(name)
 
     def reference(self, path: Path) -> Any:
-        """Refer to the contents of a file of the coordinator, stored once while it is in use.
+        """Return a Ray reference to the content of a file, stored once while it is in use.
 
         Raises:
-            OSError: If it cannot be read.
+            OSError: If the file cannot be read.
         """
         stat = path.stat()
         key = (str(path), stat.st_size, stat.st_mtime_ns)
         if key not in self._references:
             self._references[key] = ray.put(path.read_bytes())
         self._references.move_to_end(key)
-        if len(self._references) > _MOST_REFERENCES:
+        if len(self._references) > _MAX_REFERENCES:
             self._references.popitem(last=False)
         return self._references[key]

@@ -1,4 +1,4 @@
-"""Coroutines that run in a thread of their own, for callers with an event loop and without."""
+"""An event loop in a thread of its own, for callers with an event loop and without."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from tuner.workers.future_call import FutureCall
 
 
 class BackgroundLoop:
-    """An event loop in a thread of its own."""
+    """An event loop in a daemon thread, which starts with this object."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -20,22 +20,22 @@ class BackgroundLoop:
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, Any]) -> FutureCall:
-        """Run a coroutine there; one that does not end before the loop is a lost call."""
-        return FutureCall(asyncio.run_coroutine_threadsafe(_reported(work), self._loop))
+        """Run a coroutine; a call whose loop is closed before it ends raises WorkerLost."""
+        return FutureCall(asyncio.run_coroutine_threadsafe(_lost_if_cancelled(work), self._loop))
 
     def run(self, work: Callable[[], None]) -> None:
-        """Call a function there; returns at once."""
+        """Call a function in the loop, and return at once."""
         self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
-        """Cancel what is under way, and end the thread."""
+        """Cancel all tasks, and end the thread."""
         asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _reported(work: Coroutine[Any, Any, Any]) -> Any:
+async def _lost_if_cancelled(work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return await work
     except asyncio.CancelledError:

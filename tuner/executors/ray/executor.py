@@ -1,4 +1,4 @@
-"""The workers of a Ray cluster: builders on its CPUs, and a runner for each device of its nodes."""
+"""The executor of a Ray cluster: builders on its CPUs, and a runner for each device."""
 
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -13,67 +13,67 @@ from tuner.workers.future_call import FutureCall
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
-    from tuner.executors.ray.fleet import Fleet
-    from tuner.executors.ray.slots import Slot, SlotTimeouts
+    from tuner.executors.ray.fleet import AgentFleet
+    from tuner.executors.ray.supervisor import AgentSupervisor, AgentTimeouts
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 _DESCRIBE_TIMEOUT_SECS = 300.0
 
 
 class RayRunner:
-    """Times on one device of the cluster; see :class:`tuner.devices.runners.base.Runner`."""
+    """A :class:`tuner.devices.runners.base.Runner` of one device of the cluster."""
 
-    shares_cores = False  # nobody builds on a node whose CPU is a device
+    shares_cores = False  # no builder runs on a node whose CPU is a device
 
-    def __init__(self, executor: "RayExecutor", slot: "Slot", name: str) -> None:
+    def __init__(self, executor: "RayExecutor", agent: "AgentSupervisor", name: str) -> None:
         self.name = name
         self.meter = UtilisationMeter()
-        self.slot = slot
+        self.agent = agent
         self._executor = executor
 
     def describe(self, spec: str) -> FutureCall:
-        """See :class:`tuner.devices.runners.base.Runner`."""
+        """Describe a target as the device sees it."""
         return self._executor.measure(
-            self.slot, "describe_target", spec, timeout_secs=_DESCRIBE_TIMEOUT_SECS
+            self.agent, "describe_target", spec, timeout_secs=_DESCRIBE_TIMEOUT_SECS
         )
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
-        """See :class:`tuner.devices.runners.base.Runner`."""
-        call = self._executor.measure(self.slot, function, *args, timeout_secs=timeout_secs)
+        """Call a function of the engine on the device."""
+        call = self._executor.measure(self.agent, function, *args, timeout_secs=timeout_secs)
         return self.meter.watch(call)
 
     def close(self) -> None:
-        """Leave the device to its executor, which lets go of all."""
+        """Do nothing: the executor ends the agents of all devices."""
 
 
 class RayExecutor:
-    """Builders and runners of a Ray cluster, as :class:`tuner.executors.base.Executor`.
+    """An :class:`tuner.executors.base.Executor` with the builders and devices of a Ray cluster.
 
     Agents start in the background, come with the nodes that join and go with those that leave.
-    This process has to run on a node of the cluster.
+    This process must run on a node of the cluster.
 
     Args:
-        settings: Name the cluster and the engine, and bound the builders.
-        meter: Told how long the builders work.
-        patience: With agents; by default what suits a network of machines.
+        settings: Cluster, engine, and the largest number of builders.
+        meter: Meter of the builders' work.
+        timeouts: Time-outs of agents; the defaults suit a network of machines.
 
     Raises:
-        RequestError: If there is no such cluster, or it has no device or no CPU to build on.
+        RequestError: If the cluster does not answer, or it has no device or no CPU to build on.
     """
 
     def __init__(
         self,
         settings: Settings,
         meter: UtilisationMeter | None = None,
-        patience: "SlotTimeouts | None" = None,
+        timeouts: "AgentTimeouts | None" = None,
     ) -> None:
         if settings.ray_address is None:
             raise RequestError("no Ray cluster is named: set ray_address")
         cluster.connect(settings.ray_address)
         self._settings = settings
-        self._runners: dict[Slot, RayRunner] = {}
+        self._runners: dict[AgentSupervisor, RayRunner] = {}
         self._loop = BackgroundLoop()
-        self._fleet = _fleet(settings, patience, meter or UtilisationMeter())
+        self._fleet = _open_fleet(settings, timeouts, meter or UtilisationMeter())
         try:
             self._start(self._fleet.open()).result()
         except BaseException:
@@ -82,37 +82,44 @@ class RayExecutor:
 
     @property
     def n_builders(self) -> int:
-        """Calls that builders make side by side, now; 1 while none is ready."""
-        slots = self._fleet.slots
-        return max(1, sum(place.resource is None and slots[place].is_ready for place in slots))
+        """Number of ready builders; 1 while none is ready."""
+        agents = self._fleet.agents.values()
+        return max(1, sum(agent.slot.resource is None and agent.is_ready for agent in agents))
 
     @property
     def runners(self) -> Sequence[Runner]:
-        """The devices that can measure now."""
-        slots = self._fleet.slots.values()
-        there = [slot for slot in slots if slot.place.resource is not None and slot.is_there]
-        self._runners = {slot: self._runners.get(slot) or self._runner(slot) for slot in there}
+        """Runners of the devices that can measure now."""
+        devices = [
+            agent
+            for agent in self._fleet.agents.values()
+            if agent.slot.resource is not None and agent.is_available
+        ]
+        self._runners = {
+            agent: self._runners.get(agent) or self._runner(agent) for agent in devices
+        }
         return list(self._runners.values())
 
     def warm_up(self) -> list[FutureCall]:
-        """Return a call that ends when every agent is ready or known not to start."""
+        """Return a call that ends when every agent is ready or has failed to start."""
         return [self._start(self._fleet.settle())]
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
-        """See :class:`tuner.executors.base.Executor`."""
+        """Call a function of the engine in a builder."""
         return self._start(self._fleet.call(self._settings.engine, function, args, timeout_secs))
 
     def train(self, *args: Any, timeout_secs: float) -> FutureCall:
-        """See :class:`tuner.executors.base.Executor`."""
+        """Train a cost model in a builder."""
         return self._start(self._fleet.call(_TRAINING_MODULE, "train", args, timeout_secs))
 
     def build(self, request: BuildRequest, *, timeout_secs: float) -> FutureCall:
-        """See :class:`tuner.executors.base.Executor`; the artifact stays where it was built."""
+        """Build a candidate in a builder; the artifact stays on its node."""
         return self._start(self._fleet.build(request, timeout_secs))
 
-    def measure(self, slot: "Slot", function: str, *args: Any, timeout_secs: float) -> FutureCall:
+    def measure(
+        self, agent: "AgentSupervisor", function: str, *args: Any, timeout_secs: float
+    ) -> FutureCall:
         """Call a function of the engine on the device of an agent."""
-        return self._start(self._fleet.measure(slot, function, args, timeout_secs))
+        return self._start(self._fleet.measure(agent, function, args, timeout_secs))
 
     def discard(self, artifact: str) -> None:
         """Forget an artifact; the cluster removes its files."""
@@ -125,7 +132,7 @@ class RayExecutor:
         self.close()
 
     def close(self) -> None:
-        """Give the agents up and leave the cluster."""
+        """End the agents, and leave the cluster."""
         self._loop.run(self._fleet.close)
         self._loop.close()
         cluster.disconnect()
@@ -133,17 +140,19 @@ class RayExecutor:
     def _start(self, work: Coroutine[Any, Any, Any]) -> FutureCall:
         return self._loop.start(work)
 
-    def _runner(self, slot: "Slot") -> RayRunner:
-        """Name a device by its node; a second one of that name by what Ray calls the node, too."""
-        name = f"{slot.place.node}/{slot.device}"
+    def _runner(self, agent: "AgentSupervisor") -> RayRunner:
+        """Name a device by its node; a second one of that name also by Ray's id of the node."""
+        name = f"{agent.slot.node}/{agent.device}"
         if any(runner.name == name for runner in self._runners.values()):
-            name = f"{name}@{slot.place.node_id[:8]}"
-        return RayRunner(self, slot, name)
+            name = f"{name}@{agent.slot.node_id[:8]}"
+        return RayRunner(self, agent, name)
 
 
-def _fleet(settings: Settings, patience: "SlotTimeouts | None", meter: UtilisationMeter) -> "Fleet":
-    """Make a fleet; only here, with a cluster at hand, Ray is imported."""
-    from tuner.executors.ray.fleet import Fleet
-    from tuner.executors.ray.slots import SlotTimeouts
+def _open_fleet(
+    settings: Settings, timeouts: "AgentTimeouts | None", meter: UtilisationMeter
+) -> "AgentFleet":
+    """Make a fleet; Ray is imported here, once a cluster has answered."""
+    from tuner.executors.ray.fleet import AgentFleet
+    from tuner.executors.ray.supervisor import AgentTimeouts
 
-    return Fleet(settings, patience or SlotTimeouts(), meter)
+    return AgentFleet(settings, timeouts or AgentTimeouts(), meter)

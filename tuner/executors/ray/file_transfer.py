@@ -1,4 +1,4 @@
-"""Files on their way between machines: what a call names is sent along, and renamed over there."""
+"""Send the files that a call names to another machine, and rename them in its arguments."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,35 +7,35 @@ from typing import Any
 
 from tuner.engines.base import RunRequest
 
-# The files of a folder by their relative path.
-Parcel = Mapping[str, bytes]
+# Contents of the files of a folder by their relative paths.
+FolderContent = Mapping[str, bytes]
 
 
-def pack(folder: Path) -> Parcel:
+def pack(folder: Path) -> FolderContent:
     """Read every file of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def unpack(content: Parcel | bytes, place: Path) -> None:
+def unpack(content: FolderContent | bytes, path: Path) -> None:
     """Write a folder, or a single file."""
     if isinstance(content, bytes):
-        place.write_bytes(content)
+        path.write_bytes(content)
         return
-    place.mkdir()
+    path.mkdir()
     for name, data in content.items():
-        path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
 
 
 def requests_in(value: object) -> Iterator[RunRequest]:
-    """Yield every request in the arguments of a call."""
+    """Yield every run request in the arguments of a call."""
     if isinstance(value, RunRequest):
         yield value
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from requests_in(each)
+        for item in value:
+            yield from requests_in(item)
 
 
 def texts_in(args: Sequence[Any]) -> Iterator[str]:
@@ -44,13 +44,13 @@ def texts_in(args: Sequence[Any]) -> Iterator[str]:
     yield from (request.artifact for request in requests_in(args))
 
 
-def rename(value: Any, places: Mapping[str, str]) -> Any:
-    """Name what the arguments of a call name as it is called elsewhere."""
+def rename(value: Any, paths: Mapping[str, str]) -> Any:
+    """Replace names by paths in the arguments of a call, wherever they occur."""
     if isinstance(value, str):
-        return places.get(value, value)
+        return paths.get(value, value)
     if isinstance(value, RunRequest):
-        artifact, reference = (places.get(x, x) for x in (value.artifact, value.reference))
+        artifact, reference = (paths.get(name, name) for name in (value.artifact, value.reference))
         return replace(value, artifact=artifact, reference=reference)
     if isinstance(value, (list, tuple)):
-        return type(value)(rename(each, places) for each in value)
+        return type(value)(rename(item, paths) for item in value)
     return value

@@ -1,4 +1,4 @@
-"""The agents of a Ray cluster: which there are to be, and who of them makes a call."""
+"""The agents of a Ray cluster: one for each device and builder, and the calls that they serve."""
 
 import asyncio
 import logging
@@ -9,218 +9,225 @@ from typing import Any, TypeVar
 
 from tuner.engines.base import BuildRequest
 from tuner.errors import RequestError, WorkerLost, WorkError, summary
-from tuner.executors.ray.agent import Parcels, PartsLost
+from tuner.executors.ray.agent import AttachmentLost, Attachments
 from tuner.executors.ray.artifacts import Artifact, ArtifactStore
-from tuner.executors.ray.cluster import AgentSlot, Node, builder_places, device_places, live_nodes
+from tuner.executors.ray.cluster import AgentSlot, Node, builder_slots, device_slots, live_nodes
 from tuner.executors.ray.file_transfer import requests_in, texts_in
-from tuner.executors.ray.slots import Slot, SlotTimeouts
+from tuner.executors.ray.supervisor import AgentSupervisor, AgentTimeouts
 from tuner.settings import Settings
 from tuner.workers.utilisation import UtilisationMeter
 
-_ATTEMPTS = 2
+_MAX_ATTEMPTS = 2
 
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger(__name__)
 
 
-class Fleet:
+class AgentFleet:
     """Keeps agents on all nodes of a cluster; used in one event loop.
 
     Args:
-        settings: Name the engine, and bound the builders.
-        patience: With agents.
-        meter: Told when any builder works.
+        settings: Engine, and the largest number of builders.
+        timeouts: Time-outs of agents.
+        meter: Meter of the builders' work.
 
     Attributes:
-        slots: By place; replaced, never changed, so that other threads may look.
+        agents: Supervisors by slot; replaced, never changed, so that other threads may read it.
     """
 
-    def __init__(self, settings: Settings, patience: SlotTimeouts, meter: UtilisationMeter) -> None:
-        self.slots: dict[AgentSlot, Slot] = {}
+    def __init__(
+        self, settings: Settings, timeouts: AgentTimeouts, meter: UtilisationMeter
+    ) -> None:
+        self.agents: dict[AgentSlot, AgentSupervisor] = {}
         self._settings = settings
-        self._patience = patience
+        self._timeouts = timeouts
         self._meter = meter
-        self._stock = ArtifactStore()
-        # Builders with nothing to do, longest first; some of them may have been lost since.
-        self._idle: asyncio.Queue[Slot] = asyncio.Queue()
-        self._offered: set[Slot] = set()
+        self._artifacts = ArtifactStore()
+        # Idle builders, longest idle first; some of them may have been lost since.
+        self._idle: asyncio.Queue[AgentSupervisor] = asyncio.Queue()
+        self._queued: set[AgentSupervisor] = set()
         self._polls: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start the agents; returns as soon as one device can measure.
+        """Start the agents, and return as soon as one device can measure.
 
         Raises:
-            RequestError: If the cluster has no device that can, or no CPU to build on.
+            RequestError: If no device of the cluster can be used, or it has no CPU to build on.
         """
         nodes = await asyncio.to_thread(live_nodes)
         _check(nodes)
-        self._arrange(nodes)
+        self._reconcile(nodes)
         self._polls = asyncio.create_task(self._poll())
-        devices = [slot for slot in self.slots.values() if slot.place.resource is not None]
-        await _settled(devices, self._patience.start_secs, lambda: any(x.is_there for x in devices))
-        if not any(slot.is_there for slot in devices):
-            reasons = {slot.problem or "its agent does not start" for slot in devices}
+        devices = [agent for agent in self.agents.values() if agent.slot.resource is not None]
+
+        def can_measure() -> bool:
+            return any(device.is_available for device in devices)
+
+        await _settled(devices, self._timeouts.start_secs, can_measure)
+        if not can_measure():
+            reasons = {device.problem or "its agent does not start" for device in devices}
             raise RequestError(f"no device of the Ray cluster can be used: {'; '.join(reasons)}")
 
     async def settle(self) -> None:
-        """Wait until every agent of today is ready or known not to be, but not for ever."""
-        slots = list(self.slots.values())
-        await _settled(slots, self._patience.start_secs, lambda: False)
+        """Wait until every present agent is ready or has failed to start, or for start_secs."""
+        await _settled(list(self.agents.values()), self._timeouts.start_secs, lambda: False)
 
     def close(self) -> None:
-        """Give every agent up."""
+        """End every agent."""
         if self._polls is not None:
             self._polls.cancel()
-        for slot in self.slots.values():
-            slot.close()
+        for agent in self.agents.values():
+            agent.close()
 
     async def call(self, module: str, function: str, args: Any, timeout_secs: float) -> Any:
         """Call a function in a builder."""
         return await self._in_builder(
-            lambda slot: slot.ask(
+            lambda builder: builder.call(
                 "call", (module, function), args, timeout_secs, timeout_secs=timeout_secs
             )
         )
 
     async def build(self, request: BuildRequest, timeout_secs: float) -> Any:
-        """Build in a builder; the artifact stays on its node, under a name of ours."""
+        """Build in a builder; the artifact stays on its node, and the result names it."""
         result, artifact = await self._build(request, timeout_secs)
         if artifact is None:
             return result
-        return replace(result, artifact=self._stock.add(artifact))
+        return replace(result, artifact=self._artifacts.add(artifact))
 
     async def measure(
-        self, slot: Slot, function: str, args: tuple[Any, ...], timeout_secs: float
+        self, device: AgentSupervisor, function: str, args: tuple[Any, ...], timeout_secs: float
     ) -> Any:
         """Call a function on a device, with the files that its arguments name."""
         written = (args[-1],) if function == "reference" else ()
-        limit = self._patience.fetch_secs
-        for _ in range(_ATTEMPTS):
-            parts = await self._find(args)
-            parcels = Parcels(tuple(parts), tuple(parts.values()), limit, written)
+        limit = self._timeouts.fetch_secs
+        for _ in range(_MAX_ATTEMPTS):
+            refs = await self._refs_of(args)
+            attachments = Attachments(tuple(refs), tuple(refs.values()), limit, written)
             try:
-                value, files = await slot.ask(
-                    "measure", function, args, timeout_secs, parcels, timeout_secs=timeout_secs
+                value, files = await device.call(
+                    "measure", function, args, timeout_secs, attachments, timeout_secs=timeout_secs
                 )
-            except PartsLost:
-                self._stock.lost.update(parts.keys() & self._stock.artifacts.keys())
+            except AttachmentLost:
+                self._artifacts.lost.update(refs.keys() & self._artifacts.artifacts.keys())
                 continue
             for name, content in zip(written, files, strict=True):
                 await asyncio.to_thread(_write, Path(name), content)
             return value
-        raise WorkerLost("what was to run was lost with its node", crashed=False)
+        raise WorkerLost("the artifact was lost with its node", crashed=False)
 
     def discard(self, artifact: str) -> None:
         """Forget an artifact."""
-        self._stock.discard(artifact)
+        self._artifacts.discard(artifact)
 
-    async def _find(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Return what is to be sent along with arguments, by the names they have for it."""
-        parts = {}
+    async def _refs_of(self, args: tuple[Any, ...]) -> dict[str, Any]:
+        """Return Ray references to the files that arguments name, by their names."""
+        refs = {}
         for name in texts_in(args):
-            if name in self._stock.artifacts:
-                parts[name] = (await self._artifact(name)).part
+            if name in self._artifacts.artifacts:
+                refs[name] = (await self._artifact(name)).object_ref
         for request in requests_in(args):
             if request.reference:
-                parts[request.reference] = self._stock.reference(Path(request.reference))
-        return parts
+                refs[request.reference] = self._artifacts.reference(Path(request.reference))
+        return refs
 
     async def _artifact(self, name: str) -> Artifact:
-        """Return an artifact; one that went away with its node is built again elsewhere."""
-        kept = self._stock.artifacts[name]
-        if name not in self._stock.lost and not self._is_away(kept.node_id):
-            return kept
-        result, artifact = await self._build(kept.request, kept.timeout_secs)
-        if artifact is None:
-            raise WorkError(f"what was lost with its node does not build again: {result}")
-        self._stock.replace(name, artifact)
-        return artifact
+        """Return an artifact; one that was lost with its node is built again on another."""
+        artifact = self._artifacts.artifacts[name]
+        if name not in self._artifacts.lost and not self._is_unreachable(artifact.node_id):
+            return artifact
+        result, rebuilt = await self._build(artifact.request, artifact.timeout_secs)
+        if rebuilt is None:
+            raise WorkError(f"an artifact lost with its node does not build again: {result}")
+        self._artifacts.replace(name, rebuilt)
+        return rebuilt
 
     async def _build(
         self, request: BuildRequest, timeout_secs: float
     ) -> tuple[Any, Artifact | None]:
-        async def build_on(slot: Slot) -> tuple[Any, Artifact | None]:
-            (result, has_files), part = await slot.ask_for_part(
+        async def build_on(builder: AgentSupervisor) -> tuple[Any, Artifact | None]:
+            (result, has_artifact), files = await builder.call_for_files(
                 "build", request, timeout_secs, timeout_secs=timeout_secs
             )
-            artifact = Artifact(part, slot.place.node_id, request, timeout_secs)
-            return result, artifact if has_files else None
+            artifact = Artifact(files, builder.slot.node_id, request, timeout_secs)
+            return result, artifact if has_artifact else None
 
         return await self._in_builder(build_on)
 
-    async def _in_builder(self, work: Callable[[Slot], Awaitable[Result]]) -> Result:
+    async def _in_builder(self, work: Callable[[AgentSupervisor], Awaitable[Result]]) -> Result:
         """Work with a builder; if its node cannot be reached, with one of another node."""
-        for _ in range(_ATTEMPTS):
-            slot = await self._take()
+        for _ in range(_MAX_ATTEMPTS):
+            builder = await self._next_idle()
             try:
-                return await self._with(slot, work)
+                return await self._metered(builder, work)
             except WorkerLost as error:
-                if not slot.is_away:
+                if not builder.is_unreachable:
                     raise
                 lost = error
         raise lost
 
-    async def _with(self, slot: Slot, work: Callable[[Slot], Awaitable[Result]]) -> Result:
+    async def _metered(
+        self, builder: AgentSupervisor, work: Callable[[AgentSupervisor], Awaitable[Result]]
+    ) -> Result:
         self._meter.begin()
         try:
-            return await work(slot)
+            return await work(builder)
         finally:
             self._meter.end()
-            self._offer(slot)
+            self._queue_if_idle(builder)
 
-    async def _take(self) -> Slot:
+    async def _next_idle(self) -> AgentSupervisor:
         while True:
-            slot = await self._idle.get()
-            self._offered.discard(slot)
-            if slot.is_ready:
-                return slot
+            builder = await self._idle.get()
+            self._queued.discard(builder)
+            if builder.is_ready:
+                return builder
 
-    def _offer(self, slot: Slot) -> None:
-        """Note that a builder has nothing to do; one that is lost comes back when it is ready."""
-        if slot.is_ready and slot.place.resource is None and slot not in self._offered:
-            self._offered.add(slot)
-            self._idle.put_nowait(slot)
+    def _queue_if_idle(self, agent: AgentSupervisor) -> None:
+        """Queue a builder for work; one that is lost is queued again when it is ready."""
+        if agent.is_ready and agent.slot.resource is None and agent not in self._queued:
+            self._queued.add(agent)
+            self._idle.put_nowait(agent)
 
-    def _changed(self, slot: Slot) -> None:
-        """Give a builder work; or none to any agent of a node that cannot be reached."""
-        self._offer(slot)
-        if slot.is_away:
-            for other in self._at(slot.place.node_id):
+    def _on_change(self, agent: AgentSupervisor) -> None:
+        """Queue a ready builder; give up all agents of a node that cannot be reached."""
+        self._queue_if_idle(agent)
+        if agent.is_unreachable:
+            for other in self._agents_on(agent.slot.node_id):
                 if other.is_ready:
-                    other.shun()
+                    other.give_up()
 
-    def _is_away(self, node_id: str) -> bool:
-        slots = self._at(node_id)
-        return not slots or any(slot.is_away for slot in slots)
+    def _is_unreachable(self, node_id: str) -> bool:
+        agents = self._agents_on(node_id)
+        return not agents or any(agent.is_unreachable for agent in agents)
 
-    def _at(self, node_id: str) -> list[Slot]:
-        return [slot for slot in self.slots.values() if slot.place.node_id == node_id]
+    def _agents_on(self, node_id: str) -> list[AgentSupervisor]:
+        return [agent for agent in self.agents.values() if agent.slot.node_id == node_id]
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(self._patience.poll_secs)
+            await asyncio.sleep(self._timeouts.poll_secs)
             try:
                 nodes = await asyncio.to_thread(live_nodes)
             except Exception as error:
-                _LOG.warning("the Ray cluster does not say who is there: %s", summary(error))
+                _LOG.warning("the Ray cluster does not list its nodes: %s", summary(error))
             else:
-                self._arrange(nodes)
+                self._reconcile(nodes)
 
-    def _arrange(self, nodes: Sequence[Node]) -> None:
-        """Have an agent at every place where one is to be, and nowhere else."""
-        devices = [place for node in nodes for place in device_places(node)]
-        wanted = [*devices, *builder_places(nodes, self._settings.max_builders, self.slots)]
-        for place in self.slots.keys() - set(wanted):
-            self.slots[place].close()
-        self.slots = {place: self.slots.get(place) or self._open(place) for place in wanted}
+    def _reconcile(self, nodes: Sequence[Node]) -> None:
+        """Start an agent in each slot of the nodes, and end all others."""
+        devices = [slot for node in nodes for slot in device_slots(node)]
+        slots = [*devices, *builder_slots(nodes, self._settings.max_builders, self.agents)]
+        for slot in self.agents.keys() - set(slots):
+            self.agents[slot].close()
+        self.agents = {slot: self.agents.get(slot) or self._supervise(slot) for slot in slots}
 
-    def _open(self, place: AgentSlot) -> Slot:
-        return Slot(place, self._settings.engine, self._patience, self._changed)
+    def _supervise(self, slot: AgentSlot) -> AgentSupervisor:
+        return AgentSupervisor(slot, self._settings.engine, self._timeouts, self._on_change)
 
 
 def _check(nodes: Sequence[Node]) -> None:
-    """Refuse a cluster that could never finish a round.
+    """Refuse a cluster that cannot finish a round.
 
     Raises:
         RequestError: If it has no device, or no CPU to build on.
@@ -230,16 +237,18 @@ def _check(nodes: Sequence[Node]) -> None:
             f"none of the {len(nodes)} nodes of the Ray cluster has a device: start nodes with "
             'ray start --resources="$(tuner devices --ray)"'
         )
-    if not builder_places(nodes, 1, ()):
+    if not builder_slots(nodes, 1, ()):
         raise RequestError(
             f"none of the {len(nodes)} nodes of the Ray cluster has a CPU to build on: a node "
             "whose CPU is a device only measures; start a node without --resources too"
         )
 
 
-async def _settled(slots: Sequence[Slot], limit: float, is_enough: Callable[[], bool]) -> None:
-    """Wait until it is enough, or all agents are ready or known not to be, or for so long."""
-    waiting = {asyncio.create_task(slot.settled.wait()) for slot in slots}
+async def _settled(
+    agents: Sequence[AgentSupervisor], limit: float, is_enough: Callable[[], bool]
+) -> None:
+    """Wait until a condition holds, all agents are ready or have failed, or the limit passes."""
+    waiting = {asyncio.create_task(agent.settled.wait()) for agent in agents}
     deadline = asyncio.get_running_loop().time() + limit
     while waiting and not is_enough():
         left = deadline - asyncio.get_running_loop().time()
@@ -251,7 +260,7 @@ async def _settled(slots: Sequence[Slot], limit: float, is_enough: Callable[[], 
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file as a whole or not at all."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_bytes(content)
     partial.rename(path)

@@ -1,4 +1,4 @@
-"""A folder that goes with its process, however that ends."""
+"""Folders that live as long as their process, however that ends."""
 
 import fcntl
 import os
@@ -8,39 +8,39 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def folder_of_process() -> Path:
-    """Make a folder for as long as this process lives; those of ended processes go now.
+def process_folder() -> Path:
+    """Make a folder that lasts until this process ends, and remove those of ended processes.
 
     Raises:
-        PermissionError: If another user has made a folder where ours are to be.
+        PermissionError: If the parent folder belongs to another user.
     """
     parent = Path(tempfile.gettempdir()) / f"tuner-agents-{os.getuid()}"
     parent.mkdir(mode=0o700, exist_ok=True)
-    if parent.lstat().st_uid != os.getuid():  # what is laid there is loaded as code
+    if parent.lstat().st_uid != os.getuid():  # files in it are loaded as code
         raise PermissionError(f"{parent} belongs to another user")
-    # Nobody looks between the making of a folder and the locking.
-    making = _lock(parent, fcntl.LOCK_EX)
+    # Excludes other processes between the creation of a folder and its lock.
+    creation = _lock(parent, fcntl.LOCK_EX)
     try:
-        for left in parent.iterdir():
+        for leftover in parent.iterdir():
             with suppress(OSError):
-                os.close(_lock(left, fcntl.LOCK_EX | fcntl.LOCK_NB))
-                shutil.rmtree(left)
+                os.close(_lock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                shutil.rmtree(leftover)
         folder = Path(tempfile.mkdtemp(dir=parent))
         _lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return folder
     finally:
-        os.close(making)
+        os.close(creation)
 
 
-def _lock(folder: Path, how: int) -> int:
+def _lock(folder: Path, operation: int) -> int:
     """Lock a folder until the descriptor is closed or the process ends.
 
     Raises:
-        BlockingIOError: If another process holds it.
+        BlockingIOError: If another process holds the lock.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, operation)
     except OSError:
         os.close(descriptor)
         raise

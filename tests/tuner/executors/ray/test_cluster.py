@@ -1,4 +1,4 @@
-"""Which agents a Ray cluster is to run, and what is said where there is no such cluster."""
+"""Slots of agents on the nodes of a cluster, and errors of clusters that do not answer."""
 
 import socket
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from tests.engines import toy
 from tuner.errors import RequestError
-from tuner.executors.ray.cluster import Node, builder_places, device_places
+from tuner.executors.ray.cluster import Node, builder_slots, device_slots
 from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
 
@@ -18,7 +18,7 @@ OTHER_GPU = "tuner:cuda:fedcba9876543210"
 
 
 def node(n_cpus: int, name: str = "n", **devices: int) -> Node:
-    """A node with devices; ``cpu``, ``gpu`` and ``other`` count them."""
+    """Return a node with numbers of devices ``cpu``, ``gpu`` and ``other``."""
     resources = {"cpu": CPU, "gpu": GPU, "other": OTHER_GPU}
     return Node(name, name, n_cpus, {resources[kind]: n for kind, n in devices.items()})
 
@@ -28,7 +28,7 @@ def node(n_cpus: int, name: str = "n", **devices: int) -> Node:
     [
         (node(4), {}, 4),
         (node(0), {}, 0),
-        # Nobody builds where a CPU is timed.
+        # No builder runs where a CPU is timed.
         (node(4, cpu=1), {CPU: [4]}, 0),
         (node(0, cpu=1), {CPU: [0]}, 0),
         (node(4, gpu=2), {GPU: [1, 1]}, 2),
@@ -41,32 +41,32 @@ def node(n_cpus: int, name: str = "n", **devices: int) -> Node:
 def test_devices_have_their_cpus_and_builders_the_others(
     given: Node, agents: dict[str, list[int]], builders: int
 ) -> None:
-    """Every device has an agent; no CPU is given away twice."""
-    places = device_places(given)
+    """Every device has an agent, and no CPU is used twice."""
+    slots = device_slots(given)
 
-    found = {
-        resource: [place.n_cpus for place in places if place.resource == resource]
+    n_cpus = {
+        resource: [slot.n_cpus for slot in slots if slot.resource == resource]
         for resource in given.devices
     }
-    assert found == agents
-    assert len(builder_places([given], None, ())) == builders
+    assert n_cpus == agents
+    assert len(builder_slots([given], None, ())) == builders
 
 
 def test_bounded_builders_are_spread_over_nodes() -> None:
-    """None has two while another has none."""
+    """No node has two builders while another has none."""
     nodes = [node(3, "a"), node(3, "b"), node(1, "c")]
 
-    places = builder_places(nodes, 4, ())
+    slots = builder_slots(nodes, 4, ())
 
-    assert sorted(place.node for place in places) == ["a", "a", "b", "c"]
+    assert sorted(slot.node for slot in slots) == ["a", "a", "b", "c"]
 
 
-def test_builders_that_run_keep_their_places() -> None:
-    """A node that comes later takes no bounded builder from another; one that leaves gives."""
-    current = builder_places([node(4, "a")], 3, ())
+def test_running_builders_keep_their_slots() -> None:
+    """A new node takes no builder from another; a node that leaves gives its own to others."""
+    current = builder_slots([node(4, "a")], 3, ())
 
-    assert builder_places([node(4, "a"), node(4, "b")], 3, current) == current
-    assert {place.node for place in builder_places([node(4, "b")], 3, current)} == {"b"}
+    assert builder_slots([node(4, "a"), node(4, "b")], 3, current) == current
+    assert {slot.node for slot in builder_slots([node(4, "b")], 3, current)} == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_builders_that_run_keep_their_places() -> None:
         (":6379", "HOST:PORT or auto"),
     ],
 )
-def test_an_address_that_is_none_is_refused(address: str, reason: str, tmp_path: Path) -> None:
-    """At once, with the address."""
+def test_an_invalid_address_is_refused(address: str, reason: str, tmp_path: Path) -> None:
+    """The error names the address."""
     with pytest.raises(RequestError, match=reason):
         RayExecutor(Settings("", tmp_path, toy.NAME, 1, ray_address=address))
 
 
-def test_nobody_at_an_address_is_found_out_at_once(tmp_path: Path) -> None:
+def test_an_address_without_a_cluster_is_refused_at_once(tmp_path: Path) -> None:
     """Ray itself would wait for minutes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -97,7 +97,7 @@ def test_nobody_at_an_address_is_found_out_at_once(tmp_path: Path) -> None:
 def test_missing_package_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who installed no extra learns which one."""
+    """The error names the extra to install."""
     monkeypatch.setitem(sys.modules, "ray", None)
 
     with pytest.raises(RequestError, match=r"subgraph-tuner\[ray\]"):

@@ -20,13 +20,13 @@ from tuner.workers.base import CallTimeout
 
 DEVICE = {resource_of("llvm", {"name": "toy"}): 1}
 TASK = toy.make_task("heavy", weight=1, base_secs=1e-3)
-# Beyond what a cluster would send along with the answer.
+# Larger than what Ray sends along with the result of a task.
 LARGE = "large " + "x" * 1_000_000
 
 
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
-    """Faults of the workers on all nodes."""
+    """Control of the faults of the workers on all nodes."""
     path = tmp_path_factory.mktemp("control") / "control.json"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CONTROL, str(path))
@@ -45,13 +45,12 @@ def rack(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def executor(rack: Rack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayExecutor]:
-    """All of that, warm."""
-    from tuner.executors.ray.slots import SlotTimeouts
+    """An executor of that cluster whose agents are ready."""
+    from tuner.executors.ray.supervisor import AgentTimeouts
 
     settings = settings_of(rack.address, tmp_path_factory.mktemp("coordinator"))
-    with RayExecutor(
-        settings, patience=SlotTimeouts(poll_secs=0.2, grace_secs=10.0, fetch_secs=5.0)
-    ) as started:
+    timeouts = AgentTimeouts(poll_secs=0.2, grace_secs=10.0, fetch_secs=5.0)
+    with RayExecutor(settings, timeouts=timeouts) as started:
         (warm,) = started.warm_up()
         warm.result()
         yield started
@@ -59,41 +58,41 @@ def executor(rack: Rack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 @pytest.fixture(autouse=True)
 def _no_faults(control: Control) -> None:
-    """Every test starts with workers that work."""
+    """Start every test without faults."""
     control.inject()
 
 
 def settings_of(address: str, folder: Path) -> Settings:
-    """Settings of a coordinator of the cluster."""
+    """Return the settings of a coordinator of the cluster."""
     return Settings("", folder, faulty_toy.NAME, 2, ray_address=address)
 
 
 def runner(executor: RayExecutor, node: str) -> RayRunner:
-    """The device of a node, as soon as it is there."""
+    """Return the runner of a node's device as soon as it is available."""
 
-    def found() -> list[Any]:
-        return [each for each in executor.runners if each.name.startswith(f"{node}/")]
+    def runners() -> list[Any]:
+        return [runner for runner in executor.runners if runner.name.startswith(f"{node}/")]
 
-    wait_until(lambda: bool(found()))
-    (device,) = found()
+    wait_until(lambda: bool(runners()))
+    (device,) = runners()
     assert isinstance(device, RayRunner)
     return device
 
 
 def built(executor: RayExecutor, trace: str = "{}") -> str:
-    """An artifact of a trace."""
+    """Build a trace, and return its artifact."""
     call = executor.build(BuildRequest(TASK.ir, toy.SPEC, trace), timeout_secs=5.0)
     name: str = call.result().artifact
     return name
 
 
 def request(artifact: str, reference: str = "") -> RunRequest:
-    """Ask for one run."""
+    """Return a request for one run."""
     return RunRequest(artifact, toy.SPEC, reference, EvaluatorSettings())
 
 
 def run(executor: RayExecutor, node: str, trace: str = "{}", timeout_secs: float = 5.0) -> Any:
-    """Build a trace somewhere, and run it on a node."""
+    """Build a trace on any node, and run it on one."""
     call = runner(executor, node).measure(
         "run", request(built(executor, trace)), timeout_secs=timeout_secs
     )
@@ -101,26 +100,26 @@ def run(executor: RayExecutor, node: str, trace: str = "{}", timeout_secs: float
 
 
 def test_every_node_offers_its_device(executor: RayExecutor) -> None:
-    """Devices are named by their node, and say what they are; the head builds."""
-    names = sorted(each.name for each in executor.runners)
+    """Devices are named by their node and describe themselves; the head builds."""
+    names = sorted(runner.name for runner in executor.runners)
 
     assert names == ["left/cpu", "right/cpu"]
     assert executor.n_builders == 1
-    for each in executor.runners:
-        assert not each.shares_cores
-        assert each.describe("llvm").result().device == {"name": "toy"}
+    for runner in executor.runners:
+        assert not runner.shares_cores
+        assert runner.describe("llvm").result().device == {"name": "toy"}
 
 
 def test_artifact_goes_from_node_to_node(executor: RayExecutor, tmp_path: Path) -> None:
-    """Any device runs what was built elsewhere, against a reference of another device."""
+    """A device runs an artifact of another node, against the reference of another device."""
     reference = str(tmp_path / "reference.npz")
     left, right = runner(executor, "left"), runner(executor, "right")
     unscheduled = built(executor, "")
     left.measure("reference", unscheduled, toy.SPEC, reference, timeout_secs=5.0).result()
 
     results = [
-        each.measure("run", request(built(executor), reference), timeout_secs=5.0).result()
-        for each in (left, right)
+        device.measure("run", request(built(executor), reference), timeout_secs=5.0).result()
+        for device in (left, right)
     ]
 
     assert results[0] == results[1]
@@ -129,28 +128,28 @@ def test_artifact_goes_from_node_to_node(executor: RayExecutor, tmp_path: Path) 
 
 
 def test_artifact_does_not_pass_the_coordinator(executor: RayExecutor, rack: Rack) -> None:
-    """A large one is kept by the node that built it and the node that ran it, nobody else."""
+    """A large one is held only by the node that built it and the node that ran it."""
     import ray
 
     rack.add("builder", n_cpus=2)
     wait_until(lambda: executor.n_builders == 3)
-    names = {each["NodeID"]: each["NodeName"] for each in ray.nodes()}
-    places = set()
+    names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+    holders = set()
     for number in range(9):
         artifact = built(executor, f"{number} {LARGE}")
         result = runner(executor, "left").measure("run", request(artifact), timeout_secs=5.0)
         assert isinstance(result.result(), RunResult)
-        part = executor._fleet._stock.artifacts[artifact].part
-        nodes = ray.experimental.get_object_locations([part])[part]["node_ids"]
-        places.add(frozenset(names[node] for node in nodes))
+        ref = executor._fleet._artifacts.artifacts[artifact].object_ref
+        nodes = ray.experimental.get_object_locations([ref])[ref]["node_ids"]
+        holders.add(frozenset(names[node] for node in nodes))
         executor.discard(artifact)
 
-    assert frozenset({"builder", "left"}) in places
-    assert places <= {frozenset({"builder", "left"}), frozenset({"head", "left"})}
+    assert frozenset({"builder", "left"}) in holders
+    assert holders <= {frozenset({"builder", "left"}), frozenset({"head", "left"})}
 
 
-def test_turns_name_several_artifacts(executor: RayExecutor) -> None:
-    """A request for turns brings all that it names."""
+def test_interleaved_runs_name_several_artifacts(executor: RayExecutor) -> None:
+    """All artifacts of a call are sent along with it."""
     requests = [request(built(executor, str(number))) for number in range(3)]
 
     results = runner(executor, "left").measure("run_interleaved", requests, 2, timeout_secs=5.0)
@@ -159,20 +158,20 @@ def test_turns_name_several_artifacts(executor: RayExecutor) -> None:
 
 
 def test_calls_can_be_awaited(executor: RayExecutor) -> None:
-    """Many side by side, in an event loop of the caller's; answers come in their places."""
+    """The caller's event loop awaits many calls at once, each with its own result."""
 
     async def work() -> list[Any]:
         requests = [BuildRequest(TASK.ir, toy.SPEC, str(number)) for number in range(20)]
-        calls = [executor.build(each, timeout_secs=5.0) for each in requests]
+        calls = [executor.build(request, timeout_secs=5.0) for request in requests]
         return [await call for call in calls]
 
     artifacts = asyncio.run(work())
 
-    assert len({each.artifact for each in artifacts}) == 20
+    assert len({result.artifact for result in artifacts}) == 20
 
 
-def test_who_stops_waiting_does_not_stop_the_call(executor: RayExecutor) -> None:
-    """The call goes on after its loop was closed, and its answer is there."""
+def test_cancelled_wait_does_not_stop_the_call(executor: RayExecutor) -> None:
+    """The call goes on after the loop of its caller was closed, and has a result."""
     call = executor.build(BuildRequest(TASK.ir, toy.SPEC, "late"), timeout_secs=5.0)
 
     async def give_up() -> None:
@@ -184,7 +183,7 @@ def test_who_stops_waiting_does_not_stop_the_call(executor: RayExecutor) -> None
 
 
 def test_training_runs_on_a_builder(executor: RayExecutor) -> None:
-    """A model that is trained there comes back as bytes."""
+    """The trained model is returned as bytes."""
     assert isinstance(executor.train("random", 0, [], timeout_secs=30.0).result(), bytes)
 
 
@@ -193,7 +192,7 @@ def test_training_runs_on_a_builder(executor: RayExecutor) -> None:
     [
         ("hang", CallTimeout, "timeout"),
         ("segfault", WorkerLost, "SIGSEGV"),
-        # A pool may find its process dead before it hears of what.
+        # A pool may notice the death of its process before it knows the signal.
         ("kill", WorkerLost, "SIGKILL|an idle worker was killed"),
         ("exit", WorkerLost, "status 7"),
         ("escape", WorkError, "InjectedError: injected"),
@@ -214,12 +213,12 @@ def test_fault_of_a_worker_is_reported_as_on_one_machine(
     assert isinstance(run(executor, "left"), RunResult)
 
 
-@pytest.mark.parametrize("garbage", ["text", "huge", "unsendable", "unreceivable", "odd_artifact"])
-def test_garbage_is_an_answer_or_an_error(
-    executor: RayExecutor, control: Control, garbage: str
+@pytest.mark.parametrize("fault", ["text", "huge", "unsendable", "unreceivable", "odd_artifact"])
+def test_malformed_result_is_returned_or_an_error(
+    executor: RayExecutor, control: Control, fault: str
 ) -> None:
-    """Whatever a worker answers, its agent serves the next call."""
-    control.inject(build=[{"fault": garbage, "only": [checksum("bad")]}])
+    """After any result of a worker its agent serves the next call."""
+    control.inject(build=[{"fault": fault, "only": [checksum("bad")]}])
     call = executor.build(BuildRequest(TASK.ir, toy.SPEC, "bad"), timeout_secs=5.0)
 
     try:
@@ -232,7 +231,7 @@ def test_garbage_is_an_answer_or_an_error(
 
 
 def test_runner_process_that_is_killed_is_replaced(executor: RayExecutor, rack: Rack) -> None:
-    """Kill -9 of what times costs at most the call that it held."""
+    """Kill -9 of a runner process costs at most the call that it held."""
     assert isinstance(run(executor, "left"), RunResult)
     (worker,) = rack.workers("left")
     worker.kill()
@@ -245,7 +244,7 @@ def test_runner_process_that_is_killed_is_replaced(executor: RayExecutor, rack: 
 def test_agent_that_is_killed_is_replaced(
     executor: RayExecutor, rack: Rack, control: Control
 ) -> None:
-    """Kill -9 of an agent loses its call; the device stays, and so do builders."""
+    """Kill -9 of an agent loses its call; the device and the builders stay."""
     control.inject(run=[{"fault": "hang", "only": [checksum("slow")]}])
     device = runner(executor, "left")
     call = device.measure("run", request(built(executor, "slow")), timeout_secs=30.0)
@@ -266,7 +265,7 @@ def test_agent_that_is_killed_is_replaced(
 
 
 def test_builder_agent_that_is_killed_is_replaced(executor: RayExecutor, rack: Rack) -> None:
-    """Killing the builders of a node loses at most the calls that they are given first."""
+    """Killing the builders of a node loses at most their first calls."""
     for agent in rack.agents("head"):
         agent.kill()
     names = []
@@ -281,7 +280,7 @@ def test_builder_agent_that_is_killed_is_replaced(executor: RayExecutor, rack: R
 
 @pytest.mark.slow("20 s: a call has to time out")
 def test_agent_that_hangs_is_replaced(executor: RayExecutor, rack: Rack) -> None:
-    """One that is stopped gives no answer; its call is lost in time, and what it says later too."""
+    """A stopped agent gives no answer; its call is lost after the grace time."""
     artifact = built(executor)
     (agent,) = rack.agents("right")
     agent.suspend()
@@ -294,7 +293,7 @@ def test_agent_that_hangs_is_replaced(executor: RayExecutor, rack: Rack) -> None
 
 
 def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
-    """A device that comes later is there within seconds, and leaves with its node."""
+    """A new device is available within seconds, and is lost with its node."""
     rack.add("third", DEVICE)
     device = runner(executor, "third")
     artifact = built(executor)
@@ -316,16 +315,16 @@ def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
 
 @pytest.mark.slow("20 s: Ray notices a lost node late")
 def test_artifact_of_a_lost_node_is_built_again(executor: RayExecutor, rack: Rack) -> None:
-    """What a dead node built is built elsewhere, under the same name, when it is to run."""
+    """An artifact keeps its name; another node builds it again when it is to run."""
     n_builders = executor.n_builders
     rack.add("brief", n_cpus=4)
     wait_until(lambda: executor.n_builders == n_builders + 4)
     artifacts = [built(executor, f"{number} {LARGE}") for number in range(14)]
-    nodes = {executor._fleet._stock.artifacts[name].node_id for name in artifacts}
+    nodes = {executor._fleet._artifacts.artifacts[name].node_id for name in artifacts}
     rack.kill("brief")
 
     device = runner(executor, "left")
-    results = [device.measure("run", request(each), timeout_secs=5.0) for each in artifacts]
+    results = [device.measure("run", request(name), timeout_secs=5.0) for name in artifacts]
 
     assert len(nodes) > 1
     assert [type(_answer(result)) for result in results] == [RunResult] * 14
@@ -337,14 +336,14 @@ def test_node_with_another_release_is_left_out(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A node where something else is installed gets no calls; its name and both are told."""
-    monkeypatch.setattr("tuner.executors.ray.slots.release", lambda: "tuner 9.9")
+    """A node with another release gets no calls; a warning names it and both releases."""
+    monkeypatch.setattr("tuner.executors.ray.supervisor.release", lambda: "tuner 9.9")
     rack.add("odd", DEVICE)
     wait_until(lambda: "left out" in caplog.text)
 
     assert "node odd is left out: it has tuner 0.1.0 (" in caplog.text
-    assert "here is tuner 9.9" in caplog.text
-    assert not any(each.name.startswith("odd/") for each in executor.runners)
+    assert "the coordinator has tuner 9.9" in caplog.text
+    assert not any(runner.name.startswith("odd/") for runner in executor.runners)
     rack.kill("odd")
 
 
@@ -362,9 +361,9 @@ def _run_or_lost(executor: RayExecutor, node: str) -> Any:
         return error
 
 
-def wait_until(is_so: Callable[[], bool], secs: float = 120.0) -> None:
-    """Poll until something is so; nodes take long to start on a machine that is busy."""
+def wait_until(condition: Callable[[], bool], secs: float = 120.0) -> None:
+    """Poll until a condition holds; nodes take long to start on a busy machine."""
     deadline = time.monotonic() + secs
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.05)

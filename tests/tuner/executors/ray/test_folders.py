@@ -1,4 +1,4 @@
-"""Folders of agents: gone with their process, and nobody else's."""
+"""Folders that last as long as their process."""
 
 import os
 import subprocess
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner.executors.ray.folders import folder_of_process
+from tuner.executors.ray.folders import process_folder
 
-_MAKE = "from tuner.executors.ray.folders import folder_of_process; print(folder_of_process())"
+_MAKE = "from tuner.executors.ray.folders import process_folder; print(process_folder())"
 
 
 def test_folders_of_ended_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of living ones stay."""
+    """Folders of living processes stay."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     done = subprocess.run(
@@ -25,20 +25,35 @@ def test_folders_of_ended_processes_are_removed(
     left = Path(done.stdout.strip())
     assert left.is_dir()
 
-    first, second = folder_of_process(), folder_of_process()
+    first, second = process_folder(), process_folder()
 
     assert not left.exists()
     assert first.is_dir()
     assert second.is_dir()
 
 
+def test_unlocked_folders_are_removed_with_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed process leaves such a folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = process_folder()
+    leftover = own.with_name("leftover")
+    leftover.mkdir()
+    (leftover / "artifact").touch()
+
+    other = process_folder()
+
+    assert sorted(own.parent.iterdir()) == sorted([own, other])
+
+
 def test_a_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever owns it could put code there."""
+    """Its owner could put code there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    somebody = os.getuid() + 1
-    monkeypatch.setattr(os, "getuid", lambda: somebody)
+    other_user = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other_user)
 
     with pytest.raises(PermissionError, match="another user"):
-        folder_of_process()
+        process_folder()
