@@ -55,7 +55,7 @@ def _check_place(environment: Environment) -> None:
         raise RequestError(f"cannot make an environment in {folder}: {error.strerror}") from error
     if not is_free:
         raise RequestError(
-            f"{folder} is there and is no environment of tuner engine install; name another "
+            f"{folder} exists and is not an environment of tuner engine install; name another "
             "folder, or remove it"
         )
 

@@ -1,4 +1,4 @@
-"""Which Python runs an engine, and what is said where it is not there."""
+"""Selection of the Python that runs an engine, and the errors where it is missing."""
 
 import importlib.util
 import shutil
@@ -90,10 +90,10 @@ def test_workers_run_in_another_environment(other: Path, tmp_path: Path) -> None
     settings = WorkerSettings(1, tmp_path / "worker.log", interpreter=interpreter)
 
     with Pool(settings) as pool:
-        (prefix, found) = pool.call("tests.tuner.engines.inside", "look", "numpy")
+        (prefix, is_found) = pool.call("tests.tuner.engines.inside", "look", "numpy")
 
     assert prefix == str(other.parents[1])
-    assert not found
+    assert not is_found
     assert importlib.util.find_spec("numpy") is not None
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_engines_stays_with_our_python(other: Path, tmp_path: Path) -
 
 
 def test_an_environment_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
-    """It is made beside it, and renamed when it is complete."""
+    """An environment is made under another name and renamed when complete."""
     environment = Environment.within(tmp_path / "relay", "relay")
     environment.folder.mkdir()
     environment.stamp(environment.folder)
@@ -135,7 +135,7 @@ def test_what_is_no_environment_of_ours_is_not_replaced(tmp_path: Path) -> None:
     environment.folder.mkdir()
     (environment.folder / "letter").touch()
 
-    with pytest.raises(RequestError, match="home is there and is no environment"):
+    with pytest.raises(RequestError, match="home exists and is not an environment"):
         installing.install(environment, sys.executable)
 
     assert [path.name for path in tmp_path.rglob("*")] == ["home", "letter"]
@@ -150,7 +150,7 @@ def test_an_environment_is_not_made_where_nothing_can_be(tmp_path: Path) -> None
 
 
 def test_the_requirements_are_those_of_the_tuner() -> None:
-    """What both sides of a call read and write has the same version."""
+    """Packages that both sides of a call use have one version."""
     ours = dict(line.split("==") for line in _pins(ROOT / "constraints.txt"))
     theirs = dict(line.split("==") for line in _pins(environments.requirements_of("relay")))
 

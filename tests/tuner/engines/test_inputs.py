@@ -1,4 +1,4 @@
-"""How kernels are fed, and how far their outputs may be off."""
+"""Seeded inputs of kernels, and the tolerance of their outputs."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ def array(*values: float, dtype: str = "float32") -> np.ndarray[tuple[int], np.d
 
 def test_arguments_are_the_same_in_every_call() -> None:
     """Inputs depend on shapes and dtypes alone."""
-    wanted = (((3, 4), "float32"), ((5,), "int64"), ((2,), "float16"))
-    first = [each.copy() for each in make_arguments(wanted)]
+    specs = (((3, 4), "float32"), ((5,), "int64"), ((2,), "float16"))
+    first = [each.copy() for each in make_arguments(specs)]
     make_arguments.cache_clear()
 
-    for before, after in zip(first, make_arguments(wanted), strict=True):
+    for before, after in zip(first, make_arguments(specs), strict=True):
         np.testing.assert_array_equal(before, after)
         assert before.dtype == after.dtype
 
@@ -38,7 +38,7 @@ def test_arguments_are_small_numbers() -> None:
     [
         (array(1, 2, 4), array(1, 2, 4), 0.0),
         (array(1, 2, 3.9), array(1, 2, 4), 0.025),
-        # Relative to the largest, so that a rounded zero is no infinite error.
+        # Relative to the largest, so that a rounded zero is not an infinite error.
         (array(1e-9, 1), array(0, 1), 1e-9),
         (array(0, 0), array(0, 0), 0.0),
         (array(0.5, 0), array(0, 0), 0.5),

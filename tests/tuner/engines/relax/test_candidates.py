@@ -135,7 +135,7 @@ def test_propose_is_a_pure_function(task_of: TaskOf, target: TargetInfo) -> None
 
 
 def test_propose_returns_distinct_unmeasured_programs(task_of: TaskOf, target: TargetInfo) -> None:
-    """What was measured, whether it ran or failed, is not proposed again."""
+    """Measured candidates, failed ones included, are not proposed again."""
     request = request_of(task_of("matmul"), target)
     first = worker.propose(request)
     measured = tuple(
@@ -169,10 +169,10 @@ def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
     request = request_of(task, target, 16)
     measured: tuple[MeasuredTrace, ...] = ()
     for seed in range(1, 12):
-        found = worker.propose(replace(request, seed=seed, measured=measured))
-        if not found:
+        candidates = worker.propose(replace(request, seed=seed, measured=measured))
+        if not candidates:
             break
-        measured += tuple(MeasuredTrace(c.trace, c.module_hash, 1e-6) for c in found)
+        measured += tuple(MeasuredTrace(c.trace, c.module_hash, 1e-6) for c in candidates)
     else:
         pytest.fail("a space that small never ended")
 
@@ -180,7 +180,7 @@ def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
 def test_damaged_trace_is_a_build_error(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """A trace that is no JSON, of another version or of another task is data, not a crash."""
+    """An invalid trace, or one of another version or task, is a build error, not a crash."""
     task, other = task_of("matmul"), task_of("conv2d")
     foreign = worker.propose(request_of(other, target, 2))[0].trace
     whole = worker.propose(request_of(task, target, 2))[0].trace
@@ -193,7 +193,7 @@ def test_damaged_trace_is_a_build_error(
 
 
 def test_missing_artifact_raises(target: TargetInfo, tmp_path: Path) -> None:
-    """An artifact that is gone is the machine's fault, not the candidate's."""
+    """A missing artifact is not a failure of the candidate."""
     with pytest.raises(FileNotFoundError):
         worker.run(RunRequest(str(tmp_path / "gone"), target.spec, "", QUICK))
 

@@ -94,10 +94,10 @@ def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: P
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
-    *told, shapes = ran.stdout.splitlines()
+    *messages, shapes = ran.stdout.splitlines()
     assert json.loads(shapes) == {"output": [1, 10]}
-    assert [line for line in told if line.startswith("load")] == ["load 190 sm_90"] * 4
-    launches = [line.split()[1] for line in told if line.startswith("launch")]
+    assert [line for line in messages if line.startswith("load")] == ["load 190 sm_90"] * 4
+    launches = [line.split()[1] for line in messages if line.startswith("launch")]
     expected = [f"tuner_{each.entry[:24]}_kernel" for each in manifest.read(folder).subgraphs]
     assert launches == expected * 2
 

@@ -95,7 +95,7 @@ def test_trace_is_compiled(matmul: ExtractedTask, tmp_path: Path) -> None:
 @needs_nvrtc
 @pytest.mark.slow("a minute of NVRTC")
 def test_candidates_of_a_search_compile(matmul: ExtractedTask, tmp_path: Path) -> None:
-    """What the search proposes for a GPU becomes binaries that differ."""
+    """Candidates for a GPU compile to distinct binaries."""
     target = worker.describe_target("cuda:sm_90")
     model = cost_models.create("random", 0).save()
     request = SearchRequest(matmul.ir, target.spec, (), model, 2, 128, 1, seed=3)

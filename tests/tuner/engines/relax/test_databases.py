@@ -82,7 +82,7 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def imported(cli: Cli, place: Path, *options: str) -> dict[str, Any]:
-    """What an import says it did."""
+    """Import a database; return the report of the import."""
     answer = cli("records", "import", str(place), "--json", *options)
     assert answer.status == 0, answer.err
     return answer.json

@@ -84,7 +84,7 @@ def search(ir: bytes, target: TargetInfo, n: int = 4, seed: int = 5) -> list[Can
 def test_artifact_embeds_its_binary(
     target: TargetInfo, build: Callable[[bytes, str], BuildResult]
 ) -> None:
-    """What runs a candidate has nothing left to compile; no source of it is there."""
+    """The artifact of a candidate holds binaries only, no source."""
     ir = product("float32", "float32")
     (candidate, *_) = search(ir, target, 1)
 
@@ -100,7 +100,7 @@ def test_single_precision_stays_what_it_is(target: TargetInfo) -> None:
     """No tensor core has float32, and none is used as if it had."""
     ir = product("float32", "float32")
 
-    assert not any(intrinsics.named_in(each.trace) for each in search(ir, target, 8))
+    assert not any(intrinsics.named_in(candidate.trace) for candidate in search(ir, target, 8))
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,18 @@ def test_tensor_cores_are_used_where_dtypes_allow(
 ) -> None:
     """Candidates name the intrinsic, compile, and are the program that the search saw."""
     ir = product(dtype, total)
-    found = [each for each in search(ir, target, 24) if name in intrinsics.named_in(each.trace)]
+    candidates = [
+        candidate
+        for candidate in search(ir, target, 24)
+        if name in intrinsics.named_in(candidate.trace)
+    ]
 
-    assert found
-    assert build(ir, found[0].trace).error_text == ""
-    scheduled = traces.schedule_module(workloads.load(ir), found[0].trace, make_target(target.spec))
-    assert workloads.hash_of(scheduled) == found[0].module_hash
+    assert candidates
+    assert build(ir, candidates[0].trace).error_text == ""
+    scheduled = traces.schedule_module(
+        workloads.load(ir), candidates[0].trace, make_target(target.spec)
+    )
+    assert workloads.hash_of(scheduled) == candidates[0].module_hash
 
 
 @pytest.mark.parametrize(
@@ -150,7 +156,9 @@ def test_tensor_cores_are_those_of_the_architecture(
     spec = worker.describe_target("cuda:sm_90").spec.replace("sm_90", arch)
     spaces = propose._design_space(product(dtype, total), spec)
 
-    names = {name for each in spaces for name in intrinsics.named_in(traces.dump(each.trace))}
+    names = {
+        name for candidate in spaces for name in intrinsics.named_in(traces.dump(candidate.trace))
+    }
 
     assert len({name for name in names if name.startswith("wmma_fill")}) == n_kinds
 
@@ -174,16 +182,20 @@ def test_search_is_a_pure_function(target: TargetInfo) -> None:
 
     assert first
     assert worker.propose(request) == first
-    measured = tuple(MeasuredTrace(each.trace, each.module_hash, 1e-3) for each in first)
+    measured = tuple(
+        MeasuredTrace(candidate.trace, candidate.module_hash, 1e-3) for candidate in first
+    )
     later = worker.propose(replace(request, measured=measured))
-    assert not {each.module_hash for each in later} & {each.module_hash for each in first}
+    assert not {candidate.module_hash for candidate in later} & {
+        candidate.module_hash for candidate in first
+    }
 
 
 def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
     """TVM's own check, which lowers every program, refuses hardly any of them."""
     task = max(
         worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks,
-        key=lambda each: each.flop,
+        key=lambda candidate: candidate.flop,
     )
     module, made = workloads.load(task.ir), make_target(target.spec)
     spaces = propose._design_space(task.ir, target.spec)
@@ -193,7 +205,7 @@ def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
         schedule = tvm.s_tir.Schedule(module)
         trace.apply_to_schedule(schedule, remove_postproc=True)
         schedule.enter_postproc()
-        n_refused += not all(each.apply(schedule) for each in _processors(module, made))
+        n_refused += not all(candidate.apply(schedule) for candidate in _processors(module, made))
 
     assert len(drawn) == 12
     assert n_refused <= 2
@@ -246,8 +258,8 @@ def test_plan_refuses_fetches_that_tvm_does_not_build(
     factors = iter([*outputs, [1, 1, 3], [3, 1, 1], [32, 2, 1]])
     numbers = iter([0, n_lanes - 1, 0])
     decisions = {
-        each: next(numbers if str(each.kind.name) == "SampleCategorical" else factors)
-        for each in space.trace.decisions
+        candidate: next(numbers if str(candidate.kind.name) == "SampleCategorical" else factors)
+        for candidate in space.trace.decisions
     }
     trace = tvm.s_tir.schedule.Trace(space.trace.insts, decisions)
 
@@ -262,11 +274,11 @@ def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> N
     ir, made = task_of("mean[1x1x1x512]", target), make_target(target.spec)
     module = workloads.load(ir)
 
-    found = search(ir, target, 24)
-    for each in found:
-        cuda.lower(traces.schedule_module(module, each.trace, made), made)
+    candidates = search(ir, target, 24)
+    for candidate in candidates:
+        cuda.lower(traces.schedule_module(module, candidate.trace, made), made)
 
-    fused = next(each.trace for each in found if "SetScope" in each.trace)
+    fused = next(candidate.trace for candidate in candidates if "SetScope" in candidate.trace)
     instructions, decisions = json.loads(fused)
     decisions[-1][1] = 7
     scheduled = traces.schedule_module(module, json.dumps([instructions, decisions]), made)
@@ -277,7 +289,7 @@ def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> N
 def task_of(name: str, target: TargetInfo) -> bytes:
     """A task of ResNet-18 at a small size, by its name."""
     tasks = worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks
-    return next(each.ir for each in tasks if each.name == name)
+    return next(candidate.ir for candidate in tasks if candidate.name == name)
 
 
 def test_sources_go_without_headers_that_no_code_needs(target: TargetInfo) -> None:
@@ -291,8 +303,8 @@ def test_sources_go_without_headers_that_no_code_needs(target: TargetInfo) -> No
     assert "type_traits" in source.partition("#else")[0]
     assert "type_traits" not in cuda._without_traits(source).partition("#else")[0]
     assert cuda._without_traits(using) == using
-    for each in (source, using):
-        code = DeviceModule("cuda", b"", each.encode())
+    for text in (source, using):
+        code = DeviceModule("cuda", b"", text.encode())
         assert cuda.compile_device(code, made).code.startswith(_CUBIN)
 
 
@@ -301,12 +313,18 @@ def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Pa
     """As the search finds it in a network."""
     target = worker.describe_target(f"cuda:{arch}")
     tasks = worker.extract(networks.load("zoo:resnet-18?image=32&dtype=float16", 1), target.spec)
-    task = next(each for each in tasks.tasks if each.name.startswith("conv2d_add_relu"))
+    task = next(
+        candidate for candidate in tasks.tasks if candidate.name.startswith("conv2d_add_relu")
+    )
 
-    found = [each for each in search(task.ir, target, 24) if intrinsics.named_in(each.trace)]
+    candidates = [
+        candidate
+        for candidate in search(task.ir, target, 24)
+        if intrinsics.named_in(candidate.trace)
+    ]
 
-    assert found
-    request = BuildRequest(task.ir, target.spec, found[0].trace, str(tmp_path / "out"))
+    assert candidates
+    request = BuildRequest(task.ir, target.spec, candidates[0].trace, str(tmp_path / "out"))
     assert worker.build(request).error_text == ""
 
 
@@ -315,7 +333,9 @@ def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path
     model = networks.load("zoo:mlp?dtype=float16&batch=64")
     task = worker.extract(model, target.spec).tasks[0]
     (tuned, *_) = [
-        each.trace for each in search(task.ir, target, 24) if intrinsics.named_in(each.trace)
+        candidate.trace
+        for candidate in search(task.ir, target, 24)
+        if intrinsics.named_in(candidate.trace)
     ]
     out = tmp_path / "library"
     out.mkdir()
@@ -324,8 +344,8 @@ def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path
     objects = networks.compile_objects([model], target, tmp_path / "tuned", {task.workload: tuned})
     worker.link_network(LinkRequest((model,), target.spec, objects, str(out)))
 
-    def binary_of(each: LinkedObject) -> bytes:
-        return (Path(each.folder) / "kernel.cubin").read_bytes()
+    def binary_of(candidate: LinkedObject) -> bytes:
+        return (Path(candidate.folder) / "kernel.cubin").read_bytes()
 
     changed = {name for name in objects if binary_of(objects[name]) != binary_of(untuned[name])}
     assert changed == {task.workload}

@@ -51,9 +51,9 @@ def test_round_of_every_task_is_binaries(arch: str, tmp_path: Path) -> None:
     target = worker.describe_target(f"cuda:{arch}")
     ended: Counter[str] = Counter()
     for task in worker.extract(networks.load("zoo:resnet-18", 1), target.spec).tasks:
-        found = build_round(task, target, 64, tmp_path)
-        assert found["built"], task.name
-        ended += found
+        results = build_round(task, target, 64, tmp_path)
+        assert results["built"], task.name
+        ended += results
 
     print(dict(ended))
     assert ended["built"] >= 0.98 * ended.total(), ended

@@ -69,13 +69,13 @@ def run(pool: Pool, request: RunRequest) -> RunResult:
 
 def test_the_gpu_that_is_seen_is_described(pool: Pool) -> None:
     """With its limits, its fingerprint, and what it does not run."""
-    found = describe(pool, "cuda")
+    info = describe(pool, "cuda")
 
-    assert '"arch":"sm_90"' in found.spec
-    assert f'"l2_cache_size_bytes":{50 << 20}' in found.spec
-    assert found.problem == ""
-    told = {"name": "NVIDIA Test", "capability": "9.0", "driver": "580.65.06", "cuda": "13.0"}
-    assert told.items() <= found.device.items()
+    assert '"arch":"sm_90"' in info.spec
+    assert f'"l2_cache_size_bytes":{50 << 20}' in info.spec
+    assert info.problem == ""
+    properties = {"name": "NVIDIA Test", "capability": "9.0", "driver": "580.65.06", "cuda": "13.0"}
+    assert properties.items() <= info.device.items()
     other = describe(pool, "cuda:sm_80")
     assert "compute capability 9.0" in other.problem
     assert other.device["name"] == "sm_80"
@@ -116,7 +116,7 @@ def test_samples_and_conditions_are_those_of_the_device(pool: Pool, artifact: st
 def test_throttled_samples_are_taken_again_and_marked(
     driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
 ) -> None:
-    """What was never sampled otherwise says why."""
+    """Samples that stay throttled carry the reason."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.setenv("TUNER_TEST_THROTTLED", "1")
     log = tmp_path / "worker.log"
@@ -150,7 +150,7 @@ def test_broken_context_ends_its_process(
 
 
 def test_candidate_for_another_gpu_is_misuse(pool: Pool, artifact: str) -> None:
-    """It is no fault of the candidate."""
+    """A wrong device is not a failure of the candidate."""
     with pytest.raises(RequestError, match=r"compute capability 9\.0"):
         run(pool, request_of(artifact, worker.describe_target("cuda:sm_80")))
 

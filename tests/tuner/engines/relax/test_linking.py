@@ -23,8 +23,8 @@ def check(made: onnx.ModelProto, target: TargetInfo, folder: Path, **feeds: Arra
     loaded = load_model(str(path), {}, None, str(folder / "models"))
     library = build_untuned([loaded.file], target, folder)
     expected = run(path.read_bytes(), feeds)
-    for actual, wanted in zip(library(feeds).values(), expected, strict=True):
-        assert difference(actual, wanted) < 1e-5
+    for actual, reference in zip(library(feeds).values(), expected, strict=True):
+        assert difference(actual, reference) < 1e-5
 
 
 def draw(*shape: int) -> Array:

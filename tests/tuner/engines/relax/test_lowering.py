@@ -1,4 +1,4 @@
-"""What lowering does to a graph changes no output."""
+"""Lowering a graph changes no output."""
 
 from pathlib import Path
 

@@ -139,7 +139,7 @@ def test_a_session_that_nobody_grants_is_refused(target: TargetInfo) -> None:
 
 
 def test_the_server_says_what_cpu_it_is(servers: RpcServers) -> None:
-    """As it has TVM's compiler; its name comes from whoever knows it."""
+    """A device with TVM's compiler is detected, without a name."""
     info = call(servers, "describe_target", "llvm").value
 
     described = json.loads(info.spec)

@@ -56,7 +56,7 @@ NO_RACES = """========= COMPUTE-SANITIZER
 def test_output_is_read(
     tool: str, output: str, status: int, n_errors: int | None, text: str
 ) -> None:
-    """How much it found, the first of it, and that no summary is no verdict."""
+    """The verdict holds the count and the first finding; a missing summary is an error."""
     verdict = sanitizing.parse(tool, output, status)
 
     assert verdict == Verdict(tool, n_errors, text)

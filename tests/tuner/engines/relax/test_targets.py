@@ -13,33 +13,33 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 def test_this_cpu_is_described() -> None:
     """The CPU is named with its cores, its device by what was printed on it."""
-    found = worker.describe_target("llvm")
+    info = worker.describe_target("llvm")
 
-    spec = json.loads(found.spec)
-    assert found.kind == spec["kind"] == "llvm"
-    assert found.problem == ""
+    spec = json.loads(info.spec)
+    assert info.kind == spec["kind"] == "llvm"
+    assert info.problem == ""
     assert spec["num-cores"] == len(os.sched_getaffinity(0))
     assert spec["mcpu"]
-    assert found.device["name"]
-    assert {"tvm", "llvm", "n_cores"} <= set(found.device)
+    assert info.device["name"]
+    assert {"tvm", "llvm", "n_cores"} <= set(info.device)
 
 
 def test_canonical_form_describes_itself() -> None:
-    """What was resolved resolves to itself, so that equal targets have equal rows."""
-    found = worker.describe_target("llvm")
+    """A resolved target resolves to itself, so that equal targets have equal rows."""
+    info = worker.describe_target("llvm")
 
-    assert worker.describe_target(found.spec) == found
-    spec = json.loads(found.spec)
+    assert worker.describe_target(info.spec) == info
+    spec = json.loads(info.spec)
     shuffled = json.dumps(dict(reversed(spec.items())), indent=1)
-    assert worker.describe_target(f" {shuffled} ").spec == found.spec
+    assert worker.describe_target(f" {shuffled} ").spec == info.spec
 
 
 def test_cuda_architecture_gets_its_limits() -> None:
     """A GPU that is not here can be named, and has what generating candidates needs."""
-    found = worker.describe_target("cuda:sm_90")
+    info = worker.describe_target("cuda:sm_90")
 
-    spec = json.loads(found.spec)
-    assert found.kind == "cuda"
+    spec = json.loads(info.spec)
+    assert info.kind == "cuda"
     assert spec["arch"] == "sm_90"
     assert spec["max_threads_per_block"] == 1024
 
@@ -48,12 +48,12 @@ def test_cuda_architecture_gets_its_limits() -> None:
     "spec", ["cuda:sm_80", '{"kind":"cuda","arch":"sm_80"}', "nvidia/geforce-rtx-3090"]
 )
 def test_every_way_to_name_a_gpu_gives_its_limits(spec: str) -> None:
-    """What candidates need is there however the target was written, and describes itself."""
-    found = worker.describe_target(spec)
+    """Every notation of a target yields the limits that candidates need, and a fixed point."""
+    info = worker.describe_target(spec)
 
     limits = {"max_threads_per_block", "max_shared_memory_per_block", "thread_warp_size"}
-    assert limits < set(json.loads(found.spec))
-    assert worker.describe_target(found.spec) == found
+    assert limits < set(json.loads(info.spec))
+    assert worker.describe_target(info.spec) == info
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_other_machine_is_a_problem(spec: str, words: str) -> None:
     ],
 )
 def test_bad_target_is_refused_in_one_line(spec: str, words: str) -> None:
-    """What TVM would choke on later is refused now."""
+    """A target that TVM would fail on later is refused at once."""
     with pytest.raises(TargetError) as caught:
         worker.describe_target(spec)
 

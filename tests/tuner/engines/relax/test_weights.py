@@ -1,4 +1,4 @@
-"""What a library keeps of its weights."""
+"""The weights file of a library."""
 
 from pathlib import Path
 from typing import Any

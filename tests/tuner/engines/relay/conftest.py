@@ -50,7 +50,7 @@ def target(engine: Call) -> TargetInfo:
 def convolution(
     engine: Call, target: TargetInfo, tmp_path_factory: pytest.TempPathFactory
 ) -> ExtractedTask:
-    """A convolution whose weights Ansor lays out anew."""
+    """A convolution whose weights Ansor packs."""
     path = tmp_path_factory.mktemp("convolution") / "model.onnx"
     nodes = [
         helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[3, 3], strides=[2, 2]),

@@ -60,5 +60,5 @@ def best_of(path: str, ir: bytes, target: str) -> list[list[object]]:
         )
     if state is None:
         return []
-    found: list[list[object]] = json.loads(traces.dump(task, state))
-    return found
+    steps: list[list[object]] = json.loads(traces.dump(task, state))
+    return steps

@@ -37,7 +37,7 @@ def request_of(task: ExtractedTask, target: TargetInfo) -> SearchRequest:
 
 
 @pytest.fixture(scope="session")
-def found(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> list[Candidate]:
+def candidates(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> list[Candidate]:
     """Four candidates."""
     candidates: list[Candidate] = engine("propose", request_of(convolution, target))
     return candidates
@@ -68,21 +68,23 @@ def test_equal_requests_give_equal_candidates(
     assert again == candidates
 
 
-def test_a_candidate_has_features_for_any_cost_model(found: list[Candidate]) -> None:
+def test_a_candidate_has_features_for_any_cost_model(candidates: list[Candidate]) -> None:
     """A row a store; the best expected comes first."""
-    shapes = {features.unpack(candidate.features).shape[1] for candidate in found}
+    shapes = {features.unpack(candidate.features).shape[1] for candidate in candidates}
 
     assert shapes == {164}
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+    assert [each.score for each in candidates] == sorted(
+        (each.score for each in candidates), reverse=True
+    )
 
 
 def test_what_was_measured_is_not_proposed_again(
-    engine: Call, target: TargetInfo, convolution: ExtractedTask, found: list[Candidate]
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> None:
     """Its traces seed the population, and one that is of no use is left out."""
     measured = [
         MeasuredTrace(each.trace, each.module_hash, 1e-3 * n)
-        for n, each in enumerate(found, start=1)
+        for n, each in enumerate(candidates, start=1)
     ]
     damaged = MeasuredTrace('[["SP",99,0,1,[1,1,1],1]]', "0" * 16, 1e-6)
     request = replace(request_of(convolution, target), measured=(*measured, damaged))
@@ -90,14 +92,14 @@ def test_what_was_measured_is_not_proposed_again(
     again: list[Candidate] = engine("propose", request)
 
     assert len(again) == 4
-    assert not {each.module_hash for each in again} & {each.module_hash for each in found}
+    assert not {each.module_hash for each in again} & {each.module_hash for each in candidates}
 
 
 def test_a_trace_is_replayed_to_the_same_program(
-    pool: Pool, target: TargetInfo, convolution: ExtractedTask, found: list[Candidate]
+    pool: Pool, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> None:
     """And serialised to the same text."""
-    for candidate in found:
+    for candidate in candidates:
         replayed = pool.call(INSIDE, "replay", convolution.ir, target.spec, candidate.trace)
         assert replayed == (candidate.trace, candidate.module_hash)
 
@@ -106,28 +108,28 @@ def test_a_trace_goes_through_a_log_of_ansor(
     pool: Pool,
     target: TargetInfo,
     convolution: ExtractedTask,
-    found: list[Candidate],
+    candidates: list[Candidate],
     tmp_path: Path,
 ) -> None:
     """A line is made of a task and a trace, and nothing is lost."""
-    asked = (convolution.ir, target.spec, found[0].trace, str(tmp_path / "log.json"))
+    asked = (convolution.ir, target.spec, candidates[0].trace, str(tmp_path / "log.json"))
 
     key, trace, expected = pool.call(INSIDE, "through_a_log", *asked)
 
-    assert (key, trace) == (expected, found[0].trace)
+    assert (key, trace) == (expected, candidates[0].trace)
 
 
 def test_candidates_are_right_and_timed(
     engine: Call,
     target: TargetInfo,
     convolution: ExtractedTask,
-    found: list[Candidate],
+    candidates: list[Candidate],
     reference: str,
     tmp_path: Path,
 ) -> None:
     """Their weights are laid out as they read them, and every sample is kept."""
     packed = 0
-    for number, candidate in enumerate(found):
+    for number, candidate in enumerate(candidates):
         folder = str(tmp_path / str(number))
         request = BuildRequest(convolution.ir, target.spec, candidate.trace, folder)
         built: BuildResult = engine("build", request)
@@ -143,13 +145,13 @@ def test_a_wrong_output_is_no_record(
     engine: Call,
     target: TargetInfo,
     convolution: ExtractedTask,
-    found: list[Candidate],
+    candidates: list[Candidate],
     reference: str,
     tmp_path: Path,
 ) -> None:
     """One element is off."""
     folder = str(tmp_path / "candidate")
-    engine("build", BuildRequest(convolution.ir, target.spec, found[0].trace, folder))
+    engine("build", BuildRequest(convolution.ir, target.spec, candidates[0].trace, folder))
     with np.load(reference) as stored:
         output = stored["output"].copy()
     output.flat[7] += 0.1
@@ -164,12 +166,12 @@ def test_finals_run_in_turns(
     engine: Call,
     target: TargetInfo,
     convolution: ExtractedTask,
-    found: list[Candidate],
+    candidates: list[Candidate],
     tmp_path: Path,
 ) -> None:
     """Each gets its samples of every turn."""
     requests = []
-    for number, candidate in enumerate(found[:2]):
+    for number, candidate in enumerate(candidates[:2]):
         folder = str(tmp_path / str(number))
         engine("build", BuildRequest(convolution.ir, target.spec, candidate.trace, folder))
         requests.append(RunRequest(folder, target.spec, "", QUICK))

@@ -157,7 +157,7 @@ def test_this_cpu_is_a_target(engine: Call, target: TargetInfo) -> None:
         ('{"kind":"llvm","mcpu":"abacus"}', "knows no CPU 'abacus'"),
     ],
 )
-def test_other_targets_are_refused(engine: Call, spec: str, said: str) -> None:
+def test_other_targets_are_refused(engine: Call, spec: str, message: str) -> None:
     """Each with its reason."""
-    with pytest.raises(TargetError, match=said):
+    with pytest.raises(TargetError, match=message):
         engine("describe_target", spec)

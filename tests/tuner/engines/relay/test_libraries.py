@@ -39,7 +39,7 @@ class Built:
 
 @pytest.fixture(scope="module", autouse=True)
 def _environment() -> Iterator[None]:
-    """Where loading finds the environment, too."""
+    """The environment of Relay in the settings that loading reads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNER_RELAY_PYTHON", str(RELAY_PYTHON))
         yield
@@ -83,7 +83,7 @@ def save_model(path: Path) -> None:
 
 
 def expected(model: Path, data: Array) -> Array:
-    """What ONNX Runtime computes."""
+    """Return the outputs of ONNX Runtime."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     value: Array = session.run(None, {"data": data})[0]
     return value
@@ -123,7 +123,7 @@ def test_outputs_are_those_of_onnx_runtime(built: Built, batch: int) -> None:
 
 
 def test_a_loaded_library_is_called_again_and_again(built: Built) -> None:
-    """What it returned stays as it was."""
+    """Outputs of earlier calls stay unchanged."""
     network = tuner.load(built.folder)
     first, second = (draw(1, 8, 15, 15, seed=seed) for seed in (1, 2))
 

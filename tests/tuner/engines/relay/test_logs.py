@@ -32,8 +32,8 @@ def candidates(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> 
     """Three candidates."""
     model = cost_models.create("random", seed=1)
     request = SearchRequest(convolution.ir, target.spec, (), model.save(), 3, 32, 2, seed=5)
-    found: list[Candidate] = engine("propose", request)
-    return found
+    candidates: list[Candidate] = engine("propose", request)
+    return candidates
 
 
 @pytest.fixture(scope="session")
@@ -60,14 +60,14 @@ def lines(
 
 
 def _workloads(engine: Call, task: ExtractedTask) -> list[WorkloadText]:
-    found: list[WorkloadText] = engine("write_workload", task.ir)
-    return found
+    texts: list[WorkloadText] = engine("write_workload", task.ir)
+    return texts
 
 
 def read(engine: Call, target: TargetInfo, task: ExtractedTask, *texts: str) -> list[TraceText]:
     """Have the engine read schedules."""
-    found: list[TraceText] = engine("read_traces", TraceBatch(task.ir, target.spec, texts))
-    return found
+    read_back: list[TraceText] = engine("read_traces", TraceBatch(task.ir, target.spec, texts))
+    return read_back
 
 
 def test_what_is_written_is_read(
@@ -77,18 +77,18 @@ def test_what_is_written_is_read(
     candidates: list[Candidate],
     lines: list[str],
 ) -> None:
-    """The same trace and the same program; the same target, whoever says how many cores."""
+    """Trace, program and target survive, whichever part of the line has the number of cores."""
     entries = [ansor.parse(line) for line in lines]
 
-    found = read(engine, target, convolution, *(entry.trace for entry in entries))
+    states = read(engine, target, convolution, *(entry.trace for entry in entries))
 
-    assert [(each.text, each.module_hash) for each in found] == [
+    assert [(state.text, state.module_hash) for state in states] == [
         (candidate.trace, candidate.module_hash) for candidate in candidates
     ]
     assert engine("read_target", entries[0].target) == target.spec
-    said = json.loads(entries[0].target)
-    bare = said["target"].split(" -num-cores")[0]
-    assert engine("read_target", json.dumps({**said, "target": bare})) == target.spec
+    attributes = json.loads(entries[0].target)
+    bare = attributes["target"].split(" -num-cores")[0]
+    assert engine("read_target", json.dumps({**attributes, "target": bare})) == target.spec
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_steps_that_do_not_fit_are_a_problem(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, state: str, problem: str
 ) -> None:
     """In TVM's words, and the worker lives on."""
-    (found,) = read(engine, target, convolution, state)
+    (result,) = read(engine, target, convolution, state)
 
-    assert problem in found.problem
+    assert problem in result.problem
 
 
 @pytest.mark.parametrize("text", ["cuda -arch=sm_80", "no-such-kind", "llvm -libs=cblas"])
@@ -153,10 +153,10 @@ def test_a_log_goes_in_is_measured_and_is_taken_by_ansor(
     assert [row["old_latency_secs"] for row in verified.json["records"]] == [1e-3]
     assert exported.json["records"] == 1
     assert (back.json["added"], back.json["known"]) == (0, 1)
-    found = pool.call(
+    steps = pool.call(
         INSIDE, "best_of", str(tmp_path / "out.json"), convolution.ir, target.spec, timeout_secs=60
     )
-    assert found == json.loads(lines[-1])["i"][1][1]
+    assert steps == json.loads(lines[-1])["i"][1][1]
     assert _workers(cli) == {imported.WORKER: 3, "verify": 1}
 
 
