@@ -1,1 +1,1 @@
-"""Chooses which task gets the next round of trials: arithmetic on arrays, nothing else."""
+"""Choice of the task that gets the next round of trials: pure arithmetic on arrays."""

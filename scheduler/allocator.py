@@ -12,18 +12,18 @@ from scheduler.objectives import Objective
 from scheduler.retry import choose_retry, retry_terms
 from scheduler.state import TaskTable
 
-# Below a tenth of the average, what a round costs is noise.
-_LEAST_COST = 0.1
+# Costs below a tenth of the average are noise.
+_MIN_COST = 0.1
 
 
 @dataclass(frozen=True)
 class GreedySettings:
-    """How a greedy allocator goes about its picks.
+    """Settings of a greedy allocator.
 
     Attributes:
-        epsilon: Chance of a uniform pick, from 0 to 1.
-        warmup_trials: Most trials of a warm-up round; None: as many as any other round.
-        cost_aware: Whether gains count per second of device time, or per round.
+        epsilon: Probability of a uniform pick, from 0 to 1.
+        warmup_trials: Maximum trials of a warm-up round; None: as in any other round.
+        cost_aware: True to compare gains per second of device time, False per round.
 
     Raises:
         SchedulerError: If a value lies outside its range.
@@ -43,22 +43,22 @@ class GreedySettings:
 class Allocator(Protocol):
     """A policy that spends a job's budget, one round at a time.
 
-    A decision is a pure function of the arguments and of what the allocator was built
-    with: a resumed job that asks again with the same table and sequence gets the same
-    answer. Dead tasks are never chosen. Equal tasks: the lowest row wins.
+    A decision is a pure function of the arguments and of the parameters of the allocator: a
+    resumed job that asks again with the same table and sequence gets the same decision. Dead
+    tasks are never chosen. Ties go to the lowest row.
     """
 
     def choose(self, table: TaskTable, *, sequence: int, n_trials: int) -> Decision | None:
         """Pick a task for the next round.
 
         Args:
-            table: The tasks as the committed records have them.
+            table: State of the tasks according to the committed records.
             sequence: Number of this pick within its job, from 0.
             n_trials: Trials the round may spend, already within the budget, at least 1.
 
         Returns:
             The decision, of at most ``n_trials``; None if no task is alive, or none can be
-            picked before a round in flight comes back.
+            picked before a round in flight ends.
 
         Raises:
             SchedulerError: If ``sequence`` is negative or ``n_trials`` below 1.
@@ -66,7 +66,7 @@ class Allocator(Protocol):
 
 
 class Estimate(Protocol):
-    """What a round on each task is expected to bring; see :class:`Estimator`."""
+    """The expected gain of a round on each task; see :class:`Estimator`."""
 
     @property
     def gain(self) -> Floats:
@@ -77,7 +77,7 @@ class Estimate(Protocol):
 
 
 class Estimator(Protocol):
-    """A way to guess what a round on each task would bring.
+    """A method of estimating the gain of a round on each task.
 
     Implementations are pure. A task that is dead, unseen or without a valid latency has a
     gain of 0.
@@ -85,10 +85,10 @@ class Estimator(Protocol):
 
     @property
     def reason(self) -> Reason:
-        """What a pick by this estimate is called."""
+        """Reason stored with picks by this estimate."""
 
     def estimate(self, table: TaskTable, objective_weight: Floats, n_trials: int) -> Estimate:
-        """Estimate the gains of a round of so many trials.
+        """Estimate the gain of a round on each task.
 
         Args:
             table: The tasks.
@@ -102,16 +102,16 @@ class GreedyAllocator:
     """Spends each round where the objective is expected to fall most.
 
     First one warm-up round per task, largest weight x flop first; then any failed task
-    that is due; then, with chance ``epsilon``, a uniform pick among tasks with a positive
-    gain, else the largest gain. Where the table knows what a round costs on each task, gains
-    are per second of device time, scaled so that a task of average cost keeps its gain. A
-    table whose objective no task can lower any more gets no pick.
+    that is due; then, with probability ``epsilon``, a uniform pick among tasks with a positive
+    gain, else the largest gain. Where the table has the cost of a trial on each task, gains
+    are per second of device time, scaled so that a task of average cost keeps its gain. If no
+    task can lower the objective any further, there is no pick.
 
     Attributes:
         settings: Warm-up, epsilon and cost.
-        estimator: Guesses gains.
-        objective: What to minimise, over the same tasks as the tables.
-        seed: The job's seed, at least 0.
+        estimator: Estimator of gains.
+        objective: Function to minimise, over the same tasks as the tables.
+        seed: Seed of the job, at least 0.
     """
 
     settings: GreedySettings
@@ -136,7 +136,7 @@ class GreedyAllocator:
         return self._greedy(table, sequence, n_trials)
 
     def gains(self, table: TaskTable, n_trials: int) -> Floats:
-        """Return what a round of so many trials on each task is worth, shape (n_tasks,)."""
+        """Return the gain of a round of ``n_trials`` on each task, shape (n_tasks,)."""
         estimate = self.estimator.estimate(table, self._objective_weight(table), n_trials)
         return estimate.gain / self._costs(table)
 
@@ -148,12 +148,12 @@ class GreedyAllocator:
 
     def _greedy(self, table: TaskTable, sequence: int, n_trials: int) -> Decision | None:
         weight = self._objective_weight(table)
-        matters = table.measured & (weight > 0.0)
-        if not matters.any():
+        relevant = table.measured & (weight > 0.0)
+        if not relevant.any():
             return None
         estimate = self.estimator.estimate(table, weight, n_trials)
         costs = self._costs(table)
-        ranked = np.where(matters, estimate.gain / costs, -1.0)
+        ranked = np.where(relevant, estimate.gain / costs, -1.0)
         generator = np.random.default_rng([self.seed, sequence])
         draw = float(generator.random())
         promising = np.flatnonzero(ranked > 0.0)
@@ -173,19 +173,19 @@ class GreedyAllocator:
         return objective_weight
 
     def _costs(self, table: TaskTable) -> Floats:
-        """Cost of a trial relative to the average task's, 1 where it is unknown."""
+        """Return the cost of a trial relative to the average task's, 1 where it is unknown."""
         costs = np.ones(table.n_tasks)
         if table.secs_per_trial is None or not self.settings.cost_aware:
             return costs
         known = (table.secs_per_trial > 0.0) & np.isfinite(table.secs_per_trial)
         if known.any():
             mean = float(table.secs_per_trial[known].mean())
-            costs[known] = np.maximum(table.secs_per_trial[known] / mean, _LEAST_COST)
+            costs[known] = np.maximum(table.secs_per_trial[known] / mean, _MIN_COST)
         return costs
 
 
 def check_pick(sequence: int, n_trials: int) -> None:
-    """Check what every allocator is asked with.
+    """Check the arguments of an allocator's ``choose``.
 
     Raises:
         SchedulerError: If ``sequence`` is negative or ``n_trials`` below 1.

@@ -23,10 +23,10 @@ DEFAULT = "gradient"
 
 
 def default_settings(name: str) -> GreedySettings:
-    """Return how an allocator goes about its picks unless told otherwise.
+    """Return the default settings of an allocator.
 
-    A forecast needs no random picks: what it expects of a task that waits does not fall,
-    and what it expects of those that are picked does. TVM's rule knows neither them nor cost.
+    A forecast needs no random picks: the expected gain of a waiting task stays, while that of
+    picked tasks falls. TVM's rule has neither random picks nor cost.
     """
     if name == "tvm":
         return GreedySettings(epsilon=0.0, cost_aware=False)
@@ -38,7 +38,7 @@ def make_allocator(
 ) -> Allocator:
     """Build an allocator for the tasks of an objective.
 
-    ``tvm`` never explores and asks for no cost, whatever the settings say: its rule has
+    ``tvm`` never explores and ignores cost, regardless of the settings, because its rule has
     neither.
 
     Raises:

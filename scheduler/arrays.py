@@ -1,4 +1,4 @@
-"""Turn what callers pass into checked one-dimensional arrays."""
+"""Validation of arguments as one-dimensional arrays."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

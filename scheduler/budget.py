@@ -1,4 +1,4 @@
-"""Bound what a job may spend, and count what already counts as spent."""
+"""Budgets of jobs, and the trials that count as spent."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ _ROUNDS_PER_TASK = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """What a job may spend: trials, seconds, or both, whichever runs out first.
+    """Limits of a job in trials, seconds, or both; the first one reached ends it.
 
     Attributes:
-        trials: Most trials, at least 1; None: no limit.
-        secs: Most seconds of wall time, above 0 and finite; None: no limit.
+        trials: Maximum trials, at least 1; None: unlimited.
+        secs: Maximum wall time, seconds, above 0 and finite; None: unlimited.
 
     Raises:
         SchedulerError: If a limit lies outside its range, or both are None.
@@ -35,16 +35,16 @@ class Budget:
             raise SchedulerError(f"secs must be finite and above 0, got {self.secs}")
 
     def remaining_trials(self, spent_trials: int) -> int | None:
-        """Return the trials left, at least 0; None if trials are not limited."""
+        """Return the remaining trials, at least 0; None if trials are not limited."""
         return None if self.trials is None else max(self.trials - spent_trials, 0)
 
     def exhausted(self, spent_trials: int, spent_secs: float) -> bool:
-        """Tell whether any limit is reached."""
+        """Return whether any limit is reached."""
         out_of_time = self.secs is not None and spent_secs >= self.secs
         return out_of_time or self.remaining_trials(spent_trials) == 0
 
     def round_size(self, trials_per_round: int, spent_trials: int) -> int:
-        """Return the trials of the next round: a full one, or the few that are left.
+        """Return the trials of the next round: a full round, or the remaining trials.
 
         Raises:
             SchedulerError: If ``trials_per_round`` is below 1.
@@ -56,7 +56,7 @@ class Budget:
 
 
 def default_trials_per_round(budget_trials: int, n_tasks: int) -> int:
-    """Size rounds so that the average task gets four, within 4 to 64 trials each.
+    """Return a round size that gives the average task four rounds, within 4 to 64 trials.
 
     Raises:
         SchedulerError: If either count is below 1.
@@ -71,28 +71,28 @@ def default_trials_per_round(budget_trials: int, n_tasks: int) -> int:
 def credited_trials(own: Ints, others: Ints, budget: int, *, settled: Bools | None = None) -> int:
     """Count how many trials of a job's budget count as spent.
 
-    Every trial of the job itself counts. A trial another job made on a task counts only
-    up to the task's fair share, budget // n_tasks, less what the job itself spent there:
+    Every trial of the job itself counts. A trial that another job spent on a task counts only
+    up to the task's fair share, budget // n_tasks, less the job's own trials on the task:
     task i counts max(own, min(own + others, share)). The budget % n_tasks trials that an
-    even split leaves over widen the share of that many tasks by one, those where other
-    jobs did more than the share. So one much-tuned task cannot use up the budget of the
-    rest. A settled task counts at least its share, however many trials it took: jobs
-    spend unevenly, and a task that was tuned within a budget as large has had its due.
+    even split leaves over increase the share of that many tasks by one, those where other
+    jobs spent more than the share. Thus one intensively tuned task cannot use up the budget
+    of the rest. A settled task counts at least its share, however few trials it took, because
+    jobs spend unevenly and the task was tuned within a budget of the same size.
 
     The result is at least sum(own), never falls when a trial is added or a task settles,
     and exceeds ``budget`` by no more than the job's own trials beyond shares. An own trial
     on a task that others tuned may replace their credit instead of adding to it; the job
-    still ends after ``budget`` trials of its own, since those all count.
+    still ends after ``budget`` own trials, since those all count.
 
     Args:
-        own: Trials the job made per task, shape (n_tasks,).
-        others: Trials other jobs made per task, shape (n_tasks,).
-        budget: The job's trials, at least 1.
-        settled: True for tasks that need nothing of this budget, because others tuned them
-            as deeply or left nothing to try, shape (n_tasks,); None: no task.
+        own: Trials of the job per task, shape (n_tasks,).
+        others: Trials of other jobs per task, shape (n_tasks,).
+        budget: Budget of the job, trials, at least 1.
+        settled: True for tasks that need no part of this budget, because others tuned them
+            as deeply or exhausted them, shape (n_tasks,); None: no task.
 
     Returns:
-        Trials; the job is done once they reach ``budget``.
+        Number of trials; the job is done once it reaches ``budget``.
 
     Raises:
         SchedulerError: If a count is negative, shapes disagree, or ``budget`` is below 1.

@@ -1,4 +1,4 @@
-"""Hold the latency curves of many tasks in two flat arrays."""
+"""Latency curves of many tasks in flat arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from scheduler.errors import SchedulerError
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """How the best latency of each task fell, one task's rounds after the other's.
+    """Best latency of each task after each of its rounds, tasks one after another.
 
     Attributes:
         best_secs: Best latency after each round, seconds, shape (n_points,); inf while
-            nothing ran, never rising within a task.
-        n_trials: Trials spent on the task up to and with that round, shape (n_points,).
+            nothing ran, never increasing within a task.
+        n_trials: Trials spent on the task up to and including that round, shape (n_points,).
         offsets: Task i owns the points from offsets[i] to offsets[i + 1], shape (n_tasks + 1,).
 
     Raises:
@@ -53,7 +53,7 @@ class Curves:
         """Join one list of points per task; ``n_trials`` are those of each round alone.
 
         Raises:
-            SchedulerError: If a task has more latencies than rounds, or fewer.
+            SchedulerError: If the numbers of latencies and rounds of a task differ.
         """
         lengths = [len(points) for points in best_secs]
         n_rounds = [len(rounds) for rounds in n_trials]
@@ -67,7 +67,7 @@ class Curves:
 
     @property
     def n_tasks(self) -> int:
-        """Curves."""
+        """Number of curves."""
         return len(self.offsets) - 1
 
     @cached_property
@@ -77,9 +77,9 @@ class Curves:
 
     @cached_property
     def follows(self) -> Bools:
-        """Points that came after a valid latency of the same task, shape (n_points,).
+        """True for points after a valid latency of the same task, shape (n_points,).
 
-        A task's first success is no progress.
+        The first success of a task does not count as progress.
         """
         known = np.isfinite(self.best_secs)
         follows = np.zeros(len(known), np.bool_)
@@ -102,7 +102,7 @@ class Curves:
         return sums
 
     def last(self, values: Floats, missing: float) -> Floats:
-        """Take the value of each task's last point, shape (n_tasks,)."""
+        """Return the value of each task's last point, shape (n_tasks,)."""
         last = np.full(self.n_tasks, missing)
         filled = np.diff(self.offsets) > 0
         last[filled] = values[self.offsets[1:][filled] - 1]

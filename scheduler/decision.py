@@ -1,4 +1,4 @@
-"""Record one pick of the scheduler with its reasons."""
+"""Scheduling decisions with their reasons."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,13 +8,13 @@ Reason = Literal["warm_up", "gradient", "forecast", "tvm", "epsilon", "retry", "
 
 @dataclass(frozen=True)
 class Decision:
-    """Spend a round on a task.
+    """A decision to spend a round on a task.
 
     Attributes:
-        task: Row in the table the decision was made from.
+        task: Row of the task in the table.
         n_trials: Trials the round may spend.
-        reason: The rule that picked the task.
-        terms: Every number the rule weighed, finite and JSON-able. ``warm_up``: priority
+        reason: Rule that picked the task.
+        terms: Every number that the rule used, finite and JSON-able. ``warm_up``: priority
             (weight x flop). ``retry``: n_failed_rounds, rounds_since_pick, backoff.
             ``round_robin``: n_rounds. ``gradient`` and ``tvm``: backward, optimistic and
             similarity (seconds per round). ``forecast``: expected and spread (seconds of one

@@ -1,4 +1,4 @@
-"""Say which value the scheduler refused.
+"""Errors of the scheduler.
 
 SchedulerError (a ValueError)
 └── UnknownObjectiveError
@@ -6,8 +6,8 @@ SchedulerError (a ValueError)
 
 
 class SchedulerError(ValueError):
-    """A table, a setting or a budget that makes no sense; the message holds the value."""
+    """A table, a setting or a budget is invalid; the message contains the value."""
 
 
 class UnknownObjectiveError(SchedulerError):
-    """No objective is registered under the name asked for."""
+    """No objective is registered under the requested name."""

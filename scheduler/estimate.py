@@ -1,4 +1,4 @@
-"""Estimate a network's latency, where it is spent, and when a job will end."""
+"""Estimates of a network's latency, its split over tasks, and the end of a job."""
 
 import numpy as np
 
@@ -16,20 +16,20 @@ def weighted_latencies(weights: Ints, best_secs: Floats) -> Floats:
 
 
 def total_latency(weights: Ints, best_secs: Floats) -> float:
-    """Add up the network's latency, seconds; inf while a task it uses never ran."""
+    """Return the latency of the network, seconds; inf while one of its tasks never ran."""
     return float(weighted_latencies(weights, best_secs).sum())
 
 
 def shares(weights: Ints, best_secs: Floats) -> Floats:
-    """Split the latency known so far over the tasks.
+    """Return the fraction of the known latency that each task contributes.
 
     Args:
         weights: Occurrences in the network, shape (n_tasks,).
         best_secs: Best latency so far, seconds, shape (n_tasks,); inf if nothing ran.
 
     Returns:
-        Fractions, shape (n_tasks,), adding up to 1; 0 where nothing ran, and all 0
-        where nothing ran at all.
+        Fractions, shape (n_tasks,), with the sum 1; 0 where nothing ran, and all 0 if
+        nothing ran at all.
     """
     known = weighted_latencies(weights, best_secs)
     known = np.where(np.isfinite(known), known, 0.0)
@@ -38,12 +38,12 @@ def shares(weights: Ints, best_secs: Floats) -> Floats:
 
 
 def gflops(flop: float, secs: float | None) -> float:
-    """Return billions of operations a second; 0 while the latency is unknown."""
+    """Return billions of operations per second; 0 while the latency is unknown."""
     return flop / secs / 1e9 if secs is not None and 0.0 < secs < float("inf") else 0.0
 
 
 def eta_secs(budget: Budget, *, spent_trials: int, spent_secs: float) -> float:
-    """Estimate when a job ends at its pace so far, whichever limit comes first.
+    """Estimate the time until the first limit of a job is reached at its present pace.
 
     Returns:
         Seconds from now, at least 0; inf if there is no time limit and no pace yet.

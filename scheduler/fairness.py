@@ -1,4 +1,4 @@
-"""Share devices between jobs by priority: start-time fair queueing over device seconds.
+"""Sharing of devices between jobs by priority: start-time fair queueing over device seconds.
 
 Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM'96. Each job has a virtual
 time that runs slower the higher its priority is; the job that is furthest behind goes next.
@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 from scheduler.errors import SchedulerError
 
-_MOST_DOUBLINGS = 30
+_MAX_DOUBLINGS = 30
 
 
 class JobShare(NamedTuple):
-    """What is known of one job when the next round is given away.
+    """State of one job when the next round is assigned.
 
     Attributes:
-        job_id: Identifies it.
-        priority: A job gets twice the share of one whose priority is 1 lower.
-        virtual_secs: Its virtual time, see :func:`charge` and :func:`join`.
-        n_in_flight: Rounds it has on devices now.
+        job_id: Id of the job.
+        priority: Priority; each step doubles the share of device time.
+        virtual_secs: Virtual time, see :func:`charge` and :func:`join`.
+        n_in_flight: Rounds of the job that are on devices now.
     """
 
     job_id: int
@@ -34,8 +34,8 @@ def choose_job(jobs: Sequence[JobShare], *, typical_secs: float = 0.0) -> int | 
     """Return the id of the job that gets the next round; None if there is no job.
 
     Args:
-        jobs: Jobs that have something to do.
-        typical_secs: What a round usually takes: those in flight are charged in advance.
+        jobs: Jobs that can use a round.
+        typical_secs: Typical duration of a round, charged in advance for rounds in flight.
 
     Raises:
         SchedulerError: If a virtual time is negative or not finite.
@@ -56,17 +56,18 @@ def choose_job(jobs: Sequence[JobShare], *, typical_secs: float = 0.0) -> int | 
 @lru_cache
 def share_of(priority: int) -> float:
     """Return the share that a priority buys, 1 for priority 0."""
-    return float(2.0 ** min(max(priority, -_MOST_DOUBLINGS), _MOST_DOUBLINGS))
+    return float(2.0 ** min(max(priority, -_MAX_DOUBLINGS), _MAX_DOUBLINGS))
 
 
 def charge(job: JobShare, secs: float) -> float:
-    """Return the virtual time of a job after a round that took so many seconds."""
+    """Return the virtual time of a job after a round of ``secs`` seconds."""
     return job.virtual_secs + max(secs, 0.0) / share_of(job.priority)
 
 
 def join(virtual_secs: float, others: Sequence[JobShare]) -> float:
-    """Return the virtual time of a job that starts, or comes back from a pause.
+    """Return the virtual time of a job that starts or resumes.
 
-    It starts where the job furthest behind is: time that it did not ask for is not owed to it.
+    It starts level with the job furthest behind, so that it cannot claim time during which it
+    did not run.
     """
     return max([virtual_secs, *([min(job.virtual_secs for job in others)] if others else [])])

@@ -1,4 +1,4 @@
-"""Forecast how each task's latency goes on falling, with uncertainty, from all curves at once.
+"""Forecast of each task's latency, with uncertainty, from the curves of all tasks.
 
 A search finds improvements ever more rarely: per trial the logarithm of the best latency
 falls about as 1 / trials, so the curve is a power law whose exponent differs from task to
@@ -16,21 +16,20 @@ from scheduler.decision import Reason
 from scheduler.errors import SchedulerError
 from scheduler.state import TaskTable
 
-# Improvement per e-fold of trials that tasks show on average, before any curve is seen; it
-# weighs as much as one e-fold of one task.
+# Prior mean of the improvement per e-fold of trials; it weighs as much as one e-fold of one task.
 _PRIOR_RATE = 0.3
 _PRIOR_EXPOSURE = 1.0
 
 
 @dataclass(frozen=True)
 class ForecastSettings:
-    """How much a forecast trusts what.
+    """Weights of evidence in a forecast.
 
     Attributes:
         memory: Weight of a step relative to the next one, above 0 to 1; 1 forgets nothing.
-        strength: E-folds of trials that the shared prior weighs against a task's own, above 0.
-        lag_trials: Trials a task starts with, so that the first few do not count as many
-            e-folds, at least 0.
+        strength: Weight of the shared prior in e-folds of a task's own trials, above 0.
+        lag_trials: Trials added to those of each task, so that the first few do not count as
+            several e-folds, at least 0.
         optimism: Standard deviations added to the expected saving, at least 0.
 
     Raises:
@@ -56,13 +55,13 @@ class ForecastSettings:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What is known of every task's curve, arrays of shape (n_tasks,).
+    """The fitted curve of every task, arrays of shape (n_tasks,).
 
     Attributes:
-        best_secs: Where the curve is, seconds; inf if nothing ran.
-        n_trials: Trials it took, the lag included.
-        shape: Of the Gamma posterior of the exponent.
-        exposure: Its rate: e-folds of trials behind it.
+        best_secs: Present best latency, seconds; inf if nothing ran.
+        n_trials: Trials spent, including the lag.
+        shape: Shape of the Gamma posterior of the exponent.
+        exposure: Rate of the Gamma posterior: e-folds of trials observed.
         step: Typical size of one improvement, in logarithms.
     """
 
@@ -73,10 +72,10 @@ class Forecast:
     step: Floats
 
     def savings(self, n_trials: Ints | int) -> tuple[Floats, Floats]:
-        """Forecast what so many more trials on each task would save of one call.
+        """Forecast the time that further trials on each task would save per call.
 
-        Improvements come as a compound Poisson process of steps of a typical size: the variance
-        is that of the exponent and that of how many improvements there happen to be.
+        Improvements are modelled as a compound Poisson process with steps of a typical size: the
+        variance is that of the exponent plus that of the number of improvements.
 
         Returns:
             Expected seconds and their standard deviation, shape (n_tasks,); 0 where nothing ran.
@@ -95,10 +94,10 @@ def forecast(curves: Curves, settings: ForecastSettings, groups: Ints | None = N
     """Fit every curve.
 
     Args:
-        curves: Of all tasks.
+        curves: Curves of all tasks.
         settings: Weights of evidence.
-        groups: Group of each task, shape (n_tasks,): its prior is what the group showed,
-            which in turn leans on all tasks; None: one group.
+        groups: Group of each task, shape (n_tasks,): the prior of a task is fitted to its group,
+            and that of the group to all tasks; None: one group.
     """
     falls = _log_falls(curves)
     exposures = _log_growth(curves, settings.lag_trials)
@@ -149,10 +148,10 @@ def _prior_rates(fallen: Floats, exposed: Floats, groups: Ints | None) -> Floats
 
 @dataclass(frozen=True, eq=False)
 class ForecastTerms:
-    """What a round is forecast to bring, arrays of shape (n_tasks,).
+    """Forecast gains of a round, arrays of shape (n_tasks,).
 
     Attributes:
-        expected: Saving of one call, seconds.
+        expected: Expected saving per call, seconds.
         spread: Its standard deviation, seconds.
         exponent: Expected fall of log latency per e-fold of trials.
         objective_weight: df/dg, objective units per second.
@@ -178,13 +177,13 @@ class ForecastEstimator:
     reason: Reason = "forecast"
 
     def estimate(self, table: TaskTable, objective_weight: Floats, n_trials: int) -> ForecastTerms:
-        """Forecast the next round; rounds in flight are taken as having gone as forecast.
+        """Forecast the next round, assuming that rounds in flight end as forecast.
 
         Raises:
             SchedulerError: If the table holds no curves.
         """
         if table.curves is None:
-            raise SchedulerError("a forecast needs the curves of the tasks")
+            raise SchedulerError("the forecast estimator needs a table with curves")
         fitted = forecast(table.curves, self.settings, table.similarity_groups)
         if table.n_in_flight is not None:
             fitted = replace(fitted, n_trials=fitted.n_trials + table.n_in_flight * n_trials)

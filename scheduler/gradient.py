@@ -1,4 +1,4 @@
-"""Estimate how much one more round on each task lowers the objective."""
+"""Estimates of the reduction of the objective by one more round on each task."""
 
 from dataclasses import dataclass, replace
 
@@ -31,7 +31,7 @@ class GradientSettings:
     def __post_init__(self) -> None:
         if not 0.0 <= self.alpha <= 1.0:
             raise SchedulerError(f"alpha must lie in [0, 1], got {self.alpha}")
-        # Below 1, the fastest task of a group would promise to outrun itself.
+        # Below 1, the fastest task of a group would be expected to become faster than itself.
         if not 1.0 <= self.beta < float("inf"):
             raise SchedulerError(f"beta must be finite and at least 1, got {self.beta}")
         if self.backward_window < 1:
@@ -40,7 +40,7 @@ class GradientSettings:
 
 @dataclass(frozen=True)
 class GradientEstimator:
-    """Ansor's gradient, in full."""
+    """The complete gradient of Ansor."""
 
     settings: GradientSettings = GradientSettings()
     reason: Reason = "gradient"
@@ -51,16 +51,16 @@ class GradientEstimator:
         objective_weight: Floats,
         n_trials: int,  # noqa: ARG002
     ) -> "GradientTerms":
-        """Approximate df/dt; the size of a round does not matter to it."""
+        """Approximate df/dt, which does not depend on the size of the round."""
         return estimate_gradient(table, objective_weight, self.settings)
 
 
 @dataclass(frozen=True)
 class TvmEstimator:
-    """The rule of TVM's MetaSchedule, to compare with.
+    """The rule of TVM's MetaSchedule, for comparison.
 
-    weight * (0.2 * backward + 0.8 * best / n), window 3: no similarity, no objective but the
-    sum, and no recent slope before the window is full. Source: apache/tvm,
+    weight * (0.2 * backward + 0.8 * best / n), window 3: without similarity, with the sum as the
+    only objective, and without a recent slope before the window is full. Source: apache/tvm,
     src/s_tir/meta_schedule/task_scheduler/gradient_based.cc.
     """
 
@@ -72,7 +72,7 @@ class TvmEstimator:
         objective_weight: Floats,
         n_trials: int,  # noqa: ARG002
     ) -> "GradientTerms":
-        """Compute the rule on the weights; the objective is not asked."""
+        """Compute the rule on the weights, ignoring the objective."""
         settings = GradientSettings()
         terms = estimate_gradient(table, objective_weight, settings)
         backward = np.where(table.n_rounds > settings.backward_window, terms.backward, 0.0)
@@ -89,11 +89,11 @@ class GradientTerms:
     Attributes:
         backward: Recent slope (g(n) - g(n-d)) / d, seconds per round.
         optimistic: -g/n, the slope if the task kept its lifetime pace down to zero.
-        similarity: beta * C / max V - g, the step to what similar tasks reached; it binds
+        similarity: beta * C / max V - g, the step to the throughput of similar tasks; it applies
             only below ``optimistic``, so never where it is positive. 0 if flop is unknown;
-            shared with the rounds in flight.
+            divided among this round and the rounds in flight.
         objective_weight: df/dg, objective units per second.
-        gain: |df/dt|, what one round is expected to save; 0 if it would save nothing.
+        gain: |df/dt|, the expected saving of one round; 0 if it would save nothing.
     """
 
     backward: Floats
@@ -132,7 +132,7 @@ def estimate_gradient(
     optimistic = np.where(measured, optimistic_slope(table), 0.0)
     similarity = np.where(measured, similarity_step(table, settings.beta), 0.0)
     if table.n_in_flight is not None:
-        # The step is taken once: rounds in flight have their part in it.
+        # The step can be made only once; rounds in flight share it.
         similarity = similarity / (1 + table.n_in_flight)
     weight = np.where(measured, objective_weight, 0.0)
     forward = np.minimum(optimistic, similarity)
@@ -144,7 +144,7 @@ def estimate_gradient(
 def backward_slope(table: TaskTable, backward_window: int) -> Floats:
     """Compute (g(n) - g(n-d)) / d, seconds per round, shape (n_tasks,).
 
-    With fewer rounds than the window, d is the rounds there are. 0 with one round,
+    With fewer rounds than the window, d is the number of rounds. The slope is 0 with one round,
     and where either latency is missing.
     """
     known = np.isfinite(table.best_secs) & np.isfinite(table.window_secs) & (table.n_rounds > 1)
@@ -157,7 +157,7 @@ def backward_slope(table: TaskTable, backward_window: int) -> Floats:
 def optimistic_slope(table: TaskTable) -> Floats:
     """Compute -g/n, seconds per round, shape (n_tasks,); 0 where nothing ran.
 
-    Rounds in flight count as done: they have had their hope.
+    Rounds in flight count as done, so that their expected saving is not expected twice.
     """
     best = np.where(np.isfinite(table.best_secs), table.best_secs, 0.0)
     return 0.0 - best / np.maximum(table.rounds_given, 1)
@@ -166,11 +166,11 @@ def optimistic_slope(table: TaskTable) -> Floats:
 def similarity_step(table: TaskTable, beta: float) -> Floats:
     """Compute beta * C / max V - g, seconds, shape (n_tasks,); 0 where V or g is unknown.
 
-    A dead task is still evidence of what its group can reach.
+    A dead task still shows the throughput that its group can reach.
     """
     secs_per_flop = np.full(table.n_tasks, np.inf)
     known = np.isfinite(table.best_secs) & (table.flop > 0.0)
-    # 1 / V rather than V: a latency of zero then needs no division by zero.
+    # 1 / V rather than V, so that a latency of zero causes no division by zero.
     np.divide(table.best_secs, table.flop, out=secs_per_flop, where=known)
     fastest = _group_minimum(secs_per_flop, table.similarity_groups)
     step = np.zeros(table.n_tasks)

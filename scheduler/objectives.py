@@ -1,4 +1,4 @@
-"""Define what a job minimises, as functions of the tasks' latencies, by name."""
+"""Objectives that jobs minimise: functions of the tasks' latencies, by name."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,25 +23,25 @@ class Objective(Protocol):
     """
 
     def value(self, latencies: Floats) -> float:
-        """Return f(g); inf if it needs a latency that is missing."""
+        """Return f(g); inf if a required latency is missing."""
 
     def gradient(self, latencies: Floats) -> Floats:
         """Return df/dg, shape (n_tasks,), at least 0 and finite wherever the latency is finite."""
 
     def at(self, table: TaskTable) -> "Objective":
-        """Return the objective of this moment; itself unless the history matters to it."""
+        """Return the objective for this table; itself unless it depends on the history."""
 
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Which networks a job tunes, and what they call.
+    """The networks of a job and their calls of each task.
 
     Attributes:
-        names: Names, shape (n_networks,), all different.
+        names: Distinct names, shape (n_networks,).
         calls: Occurrences of each task in each network, shape (n_networks, n_tasks).
 
     Raises:
-        SchedulerError: If there is no network, names repeat, or a number is negative.
+        SchedulerError: If ``names`` is empty or has duplicates, or a number is negative.
     """
 
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class Networks:
 
     @classmethod
     def single(cls, weights: Ints) -> "Networks":
-        """Make one network of its tasks' weights, shape (n_tasks,)."""
+        """Return a single network with the given task weights, shape (n_tasks,)."""
         return cls(("network",), np.asarray(weights)[np.newaxis])
 
     def totals(self, latencies: Floats) -> Floats:
@@ -69,16 +69,17 @@ class Networks:
         return np.array([weighted_latencies(row, latencies).sum() for row in self.calls])
 
     def by_name(self, name: str, values: Mapping[str, float], missing: float) -> Floats:
-        """Turn ``{network: positive number}`` into an array, shape (n_networks,).
+        """Convert ``{network: positive number}`` to an array, shape (n_networks,).
 
         Raises:
-            SchedulerError: If a network is not of this job, or a number not positive and finite.
+            SchedulerError: If a network does not belong to this job, or a number is not positive
+                and finite.
         """
         unknown = sorted(set(values) - set(self.names))
         if unknown:
             raise SchedulerError(
-                f"{name} of {unknown[0]!r}, which is no network of this job: "
-                f"{', '.join(self.names)}"
+                f"{name} of {unknown[0]!r}, which is not a network of this job; "
+                f"its networks: {', '.join(self.names)}"
             )
         for network, value in values.items():
             if not isinstance(value, Real) or not 0.0 < value < float("inf"):
@@ -96,7 +97,7 @@ def register(name: str) -> Callable[[ObjectiveFactory], ObjectiveFactory]:
     """Register a factory ``(networks, **options) -> Objective`` under a name.
 
     Raises:
-        SchedulerError: If the name is taken.
+        SchedulerError: If the name is already registered.
     """
 
     def add(factory: ObjectiveFactory) -> ObjectiveFactory:
@@ -113,7 +114,7 @@ def make_objective(name: str, networks: Networks, **options: Any) -> Objective:
 
     Raises:
         UnknownObjectiveError: If nothing is registered under ``name``.
-        SchedulerError: If an option is unknown to it, or makes no sense.
+        SchedulerError: If an option is unknown or invalid.
     """
     if name not in OBJECTIVES:
         known = ", ".join(sorted(OBJECTIVES))
@@ -123,23 +124,23 @@ def make_objective(name: str, networks: Networks, **options: Any) -> Objective:
 
 
 def check_options(name: str, options: Iterable[str]) -> None:
-    """Check that a registered objective takes options of these names.
+    """Check that a registered objective accepts options of these names.
 
     Raises:
-        SchedulerError: If it does not; the message says what it takes.
+        SchedulerError: If it does not; the message lists the accepted options.
     """
-    taken = list(signature(OBJECTIVES[name]).parameters)[1:]
-    unknown = sorted(set(options) - set(taken))
+    accepted = list(signature(OBJECTIVES[name]).parameters)[1:]
+    unknown = sorted(set(options) - set(accepted))
     if unknown:
         raise SchedulerError(
             f"objective {name!r} does not take {unknown[0]}; "
-            f"it takes {', '.join(taken) or 'nothing'}"
+            f"it takes {', '.join(accepted) or 'no options'}"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedSum:
-    """Latency of all networks together: f1 of Zheng et al., OSDI'20, table 2.
+    """Weighted sum of the latencies of all networks: f1 of Zheng et al., OSDI'20, table 2.
 
     Attributes:
         networks: Networks of the job.
@@ -154,7 +155,7 @@ class WeightedSum:
         return float(self.importance @ self.networks.totals(latencies))
 
     def gradient(self, latencies: Floats) -> Floats:
-        """Return the weights: each second off a task saves its weight in seconds."""
+        """Return the weights: each second saved in a task saves its weight in seconds."""
         weights: Floats = self.importance @ self.networks.calls.astype(np.float64)
         check_same_shape(weights=weights, latencies=latencies)
         return weights
@@ -166,13 +167,13 @@ class WeightedSum:
 
 @dataclass(frozen=True, eq=False)
 class Requirements:
-    """Latency above what is required: f2, sum of max(latency, requirement).
+    """Latency above the requirements: f2, sum of max(latency, requirement).
 
-    A network that meets its requirement has no gradient left and pulls no trials.
+    A network that meets its requirement has a gradient of 0 and attracts no trials.
 
     Attributes:
         networks: Networks of the job.
-        required_secs: Required latency of each network, shape (n_networks,); 0 never met.
+        required_secs: Required latency of each network, shape (n_networks,); 0 is never met.
     """
 
     networks: Networks
@@ -200,7 +201,7 @@ class GeometricMean:
 
     Attributes:
         networks: Networks of the job.
-        baseline_secs: Latency each network is compared with, shape (n_networks,).
+        baseline_secs: Baseline latency of each network, seconds, shape (n_networks,).
     """
 
     networks: Networks
@@ -232,12 +233,12 @@ class GeometricMean:
 
 @dataclass(frozen=True, eq=False)
 class EarlyStop:
-    """Latency of all networks, where a task that stalls is done: f4, sum of w * max(g, ES).
+    """Latency of all networks with early stop of stalled tasks: f4, sum of w * max(g, ES).
 
     Attributes:
         networks: Networks of the job.
         patience: Rounds without an improvement after which a task is done, at least 1.
-        floors: ES: latency below which a task counts as it is, seconds, shape (n_tasks,).
+        floors: ES: latency below which a task does not gain, seconds, shape (n_tasks,).
     """
 
     networks: Networks
@@ -255,20 +256,20 @@ class EarlyStop:
         return np.where(latencies > self.floors, weights, 0.0)
 
     def at(self, table: TaskTable) -> "EarlyStop":
-        """Return the objective whose floor is where stalled tasks are.
+        """Return the objective with the latencies of stalled tasks as their floors.
 
         Raises:
             SchedulerError: If the table holds no curves.
         """
         if table.curves is None:
-            raise SchedulerError("early stop needs the curves of the tasks")
+            raise SchedulerError("the objective early_stop needs a table with curves")
         stalled = rounds_since_improvement(table.curves) >= self.patience
         floors = np.where(stalled & np.isfinite(table.best_secs), table.best_secs, 0.0)
         return EarlyStop(self.networks, self.patience, floors)
 
 
 def rounds_since_improvement(curves: Curves) -> Ints:
-    """Count the latest rounds of each task that brought nothing, shape (n_tasks,)."""
+    """Count the latest rounds of each task without an improvement, shape (n_tasks,)."""
     lengths = np.diff(curves.offsets)
     newest = np.zeros(curves.n_tasks, np.int64)
     index = np.arange(len(curves.best_secs)) - curves.offsets[curves.owners]
@@ -282,15 +283,15 @@ def rounds_since_improvement(curves: Curves) -> Ints:
 
 @register("weighted_sum")
 def weighted_sum(networks: Networks, importance: Mapping[str, float] | None = None) -> Objective:
-    """Build f1; ``importance`` gives networks a factor other than 1."""
+    """Build f1; ``importance`` maps networks to factors other than 1."""
     return WeightedSum(networks, networks.by_name("importance", importance or {}, 1.0))
 
 
 @register("requirements")
 def requirements(networks: Networks, required_secs: Mapping[str, float] | None = None) -> Objective:
-    """Build f2; a network without a requirement is only ever too slow."""
+    """Build f2; a network without a requirement always counts as too slow."""
     if not required_secs:
-        raise SchedulerError("the objective requirements needs required_secs of a network")
+        raise SchedulerError("the objective requirements needs required_secs for some network")
     return Requirements(networks, networks.by_name("required_secs", required_secs, 0.0))
 
 
@@ -301,17 +302,17 @@ def geometric_mean(
     """Build f3; a network without a baseline is compared with one second.
 
     Raises:
-        SchedulerError: If a network calls no task, so that it has no speedup.
+        SchedulerError: If a network calls no task and thus has no speedup.
     """
     for network, row in zip(networks.names, networks.calls, strict=True):
         if not row.any():
-            raise SchedulerError(f"{network!r} calls no task: it has no speedup")
+            raise SchedulerError(f"{network!r} calls no task and thus has no speedup")
     return GeometricMean(networks, networks.by_name("baseline_secs", baseline_secs or {}, 1.0))
 
 
 @register("early_stop")
 def early_stop(networks: Networks, patience: int = 5) -> Objective:
-    """Build f4, with no task stalled yet."""
+    """Build f4, in which no task has stalled yet."""
     if not isinstance(patience, Real) or not patience >= 1:
         raise SchedulerError(f"patience must be at least 1, got {patience}")
     n_tasks = networks.calls.shape[1]
@@ -319,5 +320,5 @@ def early_stop(networks: Networks, patience: int = 5) -> Objective:
 
 
 def known_objectives() -> Sequence[str]:
-    """List the names that are registered."""
+    """Return the registered names."""
     return sorted(OBJECTIVES)

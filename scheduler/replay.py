@@ -1,4 +1,4 @@
-"""Rerun an allocator on recorded curves: what it would have done, without a device."""
+"""Replay of an allocator on recorded curves, without a device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ _WINDOW = GradientSettings().backward_window
 
 @dataclass(frozen=True)
 class RecordedTask:
-    """Everything that was measured on one task, round by round.
+    """The measurements of one task, round by round.
 
     Attributes:
-        name: For people.
+        name: Display name.
         weight: Occurrences in the network.
         flop: Floating-point operations of one execution.
-        group: Similar tasks share it.
+        group: Group of similar tasks.
         n_trials: Trials of each round, at least 0.
         best_secs: Best latency after each round, seconds; inf while nothing ran.
         secs: Device time of each round, seconds.
@@ -50,7 +50,7 @@ class RecordedTask:
                 f"task {self.name} has weight {self.weight} and {self.flop} operations"
             )
         if not all(secs >= 0.0 for secs in (*self.best_secs, *self.secs)):
-            raise SchedulerError(f"task {self.name} has times that are negative or no numbers")
+            raise SchedulerError(f"task {self.name} has times that are negative or not numbers")
         if any(after > before for before, after in pairwise(self.best_secs)):
             raise SchedulerError(f"the best latency of task {self.name} rises")
         if any(n < 0 for n in self.n_trials):
@@ -82,11 +82,11 @@ class Recording:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """How a replayed job went, arrays of shape (n_picks,).
+    """The course of a replayed job, arrays of shape (n_picks,).
 
     Attributes:
         picks: Task of each pick.
-        trials: Trials spent, this pick's included.
+        trials: Trials spent, including this pick's.
         secs: Device time spent, seconds.
         total_secs: Total latency after the pick, seconds; inf while a task has none.
     """
@@ -97,11 +97,11 @@ class Trajectory:
     total_secs: Floats
 
     def reach(self, goal_secs: float) -> tuple[float, float]:
-        """Return the trials and the device seconds until the total is as low; inf if never."""
-        arrived = np.flatnonzero((self.total_secs <= goal_secs) & np.isfinite(self.total_secs))
-        if not arrived.size:
+        """Return the trials and device seconds until the total reaches the goal; inf if never."""
+        reached = np.flatnonzero((self.total_secs <= goal_secs) & np.isfinite(self.total_secs))
+        if not reached.size:
             return float("inf"), float("inf")
-        first = int(arrived[0])
+        first = int(reached[0])
         return float(self.trials[first]), float(self.secs[first])
 
 
@@ -109,31 +109,31 @@ MakeAllocator = Callable[[Ints], Allocator]
 
 
 def replay(
-    recording: Recording, make: MakeAllocator, *, most_trials: int | None = None
+    recording: Recording, make: MakeAllocator, *, max_trials: int | None = None
 ) -> Trajectory:
     """Let an allocator spend the recorded rounds.
 
-    A pick buys the next round of its task as it was recorded. A task whose rounds are all
-    spent is exhausted, as it would be in a job.
+    A pick spends the next recorded round of its task. A task whose rounds are all spent is
+    exhausted, as in a job.
 
     Args:
         recording: The curves.
-        make: Builds the allocator from the tasks' weights, shape (n_tasks,).
-        most_trials: Budget; None: until every round is spent. A recorded round cannot be
-            cut, so the last one may exceed it.
+        make: Function that builds the allocator from the tasks' weights, shape (n_tasks,).
+        max_trials: Budget; None: until every round is spent. A recorded round cannot be
+            split, so the last one may exceed the budget.
     """
     state = _State(recording)
     allocator = make(recording.weights)
     rows: list[tuple[int, int, float, float]] = []
-    wanted = state.next_trials()
+    round_size = state.round_size()
     trials, secs = 0, 0.0
-    while most_trials is None or trials < most_trials:
+    while max_trials is None or trials < max_trials:
         table = state.table()
-        decision = allocator.choose(table, sequence=len(rows), n_trials=wanted)
+        decision = allocator.choose(table, sequence=len(rows), n_trials=round_size)
         if decision is None:
             break
-        spent = state.spend(decision.task)
-        trials, secs = trials + spent[0], secs + spent[1]
+        round_trials, round_secs = state.spend(decision.task)
+        trials, secs = trials + round_trials, secs + round_secs
         rows.append((decision.task, trials, secs, total_latency(state.weights, state.best_secs)))
     picks, trial_counts, times, totals = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Trajectory(
@@ -145,7 +145,7 @@ def replay(
 
 
 class _State:
-    """Where a replayed job is; every table is a view of the recorded arrays."""
+    """Progress of a replayed job over the recorded arrays."""
 
     def __init__(self, recording: Recording) -> None:
         tasks = recording.tasks
@@ -169,12 +169,12 @@ class _State:
         self.n_rounds = np.zeros(n_tasks, np.int64)
         self.best_secs = np.full(n_tasks, np.inf)
 
-    def next_trials(self) -> int:
-        """Trials a round may spend: as many as the largest recorded one."""
+    def round_size(self) -> int:
+        """Return the trials that a round may spend: those of the largest recorded round."""
         return max(int(np.diff(self._trials, axis=1, prepend=0).max(initial=1)), 1)
 
     def table(self) -> TaskTable:
-        """What an allocator would be shown."""
+        """Return the table that the allocator would receive."""
         n_trials = self._now(self._trials, 0).astype(np.int64)
         done = np.arange(self._best.shape[1]) < self.n_rounds[:, np.newaxis]
         never_ran = np.isinf(self.best_secs)
@@ -198,7 +198,7 @@ class _State:
         )
 
     def spend(self, task: int) -> tuple[int, float]:
-        """Give a task its next recorded round; returns its trials and seconds."""
+        """Spend the next recorded round of a task, and return its trials and seconds."""
         n = int(self.n_rounds[task])
         if n >= self._lengths[task]:
             raise SchedulerError(f"task {task} was picked after its last round")
@@ -210,7 +210,7 @@ class _State:
         return int(self._trials[task, n] - before[0]), float(self._spent[task, n] - before[1])
 
     def _now(self, values: Floats, missing: float) -> Floats:
-        """Look up what holds after each task's rounds so far, shape (n_tasks,)."""
+        """Return the value after the latest round of each task, shape (n_tasks,)."""
         latest = values[self._rows, np.maximum(self.n_rounds - 1, 0)]
         return np.where(self.n_rounds > 0, latest, missing)
 

@@ -1,4 +1,4 @@
-"""Decide when a task whose rounds all failed gets another one."""
+"""Retries of tasks whose rounds all failed."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ _MAX_DOUBLINGS = 40
 
 
 def backoff(n_failed_rounds: Ints) -> Ints:
-    """Count the picks of other tasks to wait for: 1, 2, 4, 8, ... after 1, 2, 3, 4 failures."""
+    """Return the picks of other tasks to wait for: 1, 2, 4, 8, ... after 1, 2, 3, 4 failures."""
     doublings = np.clip(n_failed_rounds - 1, 0, _MAX_DOUBLINGS)
     return np.left_shift(np.int64(1), doublings)
 
 
 def choose_retry(table: TaskTable) -> int | None:
-    """Find the failed task that is due for another round.
+    """Choose the failed task that is due for another round.
 
-    The most overdue goes first, ties to the lowest index. While some task has a gradient,
-    a retry never directly follows a failed round, so retries take at most every second
-    pick however many tasks fail. If none has, the task nearest to being due is taken. A task
-    in flight waits for what comes back.
+    The most overdue task goes first; ties go to the lowest index. While some task has a
+    gradient, a retry never directly follows a failed round, so that retries use at most every
+    second pick however many tasks fail. Otherwise the task nearest to being due is chosen. A
+    task with a round in flight waits for its end.
 
     Returns:
         Its row; None if no failed task is due.
@@ -38,7 +38,7 @@ def choose_retry(table: TaskTable) -> int | None:
 
 
 def retry_terms(table: TaskTable, task: int) -> dict[str, float]:
-    """Return the numbers behind a retry."""
+    """Return the terms of a retry decision."""
     return {
         "n_failed_rounds": float(table.n_failed_rounds[task]),
         "rounds_since_pick": float(table.rounds_since_pick[task]),

@@ -1,4 +1,4 @@
-"""Give every task the same number of rounds: the baseline to beat."""
+"""The round-robin allocator: every task gets the same number of rounds."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from scheduler.state import TaskTable
 
 
 class RoundRobinAllocator:
-    """Picks the task with the fewest rounds, those in flight included, whatever it gained."""
+    """Picks the task with the fewest rounds, including those in flight, regardless of gains."""
 
     def choose(self, table: TaskTable, *, sequence: int, n_trials: int) -> Decision | None:
-        """Pick the alive task whose turn it is; its only term is ``n_rounds``."""
+        """Pick the alive task with the fewest rounds; the only term is ``n_rounds``."""
         check_pick(sequence, n_trials)
         if not table.alive.any():
             return None

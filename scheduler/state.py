@@ -1,4 +1,4 @@
-"""Hold what the scheduler knows about every task of a job at one moment."""
+"""State of every task of a job as the scheduler sees it."""
 
 from dataclasses import dataclass, fields
 
@@ -27,12 +27,12 @@ class TaskTable:
         n_rounds: Completed rounds.
         n_trials: Trials spent.
         n_failed_rounds: Latest consecutive rounds without a valid record.
-        rounds_since_pick: Picks other tasks had since this one's last; 0 right after its own.
-        alive: False once its space is exhausted or it is finished.
-        similarity_groups: Group of each task, from 0 to n_tasks - 1; None: each its own.
-        secs_per_trial: Time a trial takes, seconds; 0 where unknown; None: all unknown.
-        n_in_flight: Rounds that were picked and have not come back; None: none.
-        curves: Every round of every task; None: not known, and nothing can be forecast.
+        rounds_since_pick: Picks of other tasks since this one's last; 0 right after its own.
+        alive: False once its search space is exhausted or it is finished.
+        similarity_groups: Group of each task, from 0 to n_tasks - 1; None: one group per task.
+        secs_per_trial: Duration of a trial, seconds; 0 where unknown; None: all unknown.
+        n_in_flight: Rounds that were picked and have not ended; None: none.
+        curves: Every round of every task; None: unknown, so that no forecast is possible.
 
     Raises:
         SchedulerError: If an array is empty, holds negative or NaN entries, has the wrong
@@ -68,18 +68,18 @@ class TaskTable:
 
     @property
     def n_tasks(self) -> int:
-        """Rows of the table."""
+        """Number of rows."""
         return len(self.weights)
 
     @property
     def unseen(self) -> Bools:
-        """Alive tasks that wait for their warm-up round, shape (n_tasks,)."""
+        """True for alive tasks that wait for their warm-up round, shape (n_tasks,)."""
         unseen: Bools = self.alive & (self.n_rounds == 0) & ~self.in_flight
         return unseen
 
     @property
     def in_flight(self) -> Bools:
-        """Tasks with a round that has not come back, shape (n_tasks,)."""
+        """True for tasks with a round in flight, shape (n_tasks,)."""
         if self.n_in_flight is None:
             return np.zeros(self.n_tasks, np.bool_)
         flying: Bools = self.n_in_flight > 0
@@ -87,17 +87,17 @@ class TaskTable:
 
     @property
     def rounds_given(self) -> Ints:
-        """Completed rounds and those in flight, shape (n_tasks,)."""
+        """Number of rounds completed or in flight, shape (n_tasks,)."""
         return self.n_rounds if self.n_in_flight is None else self.n_rounds + self.n_in_flight
 
     @property
     def measured(self) -> Bools:
-        """Alive tasks with rounds and a valid latency, so with a gradient, shape (n_tasks,)."""
+        """True for alive tasks with a valid latency, which have a gradient, shape (n_tasks,)."""
         return self.alive & (self.n_rounds > 0) & np.isfinite(self.best_secs)
 
     @property
     def failed(self) -> Bools:
-        """Alive tasks with rounds but nothing that ran, shape (n_tasks,)."""
+        """True for alive tasks with rounds but no valid latency, shape (n_tasks,)."""
         return self.alive & (self.n_rounds > 0) & ~np.isfinite(self.best_secs)
 
     def _replace(self, name: str, array: Bools | Floats | Ints) -> None:
@@ -118,10 +118,10 @@ class TaskTable:
 
 
 def window_of(history: Floats, n_back: int) -> float:
-    """Look up the latency that a task had ``n_back`` rounds ago.
+    """Return the latency that a task had ``n_back`` rounds ago.
 
-    A shorter history yields its first entry. Where nothing had run that long ago,
-    the first latency after that counts, so that a task's first success is no progress.
+    A shorter history yields its first entry. Where nothing had run that long ago, the first
+    later latency counts, so that the first success of a task does not count as progress.
 
     Args:
         history: Best latency after each round, seconds, shape (n_rounds,); inf while nothing ran.

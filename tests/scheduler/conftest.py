@@ -13,7 +13,7 @@ MakeTable = Callable[..., TaskTable]
 
 @pytest.fixture(scope="session")
 def make_table() -> MakeTable:
-    """Builds a table of measured, alive tasks; keywords replace columns."""
+    """Factory of a table of measured, alive tasks; keywords replace columns."""
 
     def make(n_tasks: int = 3, **columns: Any) -> TaskTable:
         defaults: dict[str, Any] = {

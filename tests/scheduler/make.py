@@ -24,7 +24,7 @@ REPEATABLE = settings(deadline=None, derandomize=True)
 def histories(
     draw: st.DrawFn, *, min_rounds: int = 0, max_rounds: int = 6
 ) -> tuple[list[float], list[int]]:
-    """Best latency after each round of one task, and the trials of each round."""
+    """Generate the best latency and the trials of each round of one task."""
     n_rounds = draw(st.integers(min_rounds, max_rounds))
     n_failing = draw(st.integers(0, n_rounds))
     secs = draw(st.one_of(st.just(0.0), st.floats(1e-7, 1e2)))
@@ -37,7 +37,7 @@ def histories(
 
 @st.composite
 def curves(draw: st.DrawFn, *, n_tasks: int | None = None) -> Curves:
-    """The curves of a few tasks: empty, failing, single, flat, falling, down to zero."""
+    """Generate the curves of a few tasks: empty, failing, single, flat, falling, down to zero."""
     n_tasks = n_tasks or draw(st.integers(1, 7))
     drawn = draw(st.lists(histories(), min_size=n_tasks, max_size=n_tasks))
     return Curves.of([best for best, _ in drawn], [n_trials for _, n_trials in drawn])
@@ -45,7 +45,7 @@ def curves(draw: st.DrawFn, *, n_tasks: int | None = None) -> Curves:
 
 @st.composite
 def tables(draw: st.DrawFn) -> TaskTable:
-    """Any legal table: curves as above, dead and failing tasks, groups, costs, flights."""
+    """Generate any legal table: curves, dead and failing tasks, groups, costs, rounds in flight."""
     points = draw(curves())
     n_tasks = points.n_tasks
 
@@ -76,7 +76,7 @@ def tables(draw: st.DrawFn) -> TaskTable:
 
 
 def permuted(table: TaskTable, order: Ints) -> TaskTable:
-    """The same tasks in another order: row i is what row order[i] was."""
+    """Return the same tasks in another order: row i is the former row order[i]."""
     columns = {
         name: column[order]
         for name, column in vars(table).items()
@@ -87,7 +87,7 @@ def permuted(table: TaskTable, order: Ints) -> TaskTable:
 
 
 def permuted_curves(old: Curves, order: Ints) -> Curves:
-    """The same curves in another order."""
+    """Return the same curves in another order."""
     bounds = [(int(old.offsets[i]), int(old.offsets[i + 1])) for i in order]
     pieces = [np.arange(start, stop) for start, stop in bounds]
     points = np.concatenate(pieces)
@@ -96,7 +96,7 @@ def permuted_curves(old: Curves, order: Ints) -> Curves:
 
 
 def of_weights(name: str, greedy: GreedySettings | None = None, seed: int = 7) -> MakeAllocator:
-    """Builds an allocator, by name, of the sum over the tasks' weights."""
+    """Return a factory of an allocator, by name, for the sum over the tasks' weights."""
 
     def build(weights: Ints) -> Allocator:
         objective = make_objective("weighted_sum", Networks.single(weights))
@@ -113,22 +113,22 @@ def recorded(
     secs: float = 1.0,
     name: str = "task",
 ) -> RecordedTask:
-    """A task whose rounds all took the same trials and time."""
+    """Return a task whose rounds all took the same trials and time."""
     best = tuple(float(secs) for secs in best_secs)
     n_rounds = len(best)
     return RecordedTask(name, weight, 1e9, name, (n_trials,) * n_rounds, best, (secs,) * n_rounds)
 
 
 def power_laws(n_tasks: int, n_rounds: int, seed: int) -> Recording:
-    """A network whose latencies fall by luck, on average as a power of the trials."""
+    """Return a network whose latencies fall randomly, on average as a power of the trials."""
     draws = np.random.default_rng(seed)
     trials = 8.0 + 16.0 * np.arange(1, n_rounds + 1)
     tasks = []
     for index in range(n_tasks):
         exponent = draws.gamma(2.0, 0.15)
         # Improvements of 10 % each, at a rate that makes the exponent their mean.
-        found = draws.poisson(exponent / 0.1 * np.diff(np.log(trials)))
-        falls = np.concatenate(([0.0], np.cumsum(found * 0.1)))
+        n_improved = draws.poisson(exponent / 0.1 * np.diff(np.log(trials)))
+        falls = np.concatenate(([0.0], np.cumsum(n_improved * 0.1)))
         start = draws.lognormal(-7.0, 1.0)
         weight = int(draws.integers(1, 12))
         tasks.append(recorded(start * np.exp(-falls), weight=weight, name=f"task-{index}"))

@@ -1,4 +1,4 @@
-"""How a greedy allocator's picks come about: warm-up, retries, gains, draws."""
+"""Picks of a greedy allocator: warm-up, retries, gains, draws."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ MakeTable = Callable[..., TaskTable]
 def gradient(
     table: TaskTable, settings: GreedySettings | None = None, seed: int = 7
 ) -> GreedyAllocator:
-    """The gradient over the table's own weights."""
+    """Return the gradient allocator over the table's own weights."""
     objective = make_objective("weighted_sum", Networks.single(table.weights))
     return GreedyAllocator(settings or GreedySettings(), GradientEstimator(), objective, seed)
 
@@ -43,7 +43,7 @@ def test_warm_up_visits_every_task_once_largest_first(make_table: MakeTable) -> 
 
 
 def test_warm_up_never_exceeds_what_is_left(make_table: MakeTable) -> None:
-    """A large warm-up round is cut to the trials offered."""
+    """A large warm-up round is cut to the available trials."""
     table = make_table(n_rounds=[0, 0, 0])
 
     decision = gradient(table, GreedySettings(warmup_trials=64)).choose(
@@ -54,7 +54,7 @@ def test_warm_up_never_exceeds_what_is_left(make_table: MakeTable) -> None:
     assert decision.n_trials == 3
 
 
-def test_the_largest_gain_wins_and_says_why(make_table: MakeTable) -> None:
+def test_the_largest_gain_wins_with_its_terms(make_table: MakeTable) -> None:
     """Weights 1, 5, 4 over equal latencies: row 1, then row 2, with all terms."""
     table = make_table(weights=[1, 5, 4], best_secs=[2.0] * 3, window_secs=[2.0] * 3)
 
@@ -89,8 +89,8 @@ def test_costs_are_relative_to_the_average_and_bounded(make_table: MakeTable) ->
     )
 
 
-def test_nothing_is_picked_where_nothing_matters(make_table: MakeTable) -> None:
-    """No measured task has a weight in the objective; one that never ran is not due."""
+def test_nothing_is_picked_without_a_gradient(make_table: MakeTable) -> None:
+    """Measured tasks without weight and tasks that never ran are not picked."""
     idle = make_table(2, weights=[0, 0])
     failing = make_table(
         2, weights=[0, 1], best_secs=[1.0, INF], n_failed_rounds=[0, 3], rounds_since_pick=[0, 1]
@@ -103,7 +103,7 @@ def test_nothing_is_picked_where_nothing_matters(make_table: MakeTable) -> None:
 def test_ties_go_to_the_lowest_row_and_a_lone_task_has_no_runner_up(
     make_table: MakeTable,
 ) -> None:
-    """Dead and failed tasks are no runners-up."""
+    """Dead and failed tasks are never the runner-up."""
     tied = make_table(3)
     lone = make_table(3, alive=[False, True, False])
 
@@ -118,7 +118,7 @@ def test_ties_go_to_the_lowest_row_and_a_lone_task_has_no_runner_up(
 
 
 def test_epsilon_reaches_every_task_with_a_gain(make_table: MakeTable) -> None:
-    """Uniform picks land on each promising task about equally often, and on no other."""
+    """Uniform picks go to each promising task about equally often, and to no other."""
     table = make_table(5, weights=[1000, 1, 1, 0, 1], alive=[True, True, True, True, False])
     allocator = gradient(table, GreedySettings(epsilon=0.5))
 
@@ -145,7 +145,7 @@ def test_the_seed_and_the_sequence_make_the_draw(make_table: MakeTable) -> None:
 
 
 def test_a_retry_shows_its_back_off(make_table: MakeTable) -> None:
-    """The numbers behind a retry are on record."""
+    """The terms of a retry are stored with the decision."""
     table = make_table(2, best_secs=[INF, 1.0], n_failed_rounds=[2, 0], rounds_since_pick=[3, 0])
 
     decision = gradient(table).choose(table, sequence=9, n_trials=8)
@@ -166,7 +166,7 @@ def test_round_robin_takes_turns(make_table: MakeTable) -> None:
 
 
 def test_round_robin_counts_rounds_in_flight(make_table: MakeTable) -> None:
-    """A round that is out has had its turn."""
+    """A round in flight counts as a turn."""
     table = make_table(3, n_rounds=[1, 1, 2], n_in_flight=[2, 1, 0])
 
     decision = RoundRobinAllocator().choose(table, sequence=0, n_trials=8)
@@ -183,14 +183,14 @@ def test_round_robin_counts_rounds_in_flight(make_table: MakeTable) -> None:
         ({"warmup_trials": 0}, "warmup_trials must be at least 1, got 0"),
     ],
 )
-def test_settings_name_what_they_refuse(changes: dict[str, Any], message: str) -> None:
-    """Each parameter is checked with its value in the message."""
+def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    """Each parameter is checked, and the message contains its value."""
     with pytest.raises(SchedulerError, match=message):
         GreedySettings(**changes)
 
 
 def test_a_negative_seed_is_refused(make_table: MakeTable) -> None:
-    """The message names the seed, which numpy's own would not."""
+    """The message contains the seed."""
     with pytest.raises(SchedulerError, match="seed must be at least 0, got -1"):
         gradient(make_table(), seed=-1)
 

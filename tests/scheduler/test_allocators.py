@@ -1,4 +1,4 @@
-"""What every allocator promises, over all of them by name."""
+"""Guarantees of every allocator, by name."""
 
 import json
 from collections.abc import Callable
@@ -34,14 +34,14 @@ every = pytest.mark.parametrize("name", ALLOCATORS)
 
 
 def pick(name: str, table: TaskTable, greedy: GreedySettings = STILL, sequence: int = 0) -> int:
-    """Ask an allocator that has to answer."""
+    """Return the pick of an allocator that must not decline."""
     decision = of_weights(name, greedy)(table.weights).choose(table, sequence=sequence, n_trials=16)
     assert decision is not None
     return decision.task
 
 
-def twins(make_table: MakeTable, n_tasks: int = 2, **columns: Any) -> TaskTable:
-    """Tasks that differ in nothing but the columns given."""
+def equal_tasks(make_table: MakeTable, n_tasks: int = 2, **columns: Any) -> TaskTable:
+    """Return tasks that differ only in the given columns."""
     return make_table(
         n_tasks,
         best_secs=[2.0] * n_tasks,
@@ -55,16 +55,16 @@ def twins(make_table: MakeTable, n_tasks: int = 2, **columns: Any) -> TaskTable:
 @every
 @pytest.mark.parametrize(("sequence", "n_trials"), [(-1, 8), (0, 0)])
 def test_misuse_is_refused(name: str, make_table: MakeTable, sequence: int, n_trials: int) -> None:
-    """Picks are numbered from 0 and spend something."""
-    table = twins(make_table)
+    """Sequence numbers start at 0, and a round has at least one trial."""
+    table = equal_tasks(make_table)
     with pytest.raises(SchedulerError, match="must be at least"):
         of_weights(name)(table.weights).choose(table, sequence=sequence, n_trials=n_trials)
 
 
 @every
-def test_nothing_alive_nothing_chosen(name: str, make_table: MakeTable) -> None:
+def test_nothing_is_chosen_if_no_task_is_alive(name: str, make_table: MakeTable) -> None:
     """The job is done when every task is."""
-    table = twins(make_table, alive=[False] * 2)
+    table = equal_tasks(make_table, alive=[False] * 2)
 
     assert of_weights(name)(table.weights).choose(table, sequence=0, n_trials=8) is None
 
@@ -75,7 +75,7 @@ def test_nothing_alive_nothing_chosen(name: str, make_table: MakeTable) -> None:
 def test_decisions_are_alive_repeatable_and_json(
     name: str, table: TaskTable, sequence: int, n_trials: int
 ) -> None:
-    """Never a dead or unknown task, never NaN, and the same answer when asked again."""
+    """No dead or unknown task, no NaN, and the same decision for the same arguments."""
     build = of_weights(name)
     decision = build(table.weights).choose(table, sequence=sequence, n_trials=n_trials)
 
@@ -119,7 +119,7 @@ def test_the_unit_of_latency_does_not_matter(
 def test_the_order_of_tasks_does_not_matter(
     name: str, n_tasks: int, unseen: bool, seed: int
 ) -> None:
-    """Shuffling the rows of a table without ties shuffles the pick along."""
+    """Shuffling the rows of a table without ties shuffles the picks accordingly."""
     draws = np.random.default_rng(seed)
     n_rounds = draws.permutation(n_tasks) + (0 if unseen else 1)
     histories = [np.sort(draws.uniform(1e-4, 1e-2, n))[::-1].tolist() for n in n_rounds]
@@ -150,13 +150,13 @@ def test_the_order_of_tasks_does_not_matter(
 @every
 def test_equal_tasks_go_by_row(name: str, make_table: MakeTable) -> None:
     """Ties are broken towards the lowest row."""
-    assert pick(name, twins(make_table, 4)) == 0
-    assert pick(name, twins(make_table, 4, alive=[False, True, True, True])) == 1
+    assert pick(name, equal_tasks(make_table, 4)) == 0
+    assert pick(name, equal_tasks(make_table, 4, alive=[False, True, True, True])) == 1
 
 
 @every
 def test_an_unseen_task_in_flight_is_not_warmed_up_again(name: str, make_table: MakeTable) -> None:
-    """Its first round counts before it is back."""
+    """Its first round counts before it ends."""
     empty = Curves.of([[]] * 3, [[]] * 3)
     columns: dict[str, Any] = {"best_secs": [INF] * 3, "n_rounds": [0] * 3, "curves": empty}
 
@@ -167,7 +167,7 @@ def test_an_unseen_task_in_flight_is_not_warmed_up_again(name: str, make_table: 
 def test_there_is_a_wait_while_every_first_round_is_in_flight(
     name: str, make_table: MakeTable
 ) -> None:
-    """With nothing measured yet, and nothing left to warm up, there is no pick."""
+    """With nothing measured and nothing left to warm up, there is no pick."""
     empty = Curves.of([[]] * 2, [[]] * 2)
     table = make_table(2, best_secs=[INF] * 2, n_rounds=[0, 0], curves=empty, n_in_flight=[1, 2])
 
@@ -176,16 +176,16 @@ def test_there_is_a_wait_while_every_first_round_is_in_flight(
 
 @every
 def test_a_task_in_flight_is_less_attractive(name: str, make_table: MakeTable) -> None:
-    """Of two equal tasks the idle one goes first, then the one with fewer rounds out."""
-    assert pick(name, twins(make_table, n_in_flight=[1, 0])) == 1
-    assert pick(name, twins(make_table, n_in_flight=[2, 1])) == 1
-    assert pick(name, twins(make_table, n_in_flight=[1, 1])) == 0
+    """The idle one of two equal tasks goes first, then the one with fewer rounds in flight."""
+    assert pick(name, equal_tasks(make_table, n_in_flight=[1, 0])) == 1
+    assert pick(name, equal_tasks(make_table, n_in_flight=[2, 1])) == 1
+    assert pick(name, equal_tasks(make_table, n_in_flight=[1, 1])) == 0
 
 
 @pytest.mark.parametrize("name", ["gradient", "forecast"])
 def test_the_cheaper_of_equal_tasks_goes_first(name: str, make_table: MakeTable) -> None:
-    """Gains count per second of device time, unless told otherwise."""
-    table = twins(make_table, secs_per_trial=[10.0, 1.0])
+    """Gains count per second of device time by default."""
+    table = equal_tasks(make_table, secs_per_trial=[10.0, 1.0])
 
     assert pick(name, table) == 1
     assert pick(name, table, GreedySettings(epsilon=0.0, cost_aware=False)) == 0
@@ -193,10 +193,10 @@ def test_the_cheaper_of_equal_tasks_goes_first(name: str, make_table: MakeTable)
 
 @pytest.mark.parametrize("name", ["gradient", "forecast"])
 def test_an_unknown_cost_is_the_average(name: str, make_table: MakeTable) -> None:
-    """Zero and inf mean unknown: dearer than a cheap task, cheaper than a dear one."""
-    assert pick(name, twins(make_table, 3, secs_per_trial=[3.0, 0.0, 1.0])) == 2
-    assert pick(name, twins(make_table, 3, secs_per_trial=[9.0, 8.0, INF])) == 1
-    assert pick(name, twins(make_table, 2, secs_per_trial=[0.0, INF])) == 0
+    """Zero and inf mean unknown: more than a cheap task, less than an expensive one."""
+    assert pick(name, equal_tasks(make_table, 3, secs_per_trial=[3.0, 0.0, 1.0])) == 2
+    assert pick(name, equal_tasks(make_table, 3, secs_per_trial=[9.0, 8.0, INF])) == 1
+    assert pick(name, equal_tasks(make_table, 2, secs_per_trial=[0.0, INF])) == 0
 
 
 @every
@@ -208,7 +208,7 @@ def test_a_budget_of_whole_rounds_is_spent_exactly(
     """Neither a round too few nor a trial too many."""
     recording = power_laws(n_tasks, 6, seed)
 
-    done = replay(recording, of_weights(name), most_trials=16 * n_rounds)
+    done = replay(recording, of_weights(name), max_trials=16 * n_rounds)
 
     assert done.trials[-1] == 16 * n_rounds
     assert len(done.picks) == n_rounds
@@ -216,14 +216,14 @@ def test_a_budget_of_whole_rounds_is_spent_exactly(
 
 @every
 def test_no_task_with_a_gain_starves(name: str) -> None:
-    """A dull task beside one that weighs 1,000 times as much gets rounds to the end."""
+    """A minor task beside one with 1,000 times its weight gets rounds to the end."""
     n_rounds = 800
     trials = np.arange(1, n_rounds + 1)
     heavy = recorded(9.0 * trials**-0.5, weight=1000, name="heavy")
     dull = recorded(1.0 + 0.01 * trials**-0.1, weight=1, name="dull")
     settings = GreedySettings(epsilon=0.1)
 
-    done = replay(Recording("two", (heavy, dull)), of_weights(name, settings), most_trials=600 * 16)
+    done = replay(Recording("two", (heavy, dull)), of_weights(name, settings), max_trials=600 * 16)
 
     given = np.flatnonzero(done.picks == 1)
     # The rule of tvm does not explore: -g/n alone brings tasks back, here after 400 rounds.
@@ -234,19 +234,19 @@ def test_no_task_with_a_gain_starves(name: str) -> None:
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    """The error is enough to fix the command line."""
+    """The error lists the valid names."""
     with pytest.raises(SchedulerError, match="no allocator is named 'best'; known: gradient, fore"):
         of_weights("best")(np.ones(1, np.int64))
 
 
 def test_the_default_has_a_name() -> None:
-    """It can be built like any other."""
+    """The default allocator can be built by its name."""
     assert DEFAULT in ALLOCATORS
 
 
-def test_tvm_neither_explores_nor_asks_for_cost(make_table: MakeTable) -> None:
-    """Its rule has neither; the rest of the settings holds."""
-    table = twins(make_table, secs_per_trial=[10.0, 1.0])
+def test_tvm_neither_explores_nor_uses_cost(make_table: MakeTable) -> None:
+    """The other settings apply."""
+    table = equal_tasks(make_table, secs_per_trial=[10.0, 1.0])
     curious = GreedySettings(epsilon=1.0, cost_aware=True, warmup_trials=3)
     built = of_weights("tvm", curious)(table.weights)
 
@@ -256,10 +256,8 @@ def test_tvm_neither_explores_nor_asks_for_cost(make_table: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_task_that_does_not_matter_loses_a_tie_of_nothing(
-    name: str, make_table: MakeTable
-) -> None:
-    """With no gain anywhere, the pick still goes to a task the objective asks for."""
+def test_a_task_without_weight_loses_ties(name: str, make_table: MakeTable) -> None:
+    """With no gain anywhere, the pick goes to a task that the objective uses."""
     table = make_table(
         2,
         weights=[0, 1],
@@ -276,4 +274,6 @@ def test_networks_of_other_tasks_are_refused(make_table: MakeTable) -> None:
     objective = make_objective("weighted_sum", Networks.single(np.ones(3, np.int64)))
 
     with pytest.raises(SchedulerError, match="one entry per task"):
-        make_allocator("gradient", objective, 0).choose(twins(make_table), sequence=0, n_trials=8)
+        make_allocator("gradient", objective, 0).choose(
+            equal_tasks(make_table), sequence=0, n_trials=8
+        )

@@ -40,8 +40,8 @@ def credit(own: list[int], others: list[int], settled: list[bool], budget: int) 
         ({"secs": float("inf")}, "secs .* got inf"),
     ],
 )
-def test_a_budget_names_the_limit_it_refuses(limits: dict[str, Any], message: str) -> None:
-    """A limit that allows nothing is refused with its value."""
+def test_an_invalid_budget_is_refused(limits: dict[str, Any], message: str) -> None:
+    """A limit that allows nothing is named with its value."""
     with pytest.raises(SchedulerError, match=message):
         Budget(**limits)
 
@@ -64,7 +64,7 @@ def test_the_first_limit_reached_exhausts(
 
 
 def test_the_last_round_is_cut_to_what_is_left() -> None:
-    """No round overspends, and a limit on time alone does not cut rounds."""
+    """No round overspends, and a time limit alone does not cut rounds."""
     budget = Budget(trials=100)
 
     assert [budget.round_size(16, spent) for spent in (0, 90, 100, 120)] == [16, 10, 0, 0]
@@ -85,7 +85,7 @@ def test_rounds_grow_with_the_budget(budget_trials: int, n_tasks: int, expected:
 
 @pytest.mark.parametrize(("budget_trials", "n_tasks"), [(0, 1), (1, 0)])
 def test_round_sizes_need_a_budget_and_a_task(budget_trials: int, n_tasks: int) -> None:
-    """Zero of either is misuse."""
+    """Zero budgets and zero tasks are errors."""
     with pytest.raises(SchedulerError, match=f"got {budget_trials} and {n_tasks}"):
         default_trials_per_round(budget_trials, n_tasks)
 
@@ -107,7 +107,7 @@ def test_round_sizes_need_a_budget_and_a_task(budget_trials: int, n_tasks: int) 
 def test_credit_by_hand(
     own: list[int], others: list[int], settled: list[bool], expected: int
 ) -> None:
-    """A budget of 23 over 4 tasks: shares of 5, three of which may widen to 6."""
+    """A budget of 23 over 4 tasks: shares of 5, three of which may grow to 6."""
     assert credit(own, others, settled, 23) == expected
 
 
@@ -126,7 +126,7 @@ def test_own_trials_always_all_count(case: tuple[list[int], list[int], list[bool
 def test_credit_never_falls(
     case: tuple[list[int], list[int], list[bool], int], data: st.DataObject
 ) -> None:
-    """One more trial adds 0 or 1; a task that settles takes nothing away."""
+    """One more trial adds 0 or 1; settling a task subtracts nothing."""
     own, others, settled, budget = case
     task = data.draw(st.integers(0, len(own) - 1))
     before = credit(own, others, settled, budget)
@@ -146,7 +146,7 @@ def test_credit_never_falls(
 def test_tasks_tuned_elsewhere_need_no_measurement(
     case: tuple[list[int], list[int], list[bool], int],
 ) -> None:
-    """When others spent the budget's share on every task, the budget is spent."""
+    """The budget is spent if other jobs spent its share on every task."""
     own, others, settled, budget = case
     share = -(-budget // len(own))
     tuned = [max(n, share) for n in others]
@@ -170,7 +170,7 @@ def test_without_other_jobs_only_own_trials_count(
 def test_each_task_is_credited_at_most_its_share(
     case: tuple[list[int], list[int], list[bool], int],
 ) -> None:
-    """One much-tuned task cannot use up the budget of the others."""
+    """One intensively tuned task cannot use up the budget of the others."""
     own, others, settled, budget = case
     only_first = [others[0] + 1000] + [0] * (len(own) - 1)
     fresh, none_settled = [0] * len(own), [False] * len(settled)

@@ -1,4 +1,4 @@
-"""Curves of many tasks in flat arrays: sums, ages and last points, also of empty ones."""
+"""Sums, ages and last points of curves, including empty ones."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ INF = float("inf")
 
 @pytest.fixture
 def mixed() -> Curves:
-    """Empty tasks first, between and last; one fails at first, one has a single point."""
+    """Curves with empty tasks at every position, one that fails at first, and one single point."""
     return Curves.of([[], [INF, 4.0, 2.0], [], [5.0], []], [[], [8, 4, 2], [], [16], []])
 
 
@@ -27,7 +27,7 @@ def test_trials_of_rounds_add_up_within_each_task(mixed: Curves) -> None:
 
 
 def test_sums_ignore_empty_tasks(mixed: Curves) -> None:
-    """An empty task sums to 0 and takes nothing from its neighbour."""
+    """An empty task sums to 0 and does not affect its neighbour."""
     assert mixed.add_up(np.array([1.0, 2.0, 4.0, 8.0])).tolist() == [0.0, 7.0, 0.0, 8.0, 0.0]
 
 
@@ -42,12 +42,12 @@ def test_ages_count_the_rounds_since(mixed: Curves) -> None:
 
 
 def test_last_points_are_missing_where_there_are_none(mixed: Curves) -> None:
-    """Empty tasks get the value asked for."""
+    """Empty tasks get the given default."""
     assert mixed.last(mixed.best_secs, INF).tolist() == [INF, 2.0, INF, 5.0, INF]
 
 
 def test_tasks_without_a_single_point() -> None:
-    """A job before its first round has curves too."""
+    """Curves exist before the first round of a job."""
     nothing = Curves.of([[], []], [[], []])
 
     assert nothing.n_tasks == 2
@@ -71,21 +71,21 @@ def test_tasks_without_a_single_point() -> None:
         ([], [1], [0, 0], r"best_secs \(0,\), n_trials \(1,\)"),
     ],
 )
-def test_curves_name_what_they_refuse(
+def test_invalid_curves_are_refused(
     best_secs: Any, n_trials: Any, offsets: Any, message: str
 ) -> None:
-    """Bounds and points have to fit, and numbers to make sense."""
+    """Offsets must match the points, and numbers must be valid."""
     with pytest.raises(SchedulerError, match=message):
         Curves(best_secs, n_trials, offsets)
 
 
 def test_a_task_has_as_many_rounds_as_latencies() -> None:
-    """Lists of the same total length but other bounds are not mixed up."""
+    """Lists with equal totals but different offsets are refused."""
     with pytest.raises(SchedulerError, match=r"\[1, 2\] latencies and \[2, 1\] rounds"):
         Curves.of([[3.0], [2.0, 1.0]], [[8, 8], [8]])
 
 
 def test_no_task_at_all_is_refused() -> None:
-    """Curves are of at least one task."""
+    """Curves need at least one task."""
     with pytest.raises(SchedulerError, match="offsets must lead from 0 to 0"):
         Curves.of([], [])

@@ -1,4 +1,4 @@
-"""Totals, shares and the end of a job."""
+"""Totals, shares and the estimated end of a job."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ INF = float("inf")
     ],
 )
 def test_total_latency(weights: list[int], best_secs: list[float], expected: float) -> None:
-    """Weighted sum; missing latencies make it unknown."""
+    """The total is a weighted sum, and inf if a latency is missing."""
     assert total_latency(np.array(weights), np.array(best_secs)) == expected
 
 
@@ -32,7 +32,7 @@ def test_total_latency(weights: list[int], best_secs: list[float], expected: flo
     ],
 )
 def test_shares(best_secs: list[float], expected: list[float]) -> None:
-    """Shares of what is known, for weights 2, 1, 1."""
+    """Shares of the known latency, for weights 2, 1, 1."""
     assert shares(np.array([2, 1, 1]), np.array(best_secs)).tolist() == expected
 
 
@@ -49,7 +49,7 @@ def test_shares(best_secs: list[float], expected: list[float]) -> None:
     ],
 )
 def test_eta(budget: Budget, spent_trials: int, spent_secs: float, expected: float) -> None:
-    """The pace so far, or the time limit if that comes first."""
+    """The estimate uses the pace so far, or the time limit if that comes first."""
     assert eta_secs(budget, spent_trials=spent_trials, spent_secs=spent_secs) == expected
 
 

@@ -1,4 +1,4 @@
-"""Jobs share devices by priority, whatever their rounds cost and whenever they come."""
+"""Jobs share devices by priority, regardless of round cost and start time."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from scheduler.fairness import JobShare, charge, choose_job, join, share_of
 def run(
     jobs: Mapping[int, JobShare], costs: Mapping[int, float], n_rounds: int, seed: int = 0
 ) -> tuple[dict[int, JobShare], dict[int, float]]:
-    """Give away rounds of uneven cost; return the jobs and the seconds each got."""
+    """Assign rounds of uneven cost; return the jobs and the seconds of each."""
     draws = np.random.default_rng(seed)
     current, secs = dict(jobs), dict.fromkeys(jobs, 0.0)
     for _ in range(n_rounds):
@@ -59,7 +59,7 @@ def test_a_job_that_joins_gets_its_share_and_no_more() -> None:
 
 
 def test_a_paused_job_is_not_owed_its_time() -> None:
-    """Coming back it continues beside the others instead of catching up."""
+    """A resumed job continues level with the others instead of catching up."""
     costs = {1: 1.0, 2: 1.0}
     both, _ = run({i: JobShare(i, 0, 0.0) for i in costs}, costs, 20)
     alone, _ = run({1: both[1]}, costs, 1000)
@@ -71,7 +71,7 @@ def test_a_paused_job_is_not_owed_its_time() -> None:
 
 
 def test_a_short_pause_forgives_nothing() -> None:
-    """A job ahead of the others keeps its virtual time, so pausing buys no share."""
+    """A job ahead of the others keeps its virtual time, so that a pause gains no share."""
     assert join(50.0, [JobShare(1, 0, 10.0), JobShare(2, 0, 90.0)]) == 50.0
     assert join(5.0, [JobShare(1, 0, 10.0), JobShare(2, 0, 90.0)]) == 10.0
     assert join(5.0, []) == 5.0
@@ -86,14 +86,14 @@ def test_rounds_in_flight_count_in_advance() -> None:
     assert choose_job([busy._replace(priority=1), idle], typical_secs=10.0) == 1
 
 
-def test_no_job_no_round() -> None:
-    """Nobody waits, nobody goes."""
+def test_no_job_gets_a_round_if_there_is_none() -> None:
+    """Without jobs there is nothing to choose."""
     assert choose_job([]) is None
 
 
 @pytest.mark.parametrize("virtual_secs", [-1.0, float("nan"), float("inf")])
 def test_a_bad_virtual_time_is_refused(virtual_secs: float) -> None:
-    """The message holds the job and the value."""
+    """The message contains the job and the value."""
     jobs = [JobShare(1, 0, 0.0), JobShare(2, 0, virtual_secs)]
 
     with pytest.raises(SchedulerError, match=f"virtual_secs of job 2 .* got {virtual_secs}"):
@@ -101,7 +101,7 @@ def test_a_bad_virtual_time_is_refused(virtual_secs: float) -> None:
 
 
 def test_absurd_priorities_stay_finite() -> None:
-    """Beyond 30 doublings a priority buys no more, and costs stay numbers."""
+    """Beyond 30 doublings a priority adds nothing, and costs stay finite."""
     assert share_of(10**6) == share_of(30) == 2.0**30
     assert share_of(-(10**6)) == 2.0**-30
     assert charge(JobShare(1, 10**6, 1.0), 8.0) > 1.0

@@ -1,4 +1,4 @@
-"""Forecasts: what moves them, what must not, and how they compare with what happens."""
+"""Forecasts: their inputs, invariances, and agreement with outcomes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ def fit(*histories: Sequence[float], groups: Ints | None = None, **changes: floa
 
 
 def spread_of_exponent(fitted: Forecast) -> float:
-    """Standard deviation of the first task's exponent."""
+    """Return the standard deviation of the first task's exponent."""
     return float(np.sqrt(fitted.shape[0]) / fitted.exposure[0])
 
 
 def test_a_task_that_improved_lately_promises_more_than_one_that_stalled() -> None:
-    """Both fell from 8 to 2 seconds in as many trials; one did so at once."""
+    """Both fell from 8 to 2 seconds in equal trials, one of them immediately."""
     expected, _ = fit(
         [8.0, 6.0, 4.0, 3.0, 2.0], [8.0, 2.0, 2.0, 2.0, 2.0], memory=0.7, strength=0.5
     ).savings(16)
@@ -42,7 +42,7 @@ def test_a_task_that_improved_lately_promises_more_than_one_that_stalled() -> No
 
 
 def test_nothing_is_forgotten_with_a_memory_of_one() -> None:
-    """Then the same fall over the same trials counts the same, however early."""
+    """The same fall over the same trials counts equally, however early."""
     exponents = fit([8.0, 6.0, 2.0], [8.0, 2.0, 2.0], memory=1.0)
 
     assert exponents.shape[0] == pytest.approx(exponents.shape[1])
@@ -50,7 +50,7 @@ def test_nothing_is_forgotten_with_a_memory_of_one() -> None:
 
 
 def test_uncertainty_shrinks_with_evidence() -> None:
-    """More rounds on the same power law pin its exponent, and what the next round brings."""
+    """More rounds on the same power law narrow its exponent and the saving of the next round."""
     rounds = 8.0 + 16.0 * np.arange(1, 41)
     few, many = ((rounds[:n] / rounds[0]) ** -0.4 for n in (3, 40))
 
@@ -60,7 +60,7 @@ def test_uncertainty_shrinks_with_evidence() -> None:
 
 
 def test_the_prior_is_pulled_by_the_group() -> None:
-    """Two tasks measured once differ by what their relatives showed."""
+    """Two tasks measured once differ by the curves of their groups."""
     fast, slow = [8.0, 4.0, 2.0, 1.0], [8.0, 8.0, 8.0, 8.0]
 
     grouped, _ = fit(fast, [5.0], slow, [5.0], groups=np.array([2, 2, 0, 0])).savings(16)
@@ -71,7 +71,7 @@ def test_the_prior_is_pulled_by_the_group() -> None:
 
 
 def test_strength_is_trust_in_the_group() -> None:
-    """A strong prior outweighs what a task did itself."""
+    """A strong prior outweighs the task's own curve."""
     stubborn, _ = fit([8.0, 8.0], [8.0, 1.0], strength=1e6).savings(16)
     open_minded, _ = fit([8.0, 8.0], [8.0, 1.0], strength=1e-3).savings(16)
 
@@ -135,7 +135,7 @@ def test_no_curve_makes_nan(
 @REPEATABLE
 @given(curves(), st.integers(0, 1000), st.integers(1, 1000))
 def test_savings_grow_with_the_trials(points: Curves, n_trials: int, more: int) -> None:
-    """More trials never save less, and none save nothing, for certain."""
+    """More trials never save less, and zero trials save exactly nothing."""
     fitted = forecast(points, SETTINGS)
     none, certain = fitted.savings(0)
 
@@ -173,8 +173,8 @@ def test_forecasts_come_true_on_average(n_seen: int, n_more: int) -> None:
     assert np.corrcoef(expected / now, saved / now)[0, 1] > 0.2
 
 
-def test_a_curve_that_rises_is_no_progress() -> None:
-    """A latency that was measured again, worse, neither warns nor pays."""
+def test_a_rising_curve_counts_as_no_progress() -> None:
+    """A worse repeated latency has no effect."""
     fitted = fit([2.0, 3.0, INF, 3.0], [2.0, 2.0, 2.0, 2.0])
 
     assert fitted.shape[0] == fitted.shape[1]
@@ -182,7 +182,7 @@ def test_a_curve_that_rises_is_no_progress() -> None:
 
 
 def test_terms_of_a_task(make_table: MakeTable) -> None:
-    """The gain is the weight times what is expected plus half its spread."""
+    """The gain is the weight times the expected saving plus half its spread."""
     points = Curves.of([[4.0, 2.0], [8.0]], [[16, 16], [16]])
     table = make_table(2, best_secs=[2.0, 8.0], curves=points)
 
@@ -214,7 +214,7 @@ def test_tasks_without_a_latency_have_no_gain(make_table: MakeTable) -> None:
 
 
 def test_each_round_in_flight_leaves_less(make_table: MakeTable) -> None:
-    """They are taken as having gone as forecast."""
+    """Rounds in flight are assumed to end as forecast."""
     points = Curves.of([[4.0, 2.0]] * 3, [[16, 16]] * 3)
     table = make_table(3, best_secs=[2.0] * 3, curves=points, n_in_flight=[0, 1, 2])
 
@@ -224,8 +224,8 @@ def test_each_round_in_flight_leaves_less(make_table: MakeTable) -> None:
 
 
 def test_a_forecast_needs_curves(make_table: MakeTable) -> None:
-    """One latency says nothing of the next."""
-    with pytest.raises(SchedulerError, match="a forecast needs the curves"):
+    """A single latency is not sufficient."""
+    with pytest.raises(SchedulerError, match="needs a table with curves"):
         ForecastEstimator().estimate(make_table(), np.ones(3), 16)
 
 
@@ -241,8 +241,8 @@ def test_a_forecast_needs_curves(make_table: MakeTable) -> None:
         ({"optimism": float("nan")}, "optimism must be finite and at least 0, got nan"),
     ],
 )
-def test_settings_name_what_they_refuse(changes: dict[str, Any], message: str) -> None:
-    """Each setting is checked with its value in the message."""
+def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    """Each setting is checked, and the message contains its value."""
     with pytest.raises(SchedulerError, match=message):
         ForecastSettings(**changes)
 

@@ -1,4 +1,4 @@
-"""The gradient's terms against numbers worked out by hand."""
+"""Terms of the gradient, compared with numbers computed by hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ def test_a_faster_relative_promises_more_than_the_lifetime_pace(make_table: Make
 
 
 def test_a_dead_relative_is_still_evidence(make_table: MakeTable) -> None:
-    """What a finished task reached bounds its group; it has no gain itself."""
+    """The throughput of a finished task bounds its group; the task itself has no gain."""
     table = make_table(
         2, best_secs=[10.0, 1.0], n_rounds=[4, 4], alive=[True, False], similarity_groups=[1, 1]
     )
@@ -73,7 +73,7 @@ def test_a_dead_relative_is_still_evidence(make_table: MakeTable) -> None:
         (9, INF, 0.0),  # nothing known back then
     ],
 )
-def test_the_slope_divides_by_the_rounds_there_are(
+def test_the_slope_divides_by_the_actual_rounds(
     make_table: MakeTable, n_rounds: int, window_secs: float, expected: float
 ) -> None:
     """A short history is not diluted to the whole window."""
@@ -159,7 +159,7 @@ def test_the_rule_of_tvm_by_hand(make_table: MakeTable) -> None:
         ({"backward_window": 0}, "backward_window must be at least 1, got 0"),
     ],
 )
-def test_settings_name_what_they_refuse(changes: dict[str, Any], message: str) -> None:
-    """Each parameter is checked with its value in the message."""
+def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    """Each parameter is checked, and the message contains its value."""
     with pytest.raises(SchedulerError, match=message):
         GradientSettings(**changes)

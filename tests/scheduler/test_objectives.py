@@ -1,4 +1,4 @@
-"""Objectives: values, gradients, networks that are done, and the registry."""
+"""Objectives: values, gradients, satisfied networks, and the registry."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 def slopes(objective: Objective, latencies: Floats) -> list[float]:
-    """Central differences, one per task."""
+    """Return central differences, one per task."""
     steps = np.diag(latencies * 1e-4)
     return [
         (objective.value(latencies + step) - objective.value(latencies - step)) / (2 * step.sum())
@@ -74,7 +74,7 @@ def test_values_by_hand(name: str, options: dict[str, Any], expected: float) -> 
 
 
 def test_every_objective_is_checked() -> None:
-    """A newly registered objective needs a row above."""
+    """A newly registered objective needs a row in the table above."""
     assert {name for name, _ in OPTIONS} == set(objectives.known_objectives())
 
 
@@ -90,7 +90,7 @@ def test_gradient_matches_finite_differences(name: str, options: dict[str, Any])
 
 
 def test_early_stop_is_flat_where_tasks_stall() -> None:
-    """Below its floor a task changes nothing, above it weighs what the networks call it."""
+    """Below its floor a task changes nothing; above it has the weight of its calls."""
     objective = EarlyStop(NETWORKS, 3, floors=np.array([0.6, 0.0, 0.3, 0.9]))
 
     gradient = objective.gradient(LATENCIES)
@@ -100,7 +100,7 @@ def test_early_stop_is_flat_where_tasks_stall() -> None:
 
 
 def test_at_a_kink_the_gradient_is_that_of_improving() -> None:
-    """Exactly at a requirement or a floor there is nothing left to win."""
+    """Exactly at a requirement or a floor there is nothing left to gain."""
     met = make_objective("requirements", NETWORKS, required_secs=TOTALS)
     stalled = EarlyStop(NETWORKS, 3, floors=LATENCIES)
 
@@ -114,7 +114,7 @@ def test_at_a_kink_the_gradient_is_that_of_improving() -> None:
 def test_gradient_is_finite_while_latencies_are_missing(
     name: str, options: dict[str, Any], missing: list[int]
 ) -> None:
-    """Tasks that never ran spoil neither the others nor the value's meaning."""
+    """Tasks that never ran affect neither the others nor the value."""
     latencies = LATENCIES.copy()
     latencies[missing] = INF
     objective = make_objective(name, NETWORKS, **options)
@@ -128,7 +128,7 @@ def test_gradient_is_finite_while_latencies_are_missing(
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_zero_latencies_have_a_finite_gradient(name: str, options: dict[str, Any]) -> None:
-    """A clock that shows nothing makes no NaN."""
+    """Latencies of zero from a coarse clock cause no NaN."""
     gradient = make_objective(name, NETWORKS, **options).gradient(np.zeros(4))
 
     assert np.isfinite(gradient).all()
@@ -136,13 +136,13 @@ def test_zero_latencies_have_a_finite_gradient(name: str, options: dict[str, Any
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_gradient_refuses_other_tasks(name: str, options: dict[str, Any]) -> None:
-    """Latencies of another job are an error, not a broadcast."""
+    """Latencies of another shape are an error, not a broadcast."""
     with pytest.raises(SchedulerError, match=r"weights \(4,\), latencies \(1,\)"):
         make_objective(name, NETWORKS, **options).gradient(np.ones(1))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    """The error is enough to fix the command line."""
+    """The error lists the valid names."""
     with pytest.raises(UnknownObjectiveError, match="no objective is named 'f9'; known: early"):
         make_objective("f9", NETWORKS)
 
@@ -155,10 +155,10 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
             {"patience": 3},
             "'weighted_sum' does not take patience; it takes importance",
         ),
-        ("requirements", {}, "needs required_secs of a network"),
-        ("requirements", {"required_secs": {}}, "needs required_secs of a network"),
+        ("requirements", {}, "needs required_secs for some network"),
+        ("requirements", {"required_secs": {}}, "needs required_secs for some network"),
         ("requirements", {"required_secs": {"cows": 1.0}}, "required_secs of 'cows', which is no"),
-        ("weighted_sum", {"importance": {"cows": 1.0}}, "of this job: cats, dogs, birds"),
+        ("weighted_sum", {"importance": {"cows": 1.0}}, "its networks: cats, dogs, birds"),
         ("geometric_mean", {"baseline_secs": {"cows": 1.0}}, "baseline_secs of 'cows'"),
         ("early_stop", {"patience": 0}, "patience must be at least 1, got 0"),
         ("early_stop", {"patience": -2}, "patience must be at least 1, got -2"),
@@ -166,7 +166,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         ("early_stop", {"patience": "many"}, "patience must be at least 1, got many"),
     ],
 )
-def test_options_that_make_no_sense(name: str, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     """Unknown options, missing ones and unknown networks are named."""
     with pytest.raises(SchedulerError, match=message):
         make_objective(name, NETWORKS, **options)
@@ -202,14 +202,14 @@ def test_numbers_must_be_positive_and_finite(name: str, option: str, value: Any)
         (("a",), [[1.0, float("nan")]], "calls must hold integers"),
     ],
 )
-def test_networks_name_what_they_refuse(names: tuple[str, ...], calls: Any, message: str) -> None:
-    """Networks have names of their own and call tasks so many times."""
+def test_invalid_networks_are_refused(names: tuple[str, ...], calls: Any, message: str) -> None:
+    """Networks need distinct names and valid calls."""
     with pytest.raises(SchedulerError, match=message):
         Networks(names, calls)
 
 
-def test_a_network_without_tasks_pulls_nothing() -> None:
-    """It weighs 0 in a sum, meets any requirement, and cannot have a speedup."""
+def test_a_network_without_tasks_attracts_no_trials() -> None:
+    """It adds 0 to a sum, meets any requirement, and cannot have a speedup."""
     networks = Networks(("full", "empty"), np.array([[2, 1], [0, 0]]))
     required = {"full": 0.5, "empty": 0.5}
 
@@ -221,7 +221,7 @@ def test_a_network_without_tasks_pulls_nothing() -> None:
 
 
 def test_a_custom_objective_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registering adds a name once; options reach the factory."""
+    """Registration adds a name once, and options reach the factory."""
     monkeypatch.setattr(objectives, "OBJECTIVES", {})
 
     @register("scaled")
@@ -247,7 +247,7 @@ def test_a_custom_objective_is_found_by_name(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_rounds_since_improvement(history: list[float], expected: int) -> None:
-    """Counted within a task, whatever its neighbours did."""
+    """Rounds are counted within a task, independent of its neighbours."""
     curves = Curves.of(
         [[9.0, 9.0], history, [], [8.0, 1.0]], [[4, 4], [4] * len(history), [], [4, 4]]
     )
@@ -256,15 +256,15 @@ def test_rounds_since_improvement(history: list[float], expected: int) -> None:
 
 
 def test_early_stop_needs_curves(make_table: MakeTable) -> None:
-    """Without a history nothing can be said to stall."""
+    """Stalls cannot be detected without a history."""
     objective = make_objective("early_stop", Networks.single(np.ones(3, np.int64)))
 
-    with pytest.raises(SchedulerError, match="early stop needs the curves"):
+    with pytest.raises(SchedulerError, match="early_stop needs a table with curves"):
         objective.at(make_table(3))
 
 
 def test_a_failing_task_does_not_stall(make_table: MakeTable) -> None:
-    """Rounds in which nothing ran are failures, which the back-off handles."""
+    """Rounds in which nothing ran are failures, which back-off handles."""
     curves = Curves.of([[INF] * 9, [2.0] * 9], [[4] * 9] * 2)
     table = make_table(2, best_secs=[INF, 2.0], n_rounds=[9, 9], curves=curves)
     objective = make_objective("early_stop", Networks.single(np.array([1, 1])), patience=3)
@@ -273,8 +273,8 @@ def test_a_failing_task_does_not_stall(make_table: MakeTable) -> None:
 
 
 @pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_a_network_that_meets_its_requirement_pulls_no_trials(name: str) -> None:
-    """Its own tasks are left alone from then on; when all are fast enough the job ends."""
+def test_a_network_that_meets_its_requirement_gets_no_trials(name: str) -> None:
+    """Its own tasks get no more rounds; when all networks are fast enough the job ends."""
     falling = [10.0 / (1 + n) for n in range(40)]
     tasks = [recorded(falling, name=str(index)) for index in range(4)]
     networks = Networks(("easy", "hard"), np.array([[2, 1, 0, 0], [0, 1, 2, 1]]))
@@ -308,7 +308,7 @@ def test_nothing_is_picked_when_every_requirement_is_met(name: str, make_table: 
 
 @pytest.mark.parametrize("name", ["gradient", "forecast"])
 def test_a_stalled_task_gets_no_trial_after_its_patience(name: str) -> None:
-    """One round that ran and three that brought nothing; the job ends when all stall."""
+    """A task ends after three rounds without improvement; the job ends when all tasks stall."""
     heavy = recorded([9.0] * 30, weight=100, name="stalled")
     falling = recorded([9.0 / (1 + n) for n in range(10)] + [0.9] * 20, name="falling")
     networks = Networks.single(np.array([100, 1]))

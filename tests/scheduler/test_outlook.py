@@ -1,4 +1,4 @@
-"""What more trials would save, handed out where they save most."""
+"""Savings of further trials that are spent where they save most."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ MakeTable = Callable[..., TaskTable]
 
 @pytest.fixture
 def table(make_table: MakeTable) -> TaskTable:
-    """A falling task, a stalled one, one that never ran, and a dead one."""
+    """A table of a falling task, a stalled one, one that never ran, and a dead one."""
     curves = Curves.of(
         [[8.0, 4.0, 2.0], [2.0, 2.0, 2.0], [INF] * 3, [8.0, 4.0, 2.0]], [[16] * 3] * 4
     )
@@ -31,15 +31,15 @@ def table(make_table: MakeTable) -> TaskTable:
 
 
 def test_no_trials_save_nothing(table: TaskTable) -> None:
-    """For certain."""
+    """The saving and its spread are 0."""
     outlook = look_ahead(table, np.ones(4), 0)
 
     assert (outlook.n_trials, outlook.saving, outlook.spread) == (0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("n_trials", [1, 16, 5000])
-def test_handing_out_beats_any_single_task(table: TaskTable, n_trials: int) -> None:
-    """All trials on one task are a plan too, and never a better one."""
+def test_distributing_beats_any_single_task(table: TaskTable, n_trials: int) -> None:
+    """All trials on one task never save more."""
     assert table.curves is not None
     alone, _ = forecast(table.curves, ForecastSettings()).savings(n_trials)
 
@@ -51,28 +51,28 @@ def test_handing_out_beats_any_single_task(table: TaskTable, n_trials: int) -> N
 
 
 def test_savings_grow_with_the_trials(table: TaskTable) -> None:
-    """A longer look ahead promises more, and what weighs twice promises twice."""
+    """A longer outlook saves more, and a doubled weight doubles the saving."""
     savings = [look_ahead(table, np.ones(4), n).saving for n in (1, 10, 100, 1000, 10_000)]
 
     assert savings == sorted(savings)
     assert look_ahead(table, np.full(4, 2.0), 100).saving == pytest.approx(2.0 * savings[2])
 
 
-def test_a_met_objective_promises_nothing(table: TaskTable) -> None:
+def test_a_met_objective_saves_nothing(table: TaskTable) -> None:
     """Without weight there is nothing to save."""
     assert look_ahead(table, np.zeros(4), 100).saving == 0.0
 
 
 def test_misuse_is_refused(make_table: MakeTable, table: TaskTable) -> None:
-    """Curves are needed, and trials cannot be taken back."""
-    with pytest.raises(SchedulerError, match="an outlook needs the curves"):
+    """Curves are required, and trials cannot be negative."""
+    with pytest.raises(SchedulerError, match="an outlook needs a table with curves"):
         look_ahead(make_table(), np.ones(3), 10)
     with pytest.raises(SchedulerError, match="n_trials must be at least 0, got -1"):
         look_ahead(table, np.ones(4), -1)
 
 
 def test_a_job_stops_where_a_step_saves_too_little(table: TaskTable) -> None:
-    """The step after that many trials saves less than asked for, the one before as much."""
+    """The step after that many trials saves less than the threshold, the one before does not."""
     saving = look_ahead(table, np.ones(4), 16).saving
     least = saving / 3
 

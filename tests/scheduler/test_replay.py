@@ -1,4 +1,4 @@
-"""Replays of recordings small enough to know the answer."""
+"""Replays of recordings that are small enough to compute by hand."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ SMALL = Recording(
 
 
 def test_round_robin_by_hand() -> None:
-    """Turns a, b, c, a, c, a: each pick buys the next recorded round, spent tasks leave."""
+    """Turns a, b, c, a, c, a: each pick spends the next recorded round, exhausted tasks leave."""
     done = replay(SMALL, of_weights("round-robin"))
 
     assert done.picks.tolist() == [0, 1, 2, 0, 2, 0]
@@ -36,13 +36,13 @@ def test_round_robin_by_hand() -> None:
     [(14.0, (28.0, 12.0)), (10.0, (30.0, 12.5)), (9.9, (INF, INF)), (INF, (28.0, 12.0))],
 )
 def test_reaching_a_goal(goal: float, expected: tuple[float, float]) -> None:
-    """The first pick at or under the goal counts; never is inf."""
+    """The first pick at or below the goal counts; never is inf."""
     assert replay(SMALL, of_weights("round-robin")).reach(goal) == expected
 
 
 def test_an_empty_trajectory_reaches_nothing() -> None:
-    """No budget, no picks."""
-    done = replay(SMALL, of_weights("round-robin"), most_trials=0)
+    """A zero budget allows no picks."""
+    done = replay(SMALL, of_weights("round-robin"), max_trials=0)
 
     assert isinstance(done, Trajectory)
     assert done.picks.size == done.total_secs.size == 0
@@ -51,7 +51,7 @@ def test_an_empty_trajectory_reaches_nothing() -> None:
 
 @pytest.mark.parametrize("name", ALLOCATORS)
 def test_every_round_is_spent_once(name: str) -> None:
-    """Without a budget each allocator ends with the recording, also after failing rounds."""
+    """Without a budget each allocator ends with the recording, even after failing rounds."""
     done = replay(SMALL, of_weights(name))
 
     assert np.bincount(done.picks).tolist() == [3, 1, 2]
@@ -61,24 +61,24 @@ def test_every_round_is_spent_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
-@pytest.mark.parametrize(("most_trials", "spent"), [(16, 16), (17, 20), (10**6, 30)])
-def test_most_trials_is_respected(name: str, most_trials: int, spent: int) -> None:
+@pytest.mark.parametrize(("max_trials", "spent"), [(16, 16), (17, 20), (10**6, 30)])
+def test_max_trials_is_respected(name: str, max_trials: int, spent: int) -> None:
     """No round starts once the budget is spent; one that began before may exceed it."""
-    done = replay(SMALL, of_weights(name), most_trials=most_trials)
+    done = replay(SMALL, of_weights(name), max_trials=max_trials)
 
     before = done.trials[-2] if len(done.trials) > 1 else 0
-    assert before < most_trials
+    assert before < max_trials
     if name == "round-robin":
         assert done.trials[-1] == spent
 
 
 @pytest.mark.parametrize("name", ["gradient", "forecast", "tvm"])
 def test_rounds_that_fail_at_first_are_retried(name: str) -> None:
-    """A task that runs from its fourth round on is found, at growing distances."""
+    """A task that first runs in its fourth round is retried at growing distances."""
     slow_start = recorded([INF] * 3 + [4.0, 2.0, 1.0], name="late")
     steady = recorded([9.0 - 0.01 * n for n in range(60)], name="steady")
 
-    done = replay(Recording("late", (slow_start, steady)), of_weights(name), most_trials=30 * 16)
+    done = replay(Recording("late", (slow_start, steady)), of_weights(name), max_trials=30 * 16)
 
     tries = np.flatnonzero(done.picks == 0)[:4]
     assert np.diff(tries)[1:].tolist() == [3, 5]  # two and four picks in between
@@ -103,7 +103,7 @@ def test_a_task_without_rounds_is_never_picked() -> None:
 def test_columns_of_other_lengths_are_refused(
     n_trials: tuple[int, ...], best_secs: tuple[float, ...], secs: tuple[float, ...]
 ) -> None:
-    """A round has trials, a latency and a time."""
+    """Every round has trials, a latency and a time."""
     with pytest.raises(SchedulerError, match=f"task a has {len(n_trials)} rounds"):
         RecordedTask("a", 1, 1e9, "g", n_trials, best_secs, secs)
 
@@ -126,8 +126,8 @@ def test_a_replay_repeats_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gradient", "forecast"])
-def test_learning_beats_taking_turns(name: str) -> None:
-    """Over ten synthetic networks, fewer trials to within 2 % of the final total."""
+def test_learning_beats_round_robin(name: str) -> None:
+    """Over ten synthetic networks, fewer trials suffice to come within 2 % of the final total."""
     ratios = []
     for seed in range(10):
         recording = power_laws(12, 20, seed)

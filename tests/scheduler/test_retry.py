@@ -1,4 +1,4 @@
-"""Failed tasks come back, ever more rarely, and never crowd out the others."""
+"""Failed tasks are retried ever more rarely and never displace the others."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def test_backoff_doubles_without_overflow() -> None:
 def test_a_failed_task_waits_its_back_off(
     make_table: MakeTable, n_failed_rounds: int, rounds_since_pick: int, expected: int | None
 ) -> None:
-    """It is due once enough other tasks were picked."""
+    """It is due after enough picks of other tasks."""
     table = make_table(
         2,
         best_secs=[INF, 1.0],
@@ -45,7 +45,7 @@ def test_a_failed_task_waits_its_back_off(
 
 
 def test_a_retry_does_not_follow_a_failed_round(make_table: MakeTable) -> None:
-    """However many fail, tasks with a gradient get every second pick."""
+    """Regardless of the number of failures, tasks with a gradient get every second pick."""
     table = make_table(
         3, best_secs=[INF, INF, 1.0], n_failed_rounds=[1, 1, 0], rounds_since_pick=[5, 0, 6]
     )
@@ -54,7 +54,7 @@ def test_a_retry_does_not_follow_a_failed_round(make_table: MakeTable) -> None:
 
 
 def test_the_nearest_to_due_goes_when_nothing_else_can(make_table: MakeTable) -> None:
-    """With no gradient anywhere a job goes on instead of stopping."""
+    """With no gradient anywhere a job continues instead of stopping."""
     table = make_table(
         3, best_secs=[INF] * 3, n_failed_rounds=[4, 3, 3], rounds_since_pick=[0, 2, 1]
     )
@@ -63,14 +63,14 @@ def test_the_nearest_to_due_goes_when_nothing_else_can(make_table: MakeTable) ->
 
 
 def test_dead_failures_stay_dead(make_table: MakeTable) -> None:
-    """An exhausted space is not retried."""
+    """An exhausted task is not retried."""
     table = make_table(2, best_secs=[INF, 1.0], alive=[False, True])
 
     assert choose_retry(table) is None
 
 
 def test_a_retry_in_flight_is_not_sent_again(make_table: MakeTable) -> None:
-    """Others that failed take its turn; if there is none, there is a wait."""
+    """Other failed tasks go instead; without one there is no pick."""
     columns: dict[str, Any] = {
         "best_secs": [INF, INF],
         "n_failed_rounds": [1, 3],

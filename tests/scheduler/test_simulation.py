@@ -32,7 +32,7 @@ class Curves:
     long_tail: bool = True
 
     def latency(self, task: int, n_rounds: int) -> float:
-        """Best latency after some rounds, seconds; inf while the task fails."""
+        """Return the best latency after some rounds, seconds; inf while the task fails."""
         valid = n_rounds - self.n_failing[task]
         if valid <= 0:
             return float("inf")
@@ -42,7 +42,7 @@ class Curves:
 
 
 def make_curves(seed: int, *, n_failing: int = 0, long_tail: bool = True) -> Curves:
-    """Draw a network as uneven as real ones; its first task fails ``n_failing`` rounds."""
+    """Draw a network with realistic variation; its first task fails ``n_failing`` rounds."""
     draws = np.random.default_rng(seed)
     floor = draws.lognormal(-8.0, 1.5, N_TASKS)
     return Curves(
@@ -57,7 +57,7 @@ def make_curves(seed: int, *, n_failing: int = 0, long_tail: bool = True) -> Cur
 
 
 def tabulate(curves: Curves, histories: list[list[float]], since: Ints) -> TaskTable:
-    """Build the table a job would read back from its records."""
+    """Build the table that a job would read from its records."""
     n_rounds = np.array([len(history) for history in histories])
     failed = np.array([np.isinf(history).sum() if history else 0 for history in histories])
     best = np.array([history[-1] if history else np.inf for history in histories])
@@ -95,20 +95,20 @@ def simulate(curves: Curves, allocator: Allocator) -> tuple[list[float], list[tu
 
 
 def rounds_to(totals: list[float], goal: float) -> int:
-    """Count the rounds until the network is as fast as the goal, which it must reach."""
+    """Count the rounds until the network reaches the goal, which it must reach."""
     assert min(totals) <= goal
     return int(np.argmax(np.array(totals) <= goal)) + 1
 
 
 def gradient(curves: Curves) -> GreedyAllocator:
-    """The default gradient, seeded."""
+    """Return the default gradient allocator, seeded."""
     objective = make_objective("weighted_sum", Networks.single(curves.weights))
     return GreedyAllocator(GreedySettings(), GradientEstimator(), objective, seed=7)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_gradient_arrives_before_round_robin(seed: int) -> None:
-    """It comes within 2 % of round-robin's final total in fewer rounds, and ends below it."""
+    """It needs fewer rounds to 2 % of round-robin's final total, and ends below it."""
     curves = make_curves(seed)
 
     fast, _ = simulate(curves, gradient(curves))
@@ -136,8 +136,8 @@ def test_the_gradient_leads_early_where_tasks_saturate(seed: int) -> None:
 
 
 @pytest.mark.parametrize("n_failing", [1, 5])
-def test_a_task_that_fails_at_first_is_found_again(n_failing: int) -> None:
-    """It waits 1, 2, 4, ... picks between failures, then takes part like any other."""
+def test_a_task_that_fails_at_first_is_retried(n_failing: int) -> None:
+    """It waits 1, 2, 4, ... picks between failures, then competes like any other."""
     curves = make_curves(0, n_failing=n_failing)
 
     _, picks = simulate(curves, gradient(curves))
@@ -150,7 +150,7 @@ def test_a_task_that_fails_at_first_is_found_again(n_failing: int) -> None:
 
 
 def test_a_task_that_always_fails_costs_a_handful_of_rounds() -> None:
-    """Back-off keeps a hopeless task to about log2 of the picks."""
+    """Back-off limits a failing task to about log2 of the picks."""
     curves = make_curves(0, n_failing=N_ROUNDS)
 
     _, picks = simulate(curves, gradient(curves))

@@ -1,4 +1,4 @@
-"""Task tables refuse nonsense, and histories shrink to one number."""
+"""Task tables refuse invalid columns, and histories reduce to one number."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,10 +33,10 @@ INF = float("inf")
         ({"curves": Curves.of([[1.0]], [[8]])}, "3 tasks have 1 curves"),
     ],
 )
-def test_a_table_names_the_column_it_refuses(
+def test_an_invalid_column_is_refused(
     make_table: Callable[..., TaskTable], columns: dict[str, Any], message: str
 ) -> None:
-    """Errors are ValueErrors that hold the column and the value."""
+    """Errors are ValueErrors with the column and the value."""
     with pytest.raises(SchedulerError, match=message) as raised:
         make_table(**columns)
     assert isinstance(raised.value, ValueError)
@@ -65,7 +65,7 @@ def test_an_alive_task_is_unseen_measured_or_failed(
 def test_a_task_in_flight_does_not_wait_for_its_warm_up(
     make_table: Callable[..., TaskTable],
 ) -> None:
-    """A first round counts once it is out."""
+    """A first round counts while it is in flight."""
     table = make_table(3, n_rounds=[0, 0, 1], best_secs=[INF, INF, 1.0], n_in_flight=[1, 0, 2])
 
     assert table.unseen.tolist() == [False, True, False]
@@ -85,7 +85,7 @@ def test_a_task_in_flight_does_not_wait_for_its_warm_up(
     ],
 )
 def test_window_of(history: list[float], n_back: int, expected: float) -> None:
-    """The latency n_back rounds ago, or the nearest later one there is."""
+    """The window has the latency n_back rounds ago, or the nearest later one."""
     assert window_of(np.array(history), n_back) == expected
 
 
