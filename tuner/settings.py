@@ -137,7 +137,9 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
 
 def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     data_dir = Path(values.get("data_dir") or _default_data_dir()).expanduser().absolute()
-    engine, environment = environments.parse(str(values.get("engine") or environments.DEFAULT))
+    engine, environment = environments.parse(
+        str(values.get("engine") or environments.DEFAULT_ENGINE)
+    )
     max_builders = (
         _positive_int("n_builders", values["n_builders"]) if "n_builders" in values else None
     )

@@ -1,8 +1,8 @@
-"""Which Python runs an engine: ours, or that of an environment of its own.
+"""The Python environments that engines run in: the tuner's own, or a separate one.
 
-Two TVMs have one name, so that at most one can be installed beside the tuner. An engine for
-another one runs in processes of an environment that holds that TVM, what it needs, and what
-workers import; the tuner itself is found where it is.
+All versions of TVM share one package name, so that only one can be installed with the tuner. An
+engine for another version runs in processes of an environment that holds that TVM, its
+requirements, and what workers import; the tuner itself is imported from its own folder.
 """
 
 import hashlib
@@ -16,19 +16,19 @@ from tuner.errors import RequestError
 
 RELAX, RELAY = "relax", "relay"
 ENGINES = {RELAX: "tuner.engines.relax.worker", RELAY: "tuner.engines.relay.worker"}
-DEFAULT = RELAX
-# Engines with an environment of their own; it has the name of the engine.
-APART = (RELAY,)
-_STAMP = "requirements.sha256"
+DEFAULT_ENGINE = RELAX
+# Names of environments, which are those of their engines.
+SEPARATE_ENVIRONMENTS = (RELAY,)
+_DIGEST_FILE = "requirements.sha256"
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python of another environment.
+    """The Python of another environment.
 
     Attributes:
-        path: Its program.
-        folders: Where to find packages of ours, by their names; all others are its own.
+        path: Path of its program.
+        folders: Folders of the packages that it takes from this environment, by package name.
     """
 
     path: str
@@ -37,11 +37,11 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment for an engine, there or not.
+    """A virtual environment for an engine, which need not exist.
 
     Attributes:
-        name: Of the engine.
-        python: Its interpreter.
+        name: Name of the engine.
+        python: Path of its interpreter.
     """
 
     name: str
@@ -54,45 +54,46 @@ class Environment:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder of the environment."""
         return self.python.parents[1]
 
     @property
     def state(self) -> str:
-        """``ready``, ``missing``, or ``outdated`` if this version asks for other packages.
+        """``ready``, ``missing``, or ``outdated`` if this version has other requirements.
 
-        One that somebody else made is ready if it is there.
+        An environment that ``tuner engine install`` did not make is ready if it exists.
         """
         if not self.python.is_file():
             return "missing"
-        made_of = self._stamp.read_text() if self.is_ours else stamp_of(self.name)
-        return "ready" if made_of == stamp_of(self.name) else "outdated"
+        current = requirements_digest(self.name)
+        installed = self._digest_file.read_text() if self.is_managed else current
+        return "ready" if installed == current else "outdated"
 
     @property
-    def is_ours(self) -> bool:
-        """Whether ``tuner engine install`` made it."""
-        return self._stamp.is_file()
+    def is_managed(self) -> bool:
+        """True if ``tuner engine install`` made the environment."""
+        return self._digest_file.is_file()
 
     @property
-    def _stamp(self) -> Path:
-        return self.folder / _STAMP
+    def _digest_file(self) -> Path:
+        return self.folder / _DIGEST_FILE
 
     def check(self) -> None:
-        """Refuse one that cannot be used.
+        """Check that the environment can be used.
 
         Raises:
-            RequestError: If so; the message says what to type.
+            RequestError: If it cannot; the message says what to type.
         """
         if self.state != "ready":
             raise RequestError(
                 f"the environment of the engine {self.name} is {self.state}: {self.python}; type: "
                 f"tuner engine install {self.name}, or name a Python that has it by "
-                f"{variable_of(self.name)}"
+                f"{python_variable(self.name)}"
             )
 
-    def stamp(self, folder: Path) -> None:
-        """Note in a folder of what it was made."""
-        (folder / _STAMP).write_text(stamp_of(self.name))
+    def mark_managed(self, folder: Path) -> None:
+        """Note in a folder the requirements that it was made of."""
+        (folder / _DIGEST_FILE).write_text(requirements_digest(self.name))
 
 
 def default_python(data_dir: Path, name: str) -> Path:
@@ -100,24 +101,24 @@ def default_python(data_dir: Path, name: str) -> Path:
     return Environment.within(data_dir / "engines" / name, name).python
 
 
-def variable_of(name: str) -> str:
+def python_variable(name: str) -> str:
     """Return the environment variable that names the Python of an engine."""
     return f"TUNER_{name.upper()}_PYTHON"
 
 
-def requirements_of(name: str) -> Path:
-    """Return the file that pins what is in an environment."""
+def requirements_file(name: str) -> Path:
+    """Return the file that pins the packages of an environment."""
     return Path(__file__).parent / name / "requirements.txt"
 
 
-def pebble() -> str:
-    """Return the requirement of what workers are spoken to by: it is to be that of both sides."""
+def pebble_requirement() -> str:
+    """Return the requirement of pebble, whose version must be equal on both sides of a call."""
     return f"pebble=={version('pebble')}"
 
 
-def stamp_of(name: str) -> str:
-    """Hash what an environment is made of."""
-    content = requirements_of(name).read_bytes() + pebble().encode()
+def requirements_digest(name: str) -> str:
+    """Hash the requirements of an environment."""
+    content = requirements_file(name).read_bytes() + pebble_requirement().encode()
     return hashlib.sha256(content).hexdigest()
 
 
@@ -128,36 +129,37 @@ def parse(text: str) -> tuple[str, str]:
         text: ``relax``, ``relay``, a module, or ``ENVIRONMENT:MODULE``.
 
     Raises:
-        RequestError: If there is no such engine.
+        RequestError: If the environment or the engine does not exist.
     """
     environment, _, module = text.rpartition(":")
     module = ENGINES.get(module, module)
-    if environment and environment not in APART:
+    if environment and environment not in SEPARATE_ENVIRONMENTS:
         raise RequestError(
-            f"there is no environment {environment!r} for engines; there is {', '.join(APART)}"
+            f"unknown environment {environment!r} for engines; "
+            f"environments are {', '.join(SEPARATE_ENVIRONMENTS)}"
         )
     if not environment and not _exists(module):
         raise RequestError(
-            f"there is no engine {text!r}; engines are {', '.join(ENGINES)}, or a module"
+            f"unknown engine {text!r}; engines are {', '.join(ENGINES)}, or a module"
         )
     return module, environment or environment_of(module)
 
 
 def environment_of(module: str) -> str:
-    """Return the environment that an engine of ours runs in; empty for ours."""
-    return next((name for name in APART if ENGINES[name] == module), "")
+    """Return the environment that an engine of the tuner runs in; empty for the tuner's own."""
+    return next((name for name in SEPARATE_ENVIRONMENTS if ENGINES[name] == module), "")
 
 
 def interpreter_of(environment: str, module: str, python: Path) -> Interpreter | None:
-    """Return the Python that runs an engine; None: that of this process.
+    """Return the Python that runs an engine; None for that of this process.
 
     Args:
-        environment: The name of its environment; empty for ours.
-        module: The engine.
-        python: The interpreter of that environment.
+        environment: Name of its environment; empty for the tuner's own.
+        module: Module of the engine.
+        python: Interpreter of that environment.
 
     Raises:
-        RequestError: If it is not there; the message says what to type.
+        RequestError: If the environment cannot be used; the message says what to type.
     """
     if not environment:
         return None
@@ -167,7 +169,7 @@ def interpreter_of(environment: str, module: str, python: Path) -> Interpreter |
 
 
 def contents_of(interpreter: Interpreter | None) -> list[str]:
-    """Return which Python it is and its packages with their versions; empty for ours."""
+    """Return the path of a Python, and its packages with versions; empty for None."""
     if interpreter is None:
         return []
     packages = Path(interpreter.path).parents[1].glob("lib/python*/site-packages/*.dist-info")
@@ -177,7 +179,7 @@ def contents_of(interpreter: Interpreter | None) -> list[str]:
 def _folder_of(package: str) -> str:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise RequestError(f"there is no package {package!r}")
+        raise RequestError(f"package {package!r} does not exist")
     return str(Path(next(iter(spec.submodule_search_locations))).parent)
 
 

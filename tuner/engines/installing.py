@@ -35,7 +35,7 @@ def install(environment: Environment, python: str | None = None) -> None:
         _run([chosen, "-m", "venv", str(made)])
         own = Environment.within(made, environment.name).python
         _run([str(own), "-m", "pip", *_pip_arguments(environment.name)])
-        environment.stamp(made)
+        environment.mark_managed(made)
         if folder.exists():
             folder.rename(Path(beside) / "old")
         made.rename(folder)
@@ -50,7 +50,7 @@ def _check_place(environment: Environment) -> None:
     folder = environment.folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        is_free = not folder.exists() or environment.is_ours or not any(folder.iterdir())
+        is_free = not folder.exists() or environment.is_managed or not any(folder.iterdir())
     except OSError as error:
         raise RequestError(f"cannot make an environment in {folder}: {error.strerror}") from error
     if not is_free:
@@ -74,9 +74,9 @@ def _find_python() -> str:
 
 
 def _pip_arguments(name: str) -> list[str]:
-    requirements = str(environments.requirements_of(name))
+    requirements = str(environments.requirements_file(name))
     quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    return ["install", *quiet, "-r", requirements, environments.pebble()]
+    return ["install", *quiet, "-r", requirements, environments.pebble_requirement()]
 
 
 def _run(command: list[str]) -> None:

@@ -152,6 +152,45 @@ def test_lock_acquired_while_its_file_is_removed_excludes_others(path: Path) -> 
     assert not path.exists()
 
 
+def test_two_processes_that_need_one_key_make_it_once(tmp_path: Path) -> None:
+    """The second process waits for the first, and has its entry."""
+    program = (
+        "import pathlib, sys, time\n"
+        "from tests.tuner.build_cache.entries import key\n"
+        "from tuner.build_cache.cache import Cache\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "def make(_):\n"
+        "    (folder / sys.argv[2]).touch()\n"
+        "    time.sleep(0.5)\n"
+        "    return {'maker': sys.argv[2]}\n"
+        "cache = Cache(folder / 'cache')\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
+        "print(cache.get_or_make(key(), make).entry.info['maker'])\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path), name],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("first", "second")
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    makers = [process.communicate(timeout=60)[0].strip() for process in processes]
+
+    (marker,) = (path.name for path in tmp_path.iterdir() if path.name in ("first", "second"))
+    assert makers == [marker, marker]
+
+
 @pytest.mark.usefixtures("no_flock")
 def test_file_system_without_locks_costs_double_work_only(
     cache: Cache, warnings: list[str]

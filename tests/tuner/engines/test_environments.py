@@ -1,4 +1,4 @@
-"""Selection of the Python that runs an engine, and the errors where it is missing."""
+"""Environments of engines: their Python, their state, and their installation."""
 
 import importlib.util
 import shutil
@@ -22,7 +22,7 @@ from tuner.workers.split_env_pool import SplitEnvPool
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another environment, with what workers are spoken to by and nothing else."""
+    """The Python of another environment that has pebble and no other package."""
     folder = tmp_path_factory.mktemp("other")
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -31,7 +31,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_of(folder: Path, **flags: str) -> Settings:
-    """Settings without those of the developer."""
+    """Return settings that ignore the environment of the developer."""
     return read_settings({"data_dir": folder, **flags}, {})
 
 
@@ -48,57 +48,58 @@ def settings_of(folder: Path, **flags: str) -> Settings:
 def test_an_engine_has_a_name_or_is_a_module(
     tmp_path: Path, name: str, module: str, environment: str
 ) -> None:
-    """Both say in which environment it runs; a module may be put into one."""
+    """Either names its environment; a module may be assigned to one."""
     settings = settings_of(tmp_path, engine=name)
 
     assert (settings.engine, settings.environment) == (module, environment)
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("relai", "engines are relax, relay"), ("nowhere:toy", "there is relay")]
+    ("name", "hint"),
+    [("relai", "engines are relax, relay"), ("nowhere:toy", "environments are relay")],
 )
 def test_an_unknown_engine_is_refused(tmp_path: Path, name: str, hint: str) -> None:
-    """The message says which there are."""
+    """The message lists those that exist."""
     with pytest.raises(RequestError, match=hint):
         settings_of(tmp_path, engine=name)
 
 
 def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> None:
-    """And nothing is started."""
+    """No worker is started."""
     settings = settings_of(tmp_path, engine="relay")
 
     with pytest.raises(RequestError, match="type: tuner engine install relay"):
         builder_pool(settings, 1)
 
 
-def test_an_environment_of_another_version_is_outdated(tmp_path: Path) -> None:
-    """It was made of other requirements than those of today."""
+def test_an_environment_with_other_requirements_is_outdated(tmp_path: Path) -> None:
+    """An environment that the tuner did not make is always ready."""
     environment = Environment.within(tmp_path, "relay")
     environment.python.parent.mkdir()
     environment.python.touch()
     states = [environment.state]
-    (tmp_path / "requirements.sha256").write_text("of yesterday")
+    (tmp_path / "requirements.sha256").write_text("of an older version")
     states.append(environment.state)
-    environment.stamp(tmp_path)
+    environment.mark_managed(tmp_path)
 
     assert [*states, environment.state] == ["ready", "outdated", "ready"]
 
 
 def test_workers_run_in_another_environment(other: Path, tmp_path: Path) -> None:
-    """They find our packages and nothing beside them, whatever PYTHONPATH says."""
+    """They import the tuner's packages and no others of its environment, even with PYTHONPATH."""
     interpreter = Interpreter(str(other), {"tuner": str(ROOT), "tests": str(ROOT)})
     settings = WorkerSettings(1, tmp_path / "worker.log", interpreter=interpreter)
 
     with Pool(settings) as pool:
-        (prefix, is_found) = pool.call("tests.tuner.engines.inside", "look", "numpy")
+        (prefix, has_numpy) = pool.call("tests.tuner.engines.inside", "look", "numpy")
 
     assert prefix == str(other.parents[1])
-    assert not is_found
+    assert not has_numpy
     assert importlib.util.find_spec("numpy") is not None
 
 
-def test_what_is_no_engines_stays_with_our_python(other: Path, tmp_path: Path) -> None:
-    """Models are read here, whatever engine tunes them."""
+def test_calls_without_an_engine_run_in_the_tuners_environment(other: Path, tmp_path: Path) -> None:
+    """Models are read there, whatever engine tunes them."""
     settings = settings_of(tmp_path, engine="relay", relay_python=str(other))
 
     with fresh_worker(settings) as pool:
@@ -110,11 +111,11 @@ def test_what_is_no_engines_stays_with_our_python(other: Path, tmp_path: Path) -
     assert loaded.name == "mlp"
 
 
-def test_an_environment_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
-    """An environment is made under another name and renamed when complete."""
+def test_a_failed_installation_leaves_the_old_environment(tmp_path: Path) -> None:
+    """A new environment replaces the old one only when it is complete."""
     environment = Environment.within(tmp_path / "relay", "relay")
     environment.folder.mkdir()
-    environment.stamp(environment.folder)
+    environment.mark_managed(environment.folder)
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
@@ -129,8 +130,8 @@ def test_an_environment_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -
     ]
 
 
-def test_what_is_no_environment_of_ours_is_not_replaced(tmp_path: Path) -> None:
-    """Whatever was named by mistake stays."""
+def test_other_folders_are_not_replaced(tmp_path: Path) -> None:
+    """A folder that was named by mistake stays."""
     environment = Environment.within(tmp_path / "home", "relay")
     environment.folder.mkdir()
     (environment.folder / "letter").touch()
@@ -141,8 +142,8 @@ def test_what_is_no_environment_of_ours_is_not_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["home", "letter"]
 
 
-def test_an_environment_is_not_made_where_nothing_can_be(tmp_path: Path) -> None:
-    """The message says where."""
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    """The message names it."""
     (tmp_path / "file").touch()
 
     with pytest.raises(RequestError, match="cannot make an environment in "):
@@ -150,17 +151,17 @@ def test_an_environment_is_not_made_where_nothing_can_be(tmp_path: Path) -> None
 
 
 def test_the_requirements_are_those_of_the_tuner() -> None:
-    """Packages that both sides of a call use have one version."""
-    ours = dict(line.split("==") for line in _pins(ROOT / "constraints.txt"))
-    theirs = dict(line.split("==") for line in _pins(environments.requirements_of("relay")))
+    """Packages that both environments have are pinned to equal versions."""
+    own = dict(line.split("==") for line in _pins(ROOT / "constraints.txt"))
+    relay = dict(line.split("==") for line in _pins(environments.requirements_file("relay")))
 
-    shared = {name for name in theirs if name in ours}
+    shared = own.keys() & relay.keys()
     assert {"numpy", "onnx", "xgboost-cpu"} <= shared
-    assert {name: theirs[name] for name in shared} == {name: ours[name] for name in shared}
+    assert {name: relay[name] for name in shared} == {name: own[name] for name in shared}
 
 
-def test_the_worker_of_relay_is_not_imported_by_ours() -> None:
-    """Two TVMs have one name: nothing of the other one is looked for in this process."""
+def test_loading_module_of_relay_does_not_import_tvm() -> None:
+    """All versions of TVM share one package name, so this process must import neither."""
     program = (
         "import sys; from tuner.settings import read_settings\n"
         "read_settings({'engine': 'relay'}, {})\n"

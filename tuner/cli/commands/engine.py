@@ -64,8 +64,8 @@ def install(
     from tuner.errors import RequestError
     from tuner.settings import read_settings
 
-    if name not in environments.APART:
-        apart = ", ".join(environments.APART)
+    if name not in environments.SEPARATE_ENVIRONMENTS:
+        apart = ", ".join(environments.SEPARATE_ENVIRONMENTS)
         raise RequestError(f"the engine {name!r} needs no environment of its own; {apart} does")
     settings = read_settings({"data_dir": data_dir})
     made = environments.default_python(settings.data_dir, name)

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from tuner.cli.console import print_json, print_line
-from tuner.engines.environments import DEFAULT
+from tuner.engines.environments import DEFAULT_ENGINE
 from tuner.tuning_logs.base import Report
 from tuner.tuning_logs.distilling import Distilled
 from tuner.tuning_logs.exporting import Exported
@@ -101,7 +101,7 @@ def _skipped_as_json(skipped: Mapping[str, tuple[int, int]]) -> list[dict[str, A
 
 def _engine(form: str) -> str:
     engine = FORMATS[form].engine
-    return "" if engine == DEFAULT else f" --engine {engine}"
+    return "" if engine == DEFAULT_ENGINE else f" --engine {engine}"
 
 
 def _torn(torn: int) -> str:
