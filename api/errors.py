@@ -33,57 +33,45 @@ class Kind:
 
 
 KINDS = {
-    "bad-request": Kind(400, "The request cannot be read", "Send well-formed HTTP."),
+    "bad-request": Kind(400, "Bad request", "Send well-formed HTTP."),
     "unauthenticated": Kind(
         401,
-        "A token is needed",
-        "Send 'Authorization: Bearer TOKEN'; tuner token create makes one.",
+        "Token required",
+        "Send 'Authorization: Bearer TOKEN'; tuner token create NAME creates one.",
     ),
-    "forbidden": Kind(
-        403, "The token does not allow this", "Use a token with the scope that is named."
-    ),
+    "forbidden": Kind(403, "Insufficient scope", "Use a token with the named scope."),
     "cross-site": Kind(
-        403, "Another site sent this", "Send it from the service's own pages, or with a token."
+        403, "Cross-site request", "Send it from the pages of this service, or with a token."
     ),
-    "not-found": Kind(
-        404, "There is no such thing", "Check the number; lists show those there are."
-    ),
-    "method-not-allowed": Kind(405, "That cannot be done here", "See the Allow header."),
-    "not-acceptable": Kind(
-        406, "None of the accepted formats is served", "Accept application/json."
-    ),
-    "too-slow": Kind(408, "The request took too long to arrive", "Send it again."),
+    "not-found": Kind(404, "Not found", "Check the number; the lists show what exists."),
+    "method-not-allowed": Kind(405, "Method not allowed", "Use a method of the Allow header."),
+    "not-acceptable": Kind(406, "No acceptable format", "Accept application/json."),
+    "too-slow": Kind(408, "Request timed out", "Send it again."),
     "wrong-state": Kind(
-        409, "The job's state does not allow this", "GET /api/v1/jobs/{id} says where it is."
+        409, "Wrong job state", "GET /api/v1/jobs/{id} returns the state of the job."
     ),
-    "not-built": Kind(
-        409, "No library was built yet", "POST /api/v1/jobs/{id}/build, then ask again."
-    ),
-    "too-large": Kind(413, "The request is too large", "Send less, or have the limit raised."),
+    "not-built": Kind(409, "No library built", "POST /api/v1/jobs/{id}/build, then try again."),
+    "too-large": Kind(413, "Request too large", "Send less, or raise the limit of the service."),
     "unsupported-model": Kind(
-        415, "Models of this format are not taken", "Export the network to ONNX and send that."
+        415, "Unsupported model format", "Export the network to ONNX and send that."
     ),
-    "bad-range": Kind(416, "The range lies outside the file", "Ask without Range."),
+    "bad-range": Kind(416, "Range outside the file", "Send the request without Range."),
     "misdirected": Kind(
         421,
-        "This service is not meant by that Host",
-        "Use 127.0.0.1 or localhost, or have tokens required.",
+        "Host header not allowed",
+        "Use 127.0.0.1 or localhost, or run the service with tokens.",
     ),
-    "invalid": Kind(422, "The request does not make sense", "Correct what errors and detail name."),
-    "bad-model": Kind(422, "The model cannot be used", "Correct what detail names."),
-    "bad-target": Kind(422, "The target cannot be used", "Name a target that the service has."),
-    "bad-log": Kind(422, "The log cannot be imported", "Nothing was kept; correct that line."),
-    "key-reused": Kind(
-        422, "The idempotency key stands for another request", "Use a new key for a new request."
-    ),
-    "rate": Kind(429, "Too many requests", "Wait as long as Retry-After says."),
+    "invalid": Kind(422, "Invalid request", "Correct what errors and detail name."),
+    "bad-model": Kind(422, "Unusable model", "Correct what detail names."),
+    "bad-target": Kind(422, "Unusable target", "Name a target that the service has."),
+    "bad-log": Kind(422, "Invalid log", "Correct the named line; nothing was imported."),
+    "key-reused": Kind(422, "Idempotency key in use", "Use a new key for a new request."),
+    "rate": Kind(429, "Too many requests", "Wait for the seconds that Retry-After names."),
     "unexpected": Kind(
-        500, "The service has a defect", "Report the reference, which its log has as well."
+        500, "Internal error", "Report the reference, which the log of the service has as well."
     ),
-    "unavailable": Kind(503, "The database cannot be reached", "Try again in a moment."),
-    "disk-full": Kind(
-        507, "The disk of the service is full", "Have room made, then send it again."
-    ),
+    "unavailable": Kind(503, "Database unavailable", "Try again in a moment."),
+    "disk-full": Kind(507, "Disk full", "Free space on the disk of the service, then try again."),
 }
 _OF_STATUS = {
     400: "bad-request",

@@ -1,4 +1,4 @@
-"""The comparison of two jobs: their totals, their courses, and where each is faster."""
+"""The comparison of two jobs: their latencies, their progress, and the faster one by workload."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,16 +20,15 @@ from tuner.schemas import HistoryView, JobSummary, JobView
 
 router = APIRouter(include_in_schema=False)
 
-# Latencies closer than this are alike: it is what measuring again would change.
-_ALIKE = 0.01
+# Latencies this close count as equal: measuring again changes as much.
+_EQUAL = 0.01
 _N_CHOICES = 200
-# Of the number of a job.
-_MOST_DIGITS = 9
+_MAX_ID_DIGITS = 9
 
 
 @dataclass(frozen=True)
 class Side:
-    """What one job did for one workload: its own best latency, seconds, and its trials."""
+    """Results of one job for one workload: its own best latency, seconds, and its trials."""
 
     weight: int
     latency: float | None
@@ -37,13 +36,13 @@ class Side:
 
     @property
     def total(self) -> float | None:
-        """Seconds in the whole network."""
+        """Seconds in one inference."""
         return None if self.latency is None else self.weight * self.latency
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A workload in both jobs, or in one of them."""
+    """A workload of one of the jobs, or of both."""
 
     workload: str
     name: str
@@ -52,23 +51,23 @@ class Difference:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast B runs it as A."""
+        """Latency of A divided by that of B."""
         if not self.a or not self.b or not self.a.latency or not self.b.latency:
             return None
         return self.a.latency / self.b.latency
 
     @property
     def faster(self) -> str:
-        """Who is faster: a, b, alike, or nobody knows."""
+        """The faster side: a, b or equal; empty while unknown."""
         if self.speedup is None:
             return ""
-        if abs(self.speedup - 1) <= _ALIKE:
-            return "alike"
+        if abs(self.speedup - 1) <= _EQUAL:
+            return "equal"
         return "b" if self.speedup > 1 else "a"
 
     @property
     def saved(self) -> float | None:
-        """Seconds that B saves of an inference, where both have the workload."""
+        """Seconds that B saves of one inference; None unless both measured the workload."""
         if not self.a or not self.b or self.a.total is None or self.b.total is None:
             return None
         return self.a.total - self.b.total
@@ -92,7 +91,7 @@ def compare_jobs(
     b: str = "",
     sort: str = "",
 ) -> HTMLResponse:
-    """Show two jobs side by side, or ask which."""
+    """Show two jobs side by side, or the form that selects them."""
     values: dict[str, Any] = {
         "choices": job_queries.recent_jobs(session, _N_CHOICES),
         "a": a,
@@ -105,7 +104,7 @@ def compare_jobs(
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS
 
 
 def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
@@ -124,15 +123,15 @@ def _compared(session: Session, a: int, b: int, sort: str) -> dict[str, Any]:
         "rows": sort_rows(rows, sorting, COLUMNS),
         "table": sorting,
         "charts": [charts.latency_over_trials(curves), charts.latency_over_time(curves)],
-        "counts": {key: sum(row.faster == key for row in rows) for key in ("a", "b", "alike", "")},
+        "counts": {key: sum(row.faster == key for row in rows) for key in ("a", "b", "equal", "")},
         "same_target": views[0].job.target_id == views[1].job.target_id,
     }
 
 
 def differences(session: Session, a: JobView, b: JobView) -> list[Difference]:
-    """Pair the workloads of two jobs, by what each job itself measured.
+    """Pair the workloads of two jobs, by the measurements of each job.
 
-    Best records belong to all jobs on a target: they would make any two of them alike.
+    Best records belong to all jobs of a target, so they would make any two jobs equal.
     """
     sides = [_sides(session, view) for view in (a, b)]
     names = {task.workload: task.name for view in (b, a) for task in view.tasks}
@@ -150,16 +149,16 @@ def _sides(session: Session, view: JobView) -> Mapping[str, Side]:
 
 
 def _total(view: JobView, history: HistoryView) -> float | None:
-    """Return the latency a job came to: other jobs may have improved on it since."""
-    reached = [p.total_latency_secs for p in history.points if p.total_latency_secs is not None]
-    return reached[-1] if reached else view.job.total_latency_secs
+    """Return the latency after the last round of a job; other jobs may have improved it since."""
+    totals = [p.total_latency_secs for p in history.points if p.total_latency_secs is not None]
+    return totals[-1] if totals else view.job.total_latency_secs
 
 
 def _verdict(a: JobSummary, b: JobSummary, a_secs: float | None, b_secs: float | None) -> str:
     if a_secs is None or b_secs is None:
-        return "One of the jobs has no total latency yet."
+        return "One of the jobs has no latency yet."
     ratio = a_secs / b_secs
-    if abs(ratio - 1) <= _ALIKE:
-        return "Both came to the same latency, within 1 %."
+    if abs(ratio - 1) <= _EQUAL:
+        return "Both jobs reached the same latency, within 1 %."
     first, second = (f"B ({b.name})", "A") if ratio > 1 else (f"A ({a.name})", "B")
     return f"{first} runs its network {max(ratio, 1 / ratio):.2f} times as fast as {second}."

@@ -27,7 +27,7 @@ _ORDER = {"apart": 0, "lost": 1, "measuring": 2, "idle": 3}
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A process; ``state`` is its role, or silent, or stopped."""
+    """A process; ``state`` is its role, offline or stopped."""
 
     worker: WorkerInfo
     state: str
@@ -37,7 +37,7 @@ class WorkerRow:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """A device; ``state`` is silent if its last report is old."""
+    """A device; ``state`` is offline if its last report is old."""
 
     device: DeviceInfo
     state: str
@@ -110,7 +110,7 @@ def _worker_row(worker: WorkerInfo) -> WorkerRow:
     if worker.stopped is not None:
         state = "stopped"
     elif not worker.alive:
-        state = "silent"
+        state = "offline"
     device = dict(worker.device)
     name = str(device.pop("name", "") or "unnamed device")
     details = tuple((str(key), str(value)) for key, value in sorted(device.items()))
@@ -118,7 +118,7 @@ def _worker_row(worker: WorkerInfo) -> WorkerRow:
 
 
 def _device_row(device: DeviceInfo) -> DeviceRow:
-    state = device.state if device.alive else "silent"
+    state = device.state if device.alive else "offline"
     return DeviceRow(device, state, str(device.fingerprint.get("name") or "unnamed device"))
 
 

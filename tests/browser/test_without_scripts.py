@@ -29,7 +29,7 @@ def test_a_job_without_scripts(visitor: Visitor, service: Service, tmp_path: Pat
         names = page.locator("#tasks tbody th").all_inner_texts()
         assert names == sorted(names)
 
-        page.get_by_text("The numbers as a table").first.click()
+        page.get_by_text("Show the numbers as a table").first.click()
         expect(page.locator("#table-over-trials tbody tr").first).to_be_visible()
         page.get_by_role("button", name="Build library").click()
         expect(page.locator("#libraries tbody tr")).to_have_count(1)

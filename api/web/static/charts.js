@@ -1,13 +1,13 @@
-// Draws the charts of a page with Plotly, which is loaded once one of them comes into sight.
+// Draws the charts of a page with Plotly, which is loaded when the first of them becomes visible.
 
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 const { plotly: address, styles } = document.getElementById("charts-script").dataset;
-const drawn = new WeakMap(); // plot -> the text its chart was drawn from
+const drawn = new WeakMap(); // plot -> text of the figure it was drawn from
 let loading = null;
 
 function load() {
-  // Plotly would write style elements, which the page forbids: its few rules that matter are
-  // in parts.css. Elements of these ids and this class tell it so.
+  // Plotly would add style elements, which the page policy forbids; the few rules that matter are
+  // in parts.css. It skips a style element whose id exists already.
   for (const id of ["plotly.js-style-global", ...styles.split(" ")]) {
     const mark = document.createElement("template");
     mark.id = id;
@@ -31,19 +31,19 @@ async function draw(plot, { again = false } = {}) {
   const plotly = await loading;
   const figure = coloured(JSON.parse(data.textContent));
   Object.assign(figure.layout, look(figure.layout));
-  // Where a legend would take the place of the chart; the table names the tasks as well.
+  // A legend would hide a narrow chart; the table names the tasks as well.
   if (plot.clientWidth < 560 && figure.data.length > 3) figure.layout.showlegend = false;
   await plotly.react(plot, figure.data, figure.layout, CONFIG);
 }
 
-// Looks up what a name of the style sheet stands for in the present theme.
+// Resolves a colour name of the style sheet in the current theme.
 function colour(name) {
   const probe = document.createElement("span");
   probe.style.color = name;
   document.body.append(probe);
-  const found = getComputedStyle(probe).color;
+  const resolved = getComputedStyle(probe).color;
   probe.remove();
-  return found;
+  return resolved;
 }
 
 function coloured(value) {
@@ -52,7 +52,7 @@ function coloured(value) {
     return value.length && typeof value[0] === "number" ? value : value.map(coloured);
   }
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, coloured(each)]));
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, coloured(item)]));
   }
   return value;
 }

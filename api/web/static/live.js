@@ -1,13 +1,13 @@
-// Keeps a page up to date: by the events of its job, or by asking every few seconds. Without
-// this script every page shows how things were when it was loaded, and everything works.
+// Keeps a page up to date: through the events of its job, or by polling. Without this script a
+// page shows the state of its loading, and everything else works.
 import { morph } from "./morph.js";
 
 const KINDS = ["state", "budget", "priority", "pick", "trial", "round", "status", "build"];
-const LEAST_MS = 1000; // between two updates
+const MIN_UPDATE_MS = 1000; // between two updates
 const CHARTS_MS = 5000; // between two updates of the charts as well
 const POLL_MS = 3000;
-const LONGEST_MS = 30000; // between two attempts to connect
-const SAY_MS = 30000; // between two numbers read aloud
+const MAX_RETRY_MS = 30000; // between two attempts to connect
+const ANNOUNCE_MS = 30000; // between two announcements to screen readers
 
 const main = document.getElementById("main");
 const badge = document.getElementById("live");
@@ -21,8 +21,8 @@ let lastEvent = null;
 let updatedAt = performance.now();
 let chartsAt = performance.now();
 let tookMs = 0;
-let saidAt = 0;
-let running = null; // the update that goes on
+let announcedAt = 0;
+let running = null; // the running update
 let noticedAt = 0;
 let tail = 0;
 
@@ -55,8 +55,8 @@ async function updateNow(kind) {
     .catch(() => {
       failures += 1;
       updatedAt = performance.now();
-      show("The service does not answer, trying again");
-      later(Math.min(LEAST_MS * 2 ** failures, LONGEST_MS));
+      show("No answer from the service, retrying");
+      later(Math.min(MIN_UPDATE_MS * 2 ** failures, MAX_RETRY_MS));
     })
     .finally(() => {
       running = null;
@@ -65,10 +65,10 @@ async function updateNow(kind) {
   return running;
 }
 
-function later(leastMs = LEAST_MS) {
+function later(delayMs = MIN_UPDATE_MS) {
   if (timer || paused || document.hidden) return;
-  // A page that takes long to make is asked for less often.
-  const wait = Math.max(leastMs, 4 * tookMs) - (performance.now() - updatedAt);
+  // Slow pages are updated less frequently.
+  const wait = Math.max(delayMs, 4 * tookMs) - (performance.now() - updatedAt);
   timer = setTimeout(() => {
     timer = 0;
     if (!paused && !document.hidden) {
@@ -94,12 +94,12 @@ function connect() {
   };
   for (const kind of KINDS) source.addEventListener(kind, noticed);
   source.onerror = () => {
-    show("Connection lost, trying again");
+    show("Connection lost, reconnecting");
     if (source && source.readyState === EventSource.CLOSED) {
-      // The browser gave up; it does not, where it could connect before.
+      // The browser gave up, which it does unless it was connected before.
       disconnect();
       failures += 1;
-      setTimeout(() => source || connect(), Math.min(LEAST_MS * 2 ** failures, LONGEST_MS));
+      setTimeout(() => source || connect(), Math.min(MIN_UPDATE_MS * 2 ** failures, MAX_RETRY_MS));
     }
   };
 }
@@ -107,11 +107,11 @@ function connect() {
 function noticed(event) {
   if (event.lastEventId) lastEvent = event.lastEventId;
   noticedAt = performance.now();
-  later(event.type === "state" || event.type === "build" ? 100 : LEAST_MS);
+  later(event.type === "state" || event.type === "build" ? 100 : MIN_UPDATE_MS);
   tail ||= setTimeout(catchUp, CHARTS_MS);
 }
 
-// The last events of a burst come between two updates of the charts.
+// The last events of a burst fall between two updates of the charts.
 function catchUp() {
   tail = 0;
   if (paused || document.hidden || chartsAt >= noticedAt) return;
@@ -127,7 +127,7 @@ function disconnect() {
   timer = 0;
 }
 
-// ---- What is said -----------------------------------------------------------------------
+// ---- Announcements -----------------------------------------------------------------------
 
 function text(id) {
   return document.getElementById(id)?.textContent.trim() ?? "";
@@ -139,15 +139,15 @@ function show(words) {
 }
 
 function announce(before) {
-  const said = document.getElementById("live-said");
+  const status = document.getElementById("live-said");
   const state = text("state");
-  if (!said || !state) return;
-  const late = performance.now() - saidAt > SAY_MS;
+  if (!status || !state) return;
+  const late = performance.now() - announcedAt > ANNOUNCE_MS;
   if (state === before && !(late && state === "running")) return;
-  saidAt = performance.now();
+  announcedAt = performance.now();
   const figures = [...document.querySelectorAll("#figures > div")].slice(0, 2);
-  const words = figures.map((each) => each.textContent.replace(/\s+/g, " ").trim());
-  said.textContent = `Job ${state}. ${words.join(". ")}`;
+  const words = figures.map((figure) => figure.textContent.replace(/\s+/g, " ").trim());
+  status.textContent = `Job ${state}. ${words.join(". ")}`;
 }
 
 // ---- The buttons of the page --------------------------------------------------------------
@@ -191,7 +191,7 @@ document.getElementById("theme-form")?.addEventListener("submit", changeTheme);
 document.addEventListener("click", followSoftly);
 window.addEventListener("popstate", () => update("fast").catch(() => location.reload()));
 if (badge) {
-  // The address of a refused form cannot be asked for again.
+  // The address of a rejected form cannot be loaded again.
   if (badge.dataset.address) history.replaceState(null, "", badge.dataset.address);
   button.hidden = false;
   button.addEventListener("click", pause);

@@ -1,6 +1,6 @@
-// Makes a part of the page equal to another, and keeps what need not change: focus, scrolling,
-// open details, what was typed. Elements are told apart by their ids; one whose new version
-// has data-keep stays as it is, and one that has data-stay itself stays though there is no new one.
+// Turns a part of the page into another, and keeps focus, scrolling, open details and typed text.
+// Elements are matched by id. One whose new version has data-keep stays as it is; one with
+// data-stay stays even without a new version.
 
 export function morph(from, to) {
   const focused = document.activeElement;
@@ -11,19 +11,19 @@ export function morph(from, to) {
 }
 
 function children(from, to) {
-  const known = new Map();
-  for (const child of from.children) if (child.id) known.set(child.id, child);
+  const byId = new Map();
+  for (const child of from.children) if (child.id) byId.set(child.id, child);
   let cursor = from.firstChild;
-  for (const wanted of [...to.childNodes]) {
+  for (const target of [...to.childNodes]) {
     while (stays(cursor)) cursor = cursor.nextSibling;
-    const match = wanted.id ? sameTag(known.get(wanted.id), wanted) : unnamed(cursor, wanted);
+    const match = target.id ? sameTag(byId.get(target.id), target) : unnamed(cursor, target);
     if (!match) {
-      from.insertBefore(document.importNode(wanted, true), cursor);
+      from.insertBefore(document.importNode(target, true), cursor);
       continue;
     }
     if (match === cursor) cursor = cursor.nextSibling;
     else from.insertBefore(match, cursor);
-    node(match, wanted);
+    node(match, target);
   }
   while (cursor) {
     const next = cursor.nextSibling;
@@ -32,17 +32,17 @@ function children(from, to) {
   }
 }
 
-function stays(found) {
-  return found?.nodeType === Node.ELEMENT_NODE && found.hasAttribute("data-stay");
+function stays(node) {
+  return node?.nodeType === Node.ELEMENT_NODE && node.hasAttribute("data-stay");
 }
 
-function sameTag(found, wanted) {
-  return found && found.nodeName === wanted.nodeName ? found : null;
+function sameTag(current, target) {
+  return current && current.nodeName === target.nodeName ? current : null;
 }
 
-function unnamed(found, wanted) {
-  if (!found || found.id || found.nodeType !== wanted.nodeType) return null;
-  return found.nodeName === wanted.nodeName ? found : null;
+function unnamed(current, target) {
+  if (!current || current.id || current.nodeType !== target.nodeType) return null;
+  return current.nodeName === target.nodeName ? current : null;
 }
 
 function node(from, to) {
@@ -60,7 +60,7 @@ function attributes(from, to) {
     if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
   for (const { name } of [...from.attributes]) {
-    const chosenHere = name === "open" && from.nodeName === "DETAILS";
-    if (!to.hasAttribute(name) && !chosenHere) from.removeAttribute(name);
+    const openedHere = name === "open" && from.nodeName === "DETAILS";
+    if (!to.hasAttribute(name) && !openedHere) from.removeAttribute(name);
   }
 }

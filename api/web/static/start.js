@@ -1,2 +1,2 @@
-// Before the page is drawn: what is only for browsers with scripts may show.
+// Runs before the page is drawn: shows parts that need scripts.
 document.documentElement.classList.add("scripts");

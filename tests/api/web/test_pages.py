@@ -70,7 +70,7 @@ def test_tables_sort_without_scripts(quick: ApiSettings, sort: str, order: list[
 
         page = served.client.get("/jobs/1", params={"sort": sort}, headers=_BROWSER).text
 
-    found = re.findall(r'data-label="Weight">(\d+)<', page)
+    found = re.findall(r'data-label="Calls">(\d+)<', page)
     assert [int(weight) for weight in found] == order
     direction = "descending" if sort.startswith("-") else "ascending"
     assert len(re.findall(r"aria-sort=", page)) == 1
@@ -108,7 +108,7 @@ def test_problems_are_pages_for_people(quick: ApiSettings, path: str, status: in
         document = served.client.get("/api/v1/jobs/99", headers=_BROWSER)
     assert page.status_code == status
     assert page.headers["content-type"].startswith("text/html")
-    assert "To the jobs" in page.text
+    assert "Go to jobs" in page.text
     assert document.headers["content-type"] == "application/problem+json"
 
 
