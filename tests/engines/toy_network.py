@@ -22,7 +22,6 @@ from tuner.networks.base import LoadedModel
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.job_queue import JobSource
 from tuner.tuning.session import TuningSession
 from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import TuningStatus
@@ -53,13 +52,11 @@ class Workshop:
             self._context = TuningContext(self.sessions, self.workers, self.folder)
         return self._context
 
-    def run(
-        self, *first: TuningSession, source: JobSource | None = None, **options: Any
-    ) -> Coordinator:
+    def run(self, *sessions: TuningSession, **options: Any) -> Coordinator:
         """Run sessions of this workshop together, to the end of all."""
-        coordinator = Coordinator(self.context, source, **options)
+        coordinator = Coordinator(self.context, **options)
         try:
-            coordinator.run(first)
+            coordinator.run(sessions)
         finally:
             self._context = None
         return coordinator

@@ -222,6 +222,21 @@ def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
         assert ended(opened, opened.submit("zoo:mlp", 0)) == "done"
 
 
+def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
+    """On the one CPU that loads and measures, another job is tuned to its end meanwhile."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
+        worker = opened.start("data", TOY_SPLIT_SECS="600")
+        slow = opened.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}")
+        wait_for(lambda: opened.state(slow) == "running")
+
+        assert ended(opened, opened.submit("zoo:mlp", 12)) == "done"
+
+        assert (opened.state(slow), opened.job(slow).network_id) == ("running", None)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(5.0) == 128 + signal.SIGTERM
+        assert opened.state(slow) == "queued"
+
+
 def test_a_worker_waits_for_the_device(tmp_path: Path) -> None:
     """While somebody else measures on its machine it says so, and takes no jobs."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:

@@ -1,9 +1,19 @@
 """Shared and exclusive use of the cores of a CPU that is also timed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Protocol
+
+
+class Pausable(Protocol):
+    """Work in other processes that can be stopped at any moment."""
+
+    def pause(self) -> None:
+        """Use no core until :meth:`resume`; returns at once."""
+
+    def resume(self) -> None:
+        """Continue."""
 
 
 class CpuGate:
@@ -17,6 +27,7 @@ class CpuGate:
         self._n_shared = 0
         self._n_waiting = 0
         self._is_exclusive = False
+        self._background: list[Pausable] = []
         self._changed = asyncio.Event()
         self._shared = _Shared(self._enter_shared, self._leave_shared)
 
@@ -46,10 +57,30 @@ class CpuGate:
             self._notify()
         self._is_exclusive = True
         try:
+            for work in self._background:
+                work.pause()
             yield
         finally:
+            for work in self._background:
+                work.resume()
             self._is_exclusive = False
             self._notify()
+
+    @contextmanager
+    def background(self, work: Pausable) -> Iterator[None]:
+        """Pause work that runs inside during each exclusive use.
+
+        Exclusive use does not wait for it, however long it takes. It continues whenever a round
+        searches or builds, so that measurements cannot hold it up for ever.
+        """
+        self._background.append(work)
+        if self._is_exclusive:
+            work.pause()
+        try:
+            yield
+        finally:
+            self._background.remove(work)
+            work.resume()
 
     def _notify(self) -> None:
         self._changed.set()

@@ -1,78 +1,121 @@
-"""Libraries that were asked for over the network: compiled and packed between two rounds."""
+"""The part of a service worker that compiles and packs requested libraries."""
 
+import asyncio
 import logging
+from contextlib import suppress
 
 from records import builds, jobs
 from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
 from tuner.build_cache.opening import open_cache
-from tuner.compile.build_library import BuildOptions, keep_library
+from tuner.compile.build_library import BuildOptions, Kept, keep_library
 from tuner.context import Context
+from tuner.devices.cpu_gate import CpuGate
 from tuner.errors import RequestError, TunerError, WorkError
 from tuner.jobs.submission import request_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
-from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, Told
+from tuner.service.background import run_long, run_short
+from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
 from tuner.service.loading import Limits, loading, user_facing_errors
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+
+_POLL_INTERVAL_SECS = 0.5
 
 _LOG = logging.getLogger(__name__)
 
 
 class BuildQueue:
-    """Serves builds, one at a time, in the order they were asked for."""
+    """Serves builds in the order of their requests, one at a time.
 
-    def __init__(self, context: Context, limits: Limits, tell: Told) -> None:
+    A build that fails for any reason but a lost database affects no other. Measurements do not
+    wait for a build: its compilers pause while a CPU is measured.
+
+    Args:
+        context: Settings and database.
+        limits: Limits on the loading and compiling of a model.
+        gate: Gate of the coordinator's CPU.
+        on_activity: Receives the job whose library is built.
+
+    Attributes:
+        is_building: Whether a library is being built.
+    """
+
+    def __init__(
+        self, context: Context, limits: Limits, gate: CpuGate, on_activity: ActivityCallback
+    ) -> None:
         self._context = context
         self._limits = limits
-        self._tell = tell
+        self._gate = gate
+        self._on_activity = on_activity
+        self.is_building = False
 
-    def serve_next(self) -> bool:
-        """Serve the next build that waits; False if none does.
+    async def run(self) -> None:
+        """Serve builds until cancelled; an unfinished one then returns to the queue.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
-        with self._context.readers() as session:
-            build = builds.next_build(session)
+        while True:
+            if not await self.serve_next():
+                await asyncio.sleep(_POLL_INTERVAL_SECS)
+
+    async def serve_next(self) -> bool:
+        """Serve the oldest waiting build; returns whether there was one.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        build = await run_short(self._gate, self._next_build, "next-build")
         if build is None:
             return False
-        with logs.bound(job=build.job_id, build=build.id):
-            _LOG.info("building the library")
-            self._tell(build.job_id, "building the library")
-            self._serve(build)
+        self.is_building = True
+        try:
+            with logs.bound(job=build.job_id, build=build.id):
+                _LOG.info("building the library")
+                self._on_activity(build.job_id, "building the library")
+                await self._serve(build)
+        finally:
+            self.is_building = False
         return True
 
-    def _serve(self, build: Build) -> None:
+    def _next_build(self) -> Build | None:
+        with self._context.readers() as session:
+            return builds.next_build(session)
+
+    async def _serve(self, build: Build) -> None:
         self._set(build.id, "running", message=None)
+        name = f"build-{build.id}"
         try:
-            key, archive = self._build(build)
+            kept = await run_long(self._gate, lambda: self._compile(build), name)
+            archive = await run_short(self._gate, lambda: self._pack(kept), name)
         except FATAL_DB_ERRORS:
             raise
         except TunerError as error:
             _LOG.warning("the build failed: %s", error)
-            # Where the data directory is on this machine is nobody's business.
-            said = str(error).replace(f"{self._context.settings.data_dir}/", "")
-            self._fail(build.id, said)
+            # The path of the data directory is not shown to clients.
+            message = str(error).replace(f"{self._context.settings.data_dir}/", "")
+            self._fail(build.id, message)
         except Exception as error:
             _LOG.exception("the build failed")
             self._set(build.id, "failed", message=f"internal error: {type(error).__name__}")
         except BaseException:
-            self._set(build.id, "queued")
+            with suppress(*FATAL_DB_ERRORS):  # the next coordinator serves running builds, too
+                self._set(build.id, "queued")
             raise
         else:
             self._set(
                 build.id,
                 "done",
-                library_key=key,
+                library_key=kept.entry.digest,
                 archive=archive.name,
                 sha256=archive.sha256,
                 n_bytes=archive.n_bytes,
             )
 
-    def _build(self, build: Build) -> tuple[str, Archive]:
-        """Build and pack a library; return its key and its archive."""
+    def _compile(self, build: Build) -> Kept:
+        """Compile a library into the build cache."""
         job = self._job(build.job_id)
         request = request_of(job.request or {}, self._context.settings.data_dir)
         if not 0 <= build.model_index < len(request.models):
@@ -84,13 +127,15 @@ class BuildQueue:
             loading(self._context, model, self._limits, must_run=False) as (worker, prepared),
             user_facing_errors(model, self._limits),
         ):
-            options = BuildOptions(strict=build.strict)
-            kept = keep_library(self._context, [prepared], worker, options)
-        data_dir = self._context.settings.data_dir
+            return keep_library(self._context, [prepared], worker, BuildOptions(build.strict))
+
+    def _pack(self, kept: Kept) -> Archive:
+        """Pack a compiled library into an archive, and release it in the build cache."""
+        settings = self._context.settings
         try:
-            with kept.entry, open_cache(self._context.settings).new_folder() as folder:
+            with kept.entry, open_cache(settings).new_folder() as folder:
                 kept.write_into(folder)
-                return kept.entry.digest, pack(folder, kept.entry.digest, data_dir)
+                return pack(folder, kept.entry.digest, settings.data_dir)
         except OSError as error:
             raise WorkError(f"cannot write the library: {error.strerror or error}") from error
 
@@ -100,11 +145,11 @@ class BuildQueue:
                 job = jobs.get_job(session, job_id)
         except NoSuchRow as error:
             raise RequestError(
-                f"job {job_id} was deleted; ask for it again and then for its library"
+                f"job {job_id} was deleted; submit it again and then request its library"
             ) from error
         if job.request is None:
             raise RequestError(
-                f"job {job_id} is one of the command line, and its model is there: "
+                f"job {job_id} was started on the command line, where its model is: "
                 "build it with tuner build"
             )
         return job

@@ -1,8 +1,8 @@
-"""Jobs that were asked for: from a row that waits to a session that runs."""
+"""Loading of submitted jobs: from a row in the queue to a session that can be admitted."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sqlalchemy.exc import DataError
@@ -21,84 +21,116 @@ from tuner.jobs.submission import request_of
 from tuner.service import logs
 from tuner.service.loading import Limits, load_all
 from tuner.tuning.context import TuningContext
-from tuner.tuning.job_queue import SessionFactory
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 _LOG = logging.getLogger(__name__)
 
-# What a database says of a text that it cannot store, and what is stored instead.
+# Errors of a database that cannot store a text, and the text that is stored instead.
 UNSTORABLE = (DataError, UnicodeError)
 NO_MESSAGE = "it failed for a reason that cannot be stored; the worker's log has it"
 
 Result = TypeVar("Result")
-# Told which job is worked on, and how.
-Told = Callable[[int, str], None]
+# Receives the job that is worked on, None for no job, and the activity in words.
+ActivityCallback = Callable[[int | None, str], None]
+
+
+@dataclass(frozen=True)
+class LoadedJob:
+    """A job whose model was loaded and split into tasks."""
+
+    job: Job
+    prepared: Prepared
 
 
 class JobLoader:
-    """Prepares the jobs of the service, one at a time, in the order they came in.
+    """Claims, loads and opens the jobs of the service.
 
-    A job whose model is bad fails with what is wrong with it; nothing else happens.
+    A job whose model cannot be loaded fails with a message that says why; other jobs are not
+    affected. :meth:`claim` and :meth:`load` block and may run in threads, :meth:`load` in several
+    at once; :meth:`open` and :meth:`requeue` belong in the thread of the event loop.
 
     Args:
         context: Settings and database.
-        limits: What loading a model may take.
-        tell: Told which job is worked on.
-        describe: Says what targets are on devices elsewhere; None: they are this machine's.
+        limits: Limits on the loading of a model.
+        on_activity: Receives the job that is worked on.
+        describe: Describes targets of devices on other machines; None for this machine's.
     """
 
     def __init__(
         self,
         context: Context,
         limits: Limits,
-        tell: Told,
+        on_activity: ActivityCallback,
         describe: DescribeTarget | None = None,
     ) -> None:
         self._context = context
         self._limits = limits
-        self._tell = tell
+        self._on_activity = on_activity
         self._describe = describe
         self._claimed: set[int] = set()
 
-    def take(self, running: Collection[int]) -> Sequence[SessionFactory]:
-        """Load the model of the next job that waits; what is returned opens its session.
+    def claim(self, busy: Collection[int]) -> Job | None:
+        """Mark the oldest waiting job as running, and return it; None if no job waits.
+
+        A job that is marked as running already, but is not busy, was left by a coordinator that
+        is gone, and waits as well.
 
         Args:
-            running: Jobs that were taken before and are still under way.
-
-        Returns:
-            One opening; none if no job waits, or if there is nothing to measure.
+            busy: Ids of the jobs that this process loads or tunes.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
-        job = self._claim(running)
-        if job is None:
-            return ()
-        self._claimed.add(job.id)
+        with self._context.readers() as session:
+            waiting = [job.id for job in submissions.waiting(session) if job.id not in busy]
+        for job_id in waiting:
+            self._claimed.add(job_id)
+            with self._context.sessions.begin() as session:
+                # The job may have been stopped since it was read.
+                if jobs.set_state(session, job_id, "running", only_from=("queued", "running")):
+                    _set_loading_phase(session, job_id)
+                    return session.get_one(Job, job_id, populate_existing=True)
+            self._claimed.discard(job_id)
+        return None
+
+    def load(self, job: Job) -> LoadedJob | None:
+        """Load the model of a claimed job, and store its tasks.
+
+        Returns:
+            None if the job failed, or if it asked for its tasks alone and is done.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
         _LOG.info("loading the model", extra={"job": job.id})
-        self._tell(job.id, "loading the model")
-        loaded = self._guard(job.id, lambda: self._prepare(job))
+        self._on_activity(job.id, "loading the model")
+        loaded = self._guard(job.id, lambda: self._load(job))
         if loaded is None:
             self._claimed.discard(job.id)
-            return ()
-        fresh, prepared = loaded
+        return loaded
 
-        def opening(tuning_context: TuningContext) -> TuningSession | None:
-            self._claimed.discard(job.id)
-            return self._guard(job.id, lambda: self._open(tuning_context, fresh, prepared))
+    def open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession | None:
+        """Open the session of a loaded job; None if the job fails by that.
 
-        return (opening,)
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        self._claimed.discard(loaded.job.id)
+        return self._guard(loaded.job.id, lambda: self._open(tuning_context, loaded))
 
-    def give_back(self) -> None:
-        """Queue the job again whose model is being loaded: nobody waits for that any more."""
+    def requeue(self) -> None:
+        """Put the jobs that are being loaded back into the queue.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
         for job_id in list(self._claimed):
             self._end(job_id, "queued")
 
     def _guard(self, job_id: int, work: Callable[[], Result | None]) -> Result | None:
-        """Do a part of the work on a job; what goes wrong fails the job, and gives None."""
+        """Do a part of the work on a job; an error fails the job, and the result is None."""
         with logs.bound(job=job_id):
             try:
                 return work()
@@ -115,28 +147,17 @@ class JobLoader:
                 raise
         return None
 
-    def _claim(self, running: Collection[int]) -> Job | None:
-        """Mark the next job as running, unless somebody stopped it meanwhile."""
-        with self._context.readers() as session:
-            waiting = [job.id for job in submissions.waiting(session) if job.id not in running]
-        for job_id in waiting:
-            with self._context.sessions.begin() as session:
-                if jobs.set_state(session, job_id, "running", only_from=("queued", "running")):
-                    _say_loading(session, job_id)
-                    return session.get_one(Job, job_id, populate_existing=True)
-        return None
-
-    def _prepare(self, job: Job) -> tuple[Job, Prepared] | None:
-        """Return a job as it is when its model is loaded; None if there is nothing to measure."""
+    def _load(self, job: Job) -> LoadedJob | None:
         request = request_of(job.request or {}, self._context.settings.data_dir)
         prepared = load_all(self._context, request.models, self._limits, self._describe)
-        fresh = self._assign(job.id, prepared)
-        return None if fresh is None else (fresh, prepared)
+        current = self._assign(job.id, prepared)
+        return None if current is None else LoadedJob(current, prepared)
 
     def _assign(self, job_id: int, prepared: Prepared) -> Job | None:
-        """Store what a job turned out to be about; returns it as it is now.
+        """Store the network and the target of a job, and return its row as it is now.
 
-        One that still wants its tasks alone is done, and None is returned.
+        A job whose budget is still 0 trials asked for its tasks alone: it is done, and None is
+        returned.
         """
         with self._context.sessions.begin() as session:
             job = submissions.assign(session, job_id, prepared.network_id, prepared.target_id, {})
@@ -145,18 +166,19 @@ class JobLoader:
             jobs.set_state(session, job_id, "done", only_from=("running",))
             return None
 
-    def _open(self, tuning_context: TuningContext, job: Job, prepared: Prepared) -> TuningSession:
-        # Read again: it may have been asked for with other options while its model was loaded.
+    def _open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession:
+        job, prepared = loaded.job, loaded.prepared
+        # The options of the row may be newer than those that the job was claimed with.
         request = request_of(job.request or {}, self._context.settings.data_dir)
-        asked = (job.budget_trials, job.budget_secs)
-        budget = Budget(*asked) if any(asked) else Budget(default_trials(prepared))
+        limits = (job.budget_trials, job.budget_secs)
+        budget = Budget(*limits) if any(limits) else Budget(default_trials(prepared))
         checked = options_of(replace(request, trials=1, seconds=None))
         options = replace(checked, budget=budget, submission=job.submission)
 
-        def watch(status: TuningStatus) -> None:
-            self._tell(job.id, status.phase)
+        def report_phase(status: TuningStatus) -> None:
+            self._on_activity(job.id, status.phase)
 
-        return TuningSession(tuning_context, prepared, options, watch)
+        return TuningSession(tuning_context, prepared, options, report_phase)
 
     def _fail(self, job_id: int, message: str) -> None:
         try:
@@ -170,7 +192,7 @@ class JobLoader:
             jobs.set_state(session, job_id, state, message, only_from=("running",))
 
 
-def _say_loading(session: Session, job_id: int) -> None:
-    before = events.status_of(session, job_id)
-    spent = 0 if before is None else before.spent_trials
+def _set_loading_phase(session: Session, job_id: int) -> None:
+    status = events.status_of(session, job_id)
+    spent = 0 if status is None else status.spent_trials
     events.set_status(session, job_id, phase="loading the model", task_id=None, spent_trials=spent)

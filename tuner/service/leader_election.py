@@ -1,7 +1,4 @@
-"""A process of the service as others see it: it says what it does, and keeps its lease.
-
-A thread does both, because the process itself may wait for a measurement for a long time.
-"""
+"""Election of the one process that coordinates, and the heartbeat of each process."""
 
 import logging
 import os
@@ -23,39 +20,49 @@ from tuner.workers.utilisation import UtilisationMeter
 
 ROLE = "coordinator"
 LEASE_SECS = 10.0
-_BEAT_SECS = 2.5
+_HEARTBEAT_INTERVAL_SECS = 2.5
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Doing:
-    """What this process does now."""
+class _Activity:
+    """Contents of the next heartbeat."""
 
     role: str = "standby"
-    activity: str = "starting"
+    text: str = "starting"
     job_id: int | None = None
     device: dict[str, Any] = field(default_factory=dict)
 
 
 class CoordinatorLease:
-    """Reports this process, and renews the lease it holds, until it is left."""
+    """Lease of the coordinator, which this process may hold, and the heartbeat of this process.
+
+    Inside its context, a thread renews the lease and reports the process every few seconds. It is
+    a thread because the event loop may be busy, or wait for a database, for longer than a lease
+    lasts. Methods may be called from any thread.
+
+    Attributes:
+        host: Name of this machine.
+        name: Name of this process, different from that of every other.
+        meter: Measures the utilisation of the workers in the current role.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._sessions = database.sessions(engine)
-        self._doing = _Doing()
+        self._activity = _Activity()
         self._held: HeldLease | None = None
         self._is_lost = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self.host = socket.gethostname()
-        # Two containers may have the same host name, and each of them a process 1.
+        # Processes of two containers may have the same host name and process id.
         self.name = f"{self.host}:{os.getpid()}:{secrets.token_hex(4)}"
         self.meter = UtilisationMeter()
 
     def acquire(self) -> HeldLease | None:
-        """Take the lease if nobody has it; it is kept from then on."""
+        """Acquire the lease, to be renewed from now on; None if another process holds it."""
         with self._sessions.begin() as session:
             held = leases.acquire(session, ROLE, self.name, LEASE_SECS)
         with self._lock:
@@ -63,7 +70,7 @@ class CoordinatorLease:
         return held
 
     def release(self) -> None:
-        """Give the lease back, if there is one and the database can be told."""
+        """Give up the lease, if it is held; without a database it expires."""
         with self._lock:
             held, self._held = self._held, None
         if held is None:
@@ -72,31 +79,31 @@ class CoordinatorLease:
             with self._sessions.begin() as session:
                 leases.release(session, held)
         except SQLAlchemyError as error:
-            _LOG.warning("cannot give the lease back, it ends by itself: %s", summary(error))
+            _LOG.warning("cannot release the lease, it will expire: %s", summary(error))
 
     def check(self) -> None:
-        """Raise if the lease is somebody else's by now.
+        """Make sure that no other process was seen to hold the lease.
 
         Raises:
-            LeaseLost: If so.
+            LeaseLost: If one was.
         """
         if self._is_lost:
             raise LeaseLost(f"another process is {ROLE} now")
 
-    def tell(self, job_id: int | None, activity: str) -> None:
-        """Say what goes on; others see it within seconds."""
-        self._doing = replace(self._doing, job_id=job_id, activity=activity)
+    def report_activity(self, job_id: int | None, text: str) -> None:
+        """Set the activity that the next heartbeats report."""
+        self._activity = replace(self._activity, job_id=job_id, text=text)
 
-    def become(self, role: str, activity: str, device: dict[str, Any] | None = None) -> None:
-        """Change the role, which others see at once where the database can be told."""
-        if role != self._doing.role:
-            # Workers that are gone do not say that their calls have ended.
+    def set_role(self, role: str, text: str, device: dict[str, Any] | None = None) -> None:
+        """Change the role and the activity, and report them at once."""
+        if role != self._activity.role:
+            # Calls of workers that were killed never end for the old meter.
             self.meter = UtilisationMeter()
-        self._doing = _Doing(role, activity, None, device or {})
+        self._activity = _Activity(role, text, None, device or {})
         self._report()
 
     def _run(self) -> None:
-        while not self._stopping.wait(_BEAT_SECS):
+        while not self._stopping.wait(_HEARTBEAT_INTERVAL_SECS):
             self._renew()
             self._report()
 
@@ -109,30 +116,30 @@ class CoordinatorLease:
             with self._sessions.begin() as session:
                 renewed = leases.renew(session, held, LEASE_SECS)
         except SQLAlchemyError as error:
-            # Ours until somebody else takes it: with the next beat we may have it still.
+            # The lease is held until another process acquires it; the next renewal may succeed.
             _LOG.warning("cannot renew the lease: %s", summary(error))
             return
         if not renewed and held == self._held:
             self._is_lost = True
 
     def _report(self) -> None:
-        doing = self._doing
-        said = workers.WorkerReport(
+        activity = self._activity
+        report = workers.WorkerReport(
             name=self.name,
             host=self.host,
             pid=os.getpid(),
-            role=doing.role,
-            activity=doing.activity,
-            device=doing.device,
-            job_id=doing.job_id,
+            role=activity.role,
+            activity=activity.text,
+            device=activity.device,
+            job_id=activity.job_id,
             busy_secs=self.meter.busy_secs,
             busy_share=self.meter.share(),
         )
         try:
             with self._sessions.begin() as session:
-                workers.report(session, said)
+                workers.report(session, report)
         except (SQLAlchemyError, RecordsError) as error:
-            _LOG.warning("cannot report: %s", summary(error))
+            _LOG.warning("cannot report this process: %s", summary(error))
 
     def __enter__(self) -> Self:
         self._report()
@@ -152,4 +159,4 @@ class CoordinatorLease:
             with self._sessions.begin() as session:
                 workers.stop(session, self.name)
         except SQLAlchemyError as failure:
-            _LOG.warning("cannot say goodbye: %s", summary(failure))
+            _LOG.warning("cannot report the end of this process: %s", summary(failure))

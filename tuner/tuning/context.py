@@ -18,14 +18,13 @@ from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
 from tuner.measure.context import MeasureContext
 from tuner.tuning.cost_model_manager import CostModelManager
+from tuner.tuning.progress_throttle import ProgressThrottle
 from tuner.tuning.record_writer import RecordWriter
 from tuner.tuning.task_state_cache import TaskStateCache
 from tuner.tuning.write_policy import WritePolicy
 
 if TYPE_CHECKING:
     from tuner.devices.runners.base import Runner
-
-_REST_PER_TELLING = 50.0
 
 
 class TuningContext:
@@ -39,6 +38,7 @@ class TuningContext:
         task_states: The tasks.
         record_writer: Writes trials.
         in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
+        progress_throttle: Limits how often the status of jobs is published.
         devices: By name; those that went away are not among them.
         worker: Name of this process, as others know it; empty if they do not.
     """
@@ -62,7 +62,7 @@ class TuningContext:
         self.devices: dict[str, Device] = {}
         self._runners: list[Runner] | None = None
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
-        self._told_enough_until = 0.0
+        self.progress_throttle = ProgressThrottle(self.now)
 
     def now(self) -> float:
         """Seconds by the clock of the loop, which may be a simulated one; never going back."""
@@ -84,6 +84,7 @@ class TuningContext:
         }
         self.devices = {name: kept.get(name) or Device(runners[name]) for name in runners}
         self.record_writer.policy = WritePolicy.for_devices(len(self.devices))
+        self.progress_throttle.is_limiting = self.has_multiple_devices
 
     async def device_for(self, target: TargetInfo) -> Device:
         """Return a device that measures for a target.
@@ -113,18 +114,8 @@ class TuningContext:
 
     @property
     def has_multiple_devices(self) -> bool:
-        """Whether so many measure that not every step of each is told."""
+        """Whether several devices are in use."""
         return len(self.devices) > 1
-
-    @property
-    def may_tell(self) -> bool:
-        """Whether it is time to tell what a job does: of all the time, a part goes to that."""
-        return self.now() >= self._told_enough_until
-
-    def have_told(self, started: float) -> None:
-        """Note that what a job does was told, from when on."""
-        now = self.now()
-        self._told_enough_until = now + _REST_PER_TELLING * (now - started)
 
     def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
         """Return the keeper of a cost model; sessions on one target share it."""

@@ -1,8 +1,9 @@
-"""Tells others what each device does: a row a device, every few seconds."""
+"""Heartbeat of devices: one status row per device in the database, written every few seconds."""
 
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from records import devices
 from records.devices import DeviceReport
@@ -11,39 +12,42 @@ from records.text import storable
 from tuner.devices.device import Device
 from tuner.tuning.context import TuningContext
 
-_EVERY_SECS = 3.0
-# Of many devices fewer rows a second are written than there are trials.
-_MOST_PER_SEC = 100.0
+_HEARTBEAT_INTERVAL_SECS = 3.0
+# With many devices the interval grows, so that far fewer rows than trials are written.
+_MAX_ROWS_PER_SEC = 100.0
 
 
 class DeviceHeartbeat:
-    """The devices of one coordinator, as others see them; used by one thread."""
+    """Reports the devices of one coordinator; used by one thread."""
 
     def __init__(self, context: TuningContext) -> None:
         self._context = context
         self._worker = context.worker or f"{socket.gethostname()}:{os.getpid()}"
         self._due = 0.0
-        self._told: dict[str, DeviceReport] = {}
+        self._last_reports: dict[str, DeviceReport] = {}
 
     def beat_if_due(self, jobs: Callable[[], Mapping[str, int]]) -> None:
-        """Report every device, if it is time to; one that is gone is reported once more.
+        """Report every device if the interval has passed.
 
         Args:
-            jobs: Returns for which job each device measures, by its name.
+            jobs: Returns the job for which each busy device works, by device name.
         """
         now = self._context.now()
         if now >= self._due:
-            self._due = now + max(_EVERY_SECS, len(self._context.devices) / _MOST_PER_SEC)
+            n_devices = len(self._context.devices)
+            self._due = now + max(_HEARTBEAT_INTERVAL_SECS, n_devices / _MAX_ROWS_PER_SEC)
             self.beat(jobs())
 
     def beat(self, jobs: Mapping[str, int]) -> None:
-        """Report every device at once."""
-        known = self._context.devices.values()
-        there = {each.name: self._report(each, jobs.get(each.name)) for each in known}
-        gone = [_lost(report) for name, report in self._told.items() if name not in there]
-        self._told = there
-        said = [*there.values(), *gone]
-        self._context.record_writer.write(lambda session: devices.report(session, said))
+        """Report every device now, and each device that vanished once more, as lost."""
+        reports = {
+            device.name: self._report(device, jobs.get(device.name))
+            for device in self._context.devices.values()
+        }
+        lost = [_lost(report) for name, report in self._last_reports.items() if name not in reports]
+        self._last_reports = reports
+        rows = [*reports.values(), *lost]
+        self._context.record_writer.write(lambda session: devices.report(session, rows))
 
     def _report(self, device: Device, job_id: int | None) -> DeviceReport:
         state, reason = _state_of(device)
@@ -62,7 +66,7 @@ class DeviceHeartbeat:
 
 
 def host_of(device: str) -> str:
-    """Return where a device is, as far as its name tells: those of fleets are ``HOST/DEVICE``."""
+    """Return the host in the name of a device: ``HOST/DEVICE`` in fleets, else this machine."""
     host, slash, _ = device.partition("/")
     return host if slash else socket.gethostname()
 
@@ -75,15 +79,12 @@ def full_name(device: str) -> str:
 def _state_of(device: Device) -> tuple[DeviceState, str]:
     if device.loss_reason:
         return "lost", device.loss_reason
-    reason = next(
-        (each.disagreement for each in device.calibrations.values() if each.disagreement), ""
-    )
+    disagreements = (state.disagreement for state in device.calibrations.values())
+    reason = next(filter(None, disagreements), "")
     if reason:
         return "apart", reason
     return ("measuring" if device.n_rounds else "idle"), ""
 
 
 def _lost(report: DeviceReport) -> DeviceReport:
-    return DeviceReport(
-        **(vars(report) | {"state": "lost", "reason": "it is gone", "job_id": None})
-    )
+    return replace(report, state="lost", reason="it is gone", job_id=None)

@@ -1,8 +1,10 @@
 """The event loop of a coordinator: Ctrl-C ends it where it waits, and nowhere else."""
 
 import asyncio
+import contextvars
 import gc
 import selectors
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent import futures
 from contextlib import suppress
@@ -40,6 +42,37 @@ def run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory = new_loop)
     if _is_inside_loop():
         return _run_beside(work, loop_factory)
     return _run(work, loop_factory)
+
+
+async def run_in_thread(work: Callable[[], Result], name: str) -> Result:
+    """Run blocking work in a thread of its own and return its result.
+
+    The thread has the context variables of the caller. It is a daemon: neither a caller that is
+    cancelled nor the end of the process waits for it.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Result] = loop.create_future()
+
+    def settle(outcome: futures.Future[Result]) -> None:
+        if answer.done():
+            return
+        if (error := outcome.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(outcome.result())
+
+    def run_work() -> None:
+        outcome: futures.Future[Result] = futures.Future()
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+        with suppress(RuntimeError):  # the loop was closed, and the result is of no use
+            loop.call_soon_threadsafe(settle, outcome)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run_work,), name=name, daemon=True).start()
+    return await answer
 
 
 def _run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:

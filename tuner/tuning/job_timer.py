@@ -1,4 +1,4 @@
-"""The seconds that a job has spent: those in which it did anything, each counted once."""
+"""Measurement of the seconds that a job spends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from tuner.tuning.write_policy import WritePolicy
 
 
 class JobTimer:
-    """Runs while at least one thing of a job is under way.
+    """Adds up the time in which any work of a job is running, each second counted once.
 
     Args:
-        context: Has the time, and a journal to write to.
-        job_id: Whose time it is.
-        spent_secs: Before.
+        context: Source of the time, and of the record writer.
+        job_id: Id of the job.
+        spent_secs: Seconds that the job spent in earlier runs.
     """
 
     def __init__(self, context: TuningContext, job_id: int, spent_secs: float) -> None:
@@ -24,40 +24,39 @@ class JobTimer:
         self._job_id = job_id
         self._spent = spent_secs
         self._unsaved = self._since = 0.0
-        self._n_busy = 0
+        self._n_running = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Charge the job for the time inside."""
-        if not self._n_busy:
+        """Charge the job for the time inside; may be entered several times at once."""
+        if not self._n_running:
             self._since = self._context.now()
-        self._n_busy += 1
+        self._n_running += 1
         try:
             yield
         finally:
-            self._spend()
-            self._n_busy -= 1
+            self._add_elapsed()
+            self._n_running -= 1
 
     @property
     def secs(self) -> float:
-        """Seconds spent, up to now."""
-        return self._spent + (self._context.now() - self._since if self._n_busy else 0.0)
+        """Seconds that the job has spent until now."""
+        return self._spent + (self._context.now() - self._since if self._n_running else 0.0)
 
     def take(self) -> float:
-        """Return what was spent since it was stored or taken last; who takes it stores it."""
-        if self._n_busy:
-            self._spend()
+        """Return the seconds that are not stored yet; the caller stores them."""
+        if self._n_running:
+            self._add_elapsed()
         secs, self._unsaved = self._unsaved, 0.0
         return secs
 
     def save(self, session: Session) -> None:
-        """Store what was spent since it was stored last."""
+        """Store the seconds that are not stored yet."""
         secs, self._unsaved = self._unsaved, 0.0
         if secs:
             jobs.add_spent_secs(session, self._job_id, secs)
 
-    def _spend(self) -> None:
-        """Note what passed since the clock was last read."""
+    def _add_elapsed(self) -> None:
         now = self._context.now()
         secs, self._since = now - self._since, now
         self._spent += secs

@@ -127,7 +127,9 @@ class TuningSession:
     def next_pick(self) -> Pick | NewPick | None:
         """Return the open pick of a killed run or a lost device, else decide on the next.
 
-        The caller stores a new one and calls :meth:`on_round_started` before it asks for the next.
+        A pick reserves a round of its task. The caller stores a new one and calls
+        :meth:`on_round_started` before it asks for the next; a pick that cannot be stored is
+        released in the task state cache.
 
         Returns:
             None if there is nothing to do now: before a round that is under way ends, or at all,
@@ -138,7 +140,10 @@ class TuningSession:
                 _ORDERS_SECS if self._context.has_multiple_devices else 0.0
             ):
                 return None
-            return self._next_pick()
+            pick = self._next_pick()
+            if pick is not None:
+                self._context.task_states.reserve(pick.task_id)
+            return pick
 
     def on_round_started(self, pick: Pick) -> None:
         """Note that the round of a pick of this job begins."""

@@ -1,23 +1,19 @@
-"""Tells those who watch a job what goes on in it, in the database and in this process."""
+"""Publication of a job's status: to its row in the database, and to a callback."""
 
 from dataclasses import asdict
 from typing import NamedTuple
 
 from records import events
-from scheduler.outlook import Outlook
 from tuner.tuning.context import TuningContext
 from tuner.tuning.status import StatusCallback, TuningStatus
 
-# Where many measure, what a job does is told so often.
-_TELL_SECS = 0.5
-
 
 class StatusUpdate(NamedTuple):
-    """What there is to tell.
+    """One status of a job, as it is published.
 
     Attributes:
-        status: Of the job.
-        gains: What a round on each task is worth, by task id; None: as it was.
+        status: Status of the job.
+        gains: Estimated gain of a round on each task, by task id; None leaves the stored gains.
     """
 
     status: TuningStatus
@@ -25,44 +21,42 @@ class StatusUpdate(NamedTuple):
 
 
 class StatusPublisher:
-    """Tells of one job, every step where one device measures, or now and then where many do."""
+    """Publishes the status of one job, as often as the context's throttle allows.
+
+    Attributes:
+        phase: Phase that was published last; empty before the first.
+    """
 
     def __init__(self, context: TuningContext, job_id: int, on_status: StatusCallback) -> None:
         self._context = context
         self._job_id = job_id
         self._on_status = on_status
-        self._told = 0.0
+        self._published = 0.0
         self.phase = ""
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to tell."""
-        context = self._context
-        since = context.now() - self._told
-        return not context.has_multiple_devices or (context.may_tell and since >= _TELL_SECS)
+        """Whether the status may be published now."""
+        return self._context.progress_throttle.allows(self._published)
 
-    def publish(self, news: StatusUpdate) -> None:
-        """Store what goes on, and tell the watcher."""
-        started = self._told = self._context.now()
-        self.phase = news.status.phase
-        self._store(news)
-        self._on_status(news.status)
-        self._context.have_told(started)
+    def publish(self, update: StatusUpdate) -> None:
+        """Store a status and pass it to the callback."""
+        self._published = self._context.now()
+        self.phase = update.status.phase
+        with self._context.progress_throttle.charging():
+            self._store(update)
+            self._on_status(update.status)
 
-    def _store(self, news: StatusUpdate) -> None:
-        status, outlook = news.status, news.status.outlook
+    def _store(self, update: StatusUpdate) -> None:
+        status, outlook = update.status, update.status.outlook
         with self._context.sessions.begin() as session:
             events.set_status(
                 session,
                 self._job_id,
                 phase=status.phase,
                 task_id=status.current,
-                gains=news.gains,
+                gains=update.gains,
                 total_secs=status.snapshot.total_secs,
                 spent_trials=status.spent_trials,
-                outlook=_as_json(outlook),
+                outlook=None if outlook is None else asdict(outlook),
             )
-
-
-def _as_json(outlook: Outlook | None) -> dict[str, float] | None:
-    return None if outlook is None else asdict(outlook)

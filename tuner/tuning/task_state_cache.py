@@ -151,22 +151,22 @@ class TaskStateCache:
         return self._states[task_id].latency
 
     def reserve(self, task_id: int) -> None:
-        """Note that a round of a task begins as soon as it is stored, so that others see it."""
+        """Count a round of a task as in flight from the moment it is chosen."""
         self._starting[task_id] += 1
 
     def release(self, task_id: int) -> None:
-        """Take an announcement back: the round has begun, or never will."""
+        """Take a reservation back, because the round has a trial or will never start."""
         self._starting[task_id] -= 1
         if not self._starting[task_id]:
             del self._starting[task_id]
 
     def round_started(self, pick: Pick) -> None:
-        """Note that the round of a pick is under way."""
+        """Note that the round of a pick runs; takes the reservation of the pick over."""
         self._accounts[pick.job_id].flying[pick.id] = pick
         self._measured[pick.id] = self._states[pick.task_id].round_of(pick.id).n_trials
-        # A round under way counts as one of its task until it has a trial, which says so itself.
-        if not self._measured[pick.id]:
-            self.reserve(pick.task_id)
+        # A round counts as in flight until it has a trial, which the task's state shows itself.
+        if self._measured[pick.id]:
+            self.release(pick.task_id)
 
     def round_finished(self, pick: Pick, *, completed: bool, failed: bool = False) -> None:
         """Note that the round of a pick is not under way any more; its job may have ended."""

@@ -26,6 +26,7 @@ from tuner.engines.environments import Interpreter
 from tuner.errors import WorkerLost, WorkError
 from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import done_event
+from tuner.workers.pool_group import current_group
 from tuner.workers.process import invoke, set_up
 from tuner.workers.spawn_context import WorkerContext
 
@@ -70,6 +71,9 @@ class Pool:
         self._timeouts: dict[Future[Any], float] = {}
         self._last_event = time.monotonic()
         self.n_workers = settings.n_workers
+        self._group = current_group()
+        if self._group is not None:
+            self._group.add(self)
 
     def submit(
         self, module: str, function: str, *args: Any, timeout_secs: float | None = None
@@ -79,6 +83,8 @@ class Pool:
         The time-out counts from when a worker takes the call; a worker that exceeds it
         is killed and replaced. :class:`tuner.workers.base.Call` lists what the call raises.
         """
+        if self._group is not None:
+            self._group.wait_until_running()
         future = self._schedule((module, function, args), timeout_secs)
         self._timeouts[future] = float("inf") if timeout_secs is None else timeout_secs
         self._last_event = time.monotonic()
@@ -118,7 +124,20 @@ class Pool:
 
     def close(self) -> None:
         """Kill the workers; calls in flight are lost."""
+        if self._group is not None:
+            self._group.discard(self)
         self._stop()
+
+    def pause(self) -> None:
+        """Stop the workers, and the processes they started, until :meth:`resume`.
+
+        The time-outs of their calls go on.
+        """
+        self._context.signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let paused workers continue."""
+        self._context.signal_all(signal.SIGCONT)
 
     def _stop(self) -> None:
         self._pool.stop()

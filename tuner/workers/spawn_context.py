@@ -2,9 +2,13 @@
 
 import io
 import os
+import signal
+from contextlib import suppress
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
 from typing import Any
+
+import psutil
 
 from tuner.engines.environments import Interpreter
 
@@ -51,6 +55,12 @@ class WorkerContext(SpawnContext):
         for worker in self._workers:
             if worker.pid is not None and not _has_ended(worker):
                 worker.kill()
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to every worker and to the processes that it started."""
+        for worker in self._workers:
+            if worker.pid is not None and not _has_ended(worker):
+                _signal_tree(worker.pid, number)
 
 
 class _WorkerProcess(SpawnProcess):
@@ -134,6 +144,15 @@ def _command(interpreter: Interpreter | None, tracker: int, pipe: int) -> list[s
 def _close(*descriptors: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _signal_tree(pid: int, number: signal.Signals) -> None:
+    """Signal a process before its children: once it is stopped, it starts no more of them."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        process.send_signal(number)
+        for child in process.children():
+            _signal_tree(child.pid, number)
 
 
 def _has_ended(worker: SpawnProcess) -> bool:

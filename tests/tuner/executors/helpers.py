@@ -54,6 +54,11 @@ def hang(secs: float = 600.0) -> None:
     time.sleep(secs)
 
 
+def run_sleeper(secs: float) -> None:
+    """Run a process that sleeps, and wait for its end."""
+    subprocess.run([sys.executable, "-c", f"import time; time.sleep({secs})"], check=True)
+
+
 def die(number: int) -> None:
     """End by a signal; SIGSEGV by a true access violation."""
     if number == signal.SIGSEGV:

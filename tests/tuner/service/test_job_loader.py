@@ -1,4 +1,4 @@
-"""A job from its row to its session: what is asked for while its model is loaded counts."""
+"""Loading of submitted jobs, from the row to the session."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,20 +16,27 @@ from tuner.jobs.preparation import ModelRequest, Prepared
 from tuner.jobs.requests import TuneRequest
 from tuner.jobs.submission import submit_request
 from tuner.service import job_loader
-from tuner.service.job_loader import JobLoader
+from tuner.service.job_loader import JobLoader, LoadedJob
 from tuner.service.loading import Limits
 
 REQUEST = TuneRequest(ModelRequest("zoo:mlp"), trials=0)
 
 
 @pytest.fixture
-def taking(context: Context) -> JobLoader:
-    """An intake of an empty database."""
+def loader(context: Context) -> JobLoader:
+    """A loader of an empty database."""
     return JobLoader(context, Limits(2**30), lambda _job, _activity: None)
 
 
+def load_next(loader: JobLoader) -> LoadedJob | None:
+    """Claim the next job and load it."""
+    job = loader.claim(())
+    assert job is not None
+    return loader.load(job)
+
+
 def submit(context: Context, request: TuneRequest = REQUEST) -> int:
-    """Ask for a job."""
+    """Submit a job and return its id."""
     with context.sessions.begin() as session:
         return submit_request(session, request, "")[0].id
 
@@ -40,10 +47,10 @@ def job_of(context: Context, job_id: int) -> Job:
         return session.get_one(Job, job_id)
 
 
-def test_trials_asked_for_while_the_model_is_loaded_are_made(
-    context: Context, taking: JobLoader, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+def test_trials_requested_during_the_load_are_made(
+    context: Context, loader: JobLoader, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that wanted its tasks alone when loading began, and more when it ended, is tuned."""
+    """A job that asks for trials during its load is tuned, though it had asked for none."""
     shop = Workshop(context.sessions, context.settings.data_dir, workers)
 
     def load(_context: Context, models: Sequence[ModelRequest], *_: object) -> Prepared:
@@ -52,8 +59,9 @@ def test_trials_asked_for_while_the_model_is_loaded_are_made(
 
     submit(context)
     monkeypatch.setattr(job_loader, "load_all", load)
-    (opening,) = taking.take(())
-    session = opening(shop.context)
+    loaded = load_next(loader)
+    assert loaded is not None
+    session = loader.open(shop.context, loaded)
 
     assert session is not None
     assert job_of(context, session.job_id).state == "running"
@@ -61,22 +69,22 @@ def test_trials_asked_for_while_the_model_is_loaded_are_made(
 
 
 def test_a_job_for_its_tasks_alone_is_done(
-    context: Context, taking: JobLoader, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+    context: Context, loader: JobLoader, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has its network then."""
+    """It is done once its network is known, and never opened."""
     shop = Workshop(context.sessions, context.settings.data_dir, workers)
     monkeypatch.setattr(job_loader, "load_all", lambda *_: shop.prepare())
     job_id = submit(context)
 
-    assert taking.take(()) == ()
+    assert load_next(loader) is None
     job = job_of(context, job_id)
     assert (job.state, job.network_id is None) == ("done", False)
 
 
 def test_a_message_that_cannot_be_stored_fails_its_job_alone(
-    context: Context, taking: JobLoader, monkeypatch: pytest.MonkeyPatch
+    context: Context, loader: JobLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another message takes its place."""
+    """The job fails with a message that can be stored."""
     set_state = jobs.set_state
 
     def refuse(*args: object, **named: object) -> object:
@@ -91,7 +99,31 @@ def test_a_message_that_cannot_be_stored_fails_its_job_alone(
     monkeypatch.setattr(jobs, "set_state", refuse)
     job_id = submit(context)
 
-    assert taking.take(()) == ()
+    assert load_next(loader) is None
     expected: tuple[JobState, str] = ("failed", job_loader.NO_MESSAGE)
     job = job_of(context, job_id)
     assert (job.state, job.message) == expected
+
+
+def test_a_busy_job_is_not_claimed_again(context: Context, loader: JobLoader) -> None:
+    """A running job is claimed unless this process works on it already."""
+    job_id = submit(context)
+
+    job = loader.claim(())
+
+    assert job is not None
+    assert job.id == job_id
+    assert loader.claim({job_id}) is None
+    again = loader.claim(())
+    assert again is not None
+    assert again.id == job_id
+
+
+def test_claimed_jobs_return_to_the_queue(context: Context, loader: JobLoader) -> None:
+    """A load that is given up leaves its job as it was submitted."""
+    job_id = submit(context)
+    loader.claim(())
+
+    loader.requeue()
+
+    assert job_of(context, job_id).state == "queued"

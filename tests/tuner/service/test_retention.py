@@ -1,20 +1,25 @@
 """What nobody can ask for any more is removed, and nothing else."""
 
+import asyncio
 import os
 import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import update
 
 from records import builds, jobs, submissions, workers
+from records.errors import LeaseLost
 from records.models import now
 from records.service_models import Worker
 from tests.tuner.service.test_job_loader import submit
 from tuner.context import Context
+from tuner.devices.cpu_gate import CpuGate
 from tuner.jobs.preparation import ModelRequest
 from tuner.jobs.requests import TuneRequest
-from tuner.service.retention import RetentionTask, tidy_up
+from tuner.service import retention
+from tuner.service.retention import RetentionTask, remove_unused
 
 DAYS = 24 * 3600.0
 
@@ -54,7 +59,7 @@ def test_files_of_deleted_jobs_go(context: Context) -> None:
     young = make_file(folder / "uploads" / f"{'c' * 64}.onnx", 0.5 * DAYS)
     torn = make_file(folder / "archives" / ".d.tar.gz.x1", 2 * DAYS)
 
-    tidy_up(context)
+    remove_unused(context)
 
     assert [path.exists() for path in (*kept, young)] == [True, True, True]
     assert [path.exists() for path in (*gone, torn)] == [False, False, False]
@@ -69,18 +74,41 @@ def test_workers_long_gone_are_forgotten(context: Context) -> None:
             heard = now() - timedelta(days=days)
             session.execute(update(Worker).where(Worker.name == name).values(heartbeat=heard))
 
-    tidy_up(context)
+    remove_unused(context)
 
     with context.sessions() as session:
         assert {worker.name for worker in workers.list_workers(session)} == {"silent", "alive"}
 
 
-def test_it_is_done_now_and_then(context: Context) -> None:
-    """At first, and not again within the hour."""
-    upkeep = RetentionTask(context)
+def test_retention_runs_at_once_and_not_again_within_the_hour(context: Context) -> None:
+    """Files that appear after the first pass stay until the next."""
     first, *_ = make_job(context, "a", deleted=True)
-    upkeep.tend()
-    again = make_file(first, 2 * DAYS)
-    upkeep.tend()
 
-    assert again.exists()
+    async def run_briefly() -> None:
+        task = asyncio.create_task(RetentionTask(context, CpuGate()).run())
+        while first.exists():
+            await asyncio.sleep(0.01)
+        make_file(first, 2 * DAYS)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(asyncio.wait_for(run_briefly(), 20.0))
+
+    assert first.exists()
+
+
+def test_retention_outlives_a_failure(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that refuses once is tried again; a lost database ends the task."""
+    errors: list[Exception] = [LeaseLost("x"), OSError("no more files")]
+    monkeypatch.setattr(retention, "_RETENTION_INTERVAL_SECS", 0.0)
+
+    def fail(_context: Context) -> None:
+        raise errors.pop()
+
+    monkeypatch.setattr(retention, "remove_unused", fail)
+
+    with pytest.raises(LeaseLost):
+        asyncio.run(RetentionTask(context, CpuGate()).run())
+
+    assert not errors

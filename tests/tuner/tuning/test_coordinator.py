@@ -1,7 +1,7 @@
 """Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.settings import Settings
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.job_queue import SessionFactory
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 
@@ -119,23 +118,24 @@ def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> Non
     assert own_trials(workshop, job.job_id) == 40
 
 
-def test_job_that_is_added_while_others_run_gets_its_share(workshop: Workshop) -> None:
+def test_job_that_is_admitted_while_others_run_gets_its_share(workshop: Workshop) -> None:
     """A newcomer starts where the others are: it neither waits for them nor locks them out."""
-    first = private(workshop, "a", 80)
-    waiting = [private(workshop, "b", 40)]
+    first, second = private(workshop, "a", 80), private(workshop, "b", 40)
+    coordinator = Coordinator(workshop.context)
 
-    def source(_: Collection[int]) -> list[SessionFactory]:
-        if waiting and own_trials(workshop, first.job_id) >= 40:
-            return [lambda _context: waiting.pop()]
-        return []
+    def admit_second(_: TuningStatus) -> None:
+        is_new = second.job_id not in coordinator.active_job_ids
+        if is_new and own_trials(workshop, first.job_id) == 40:
+            coordinator.admit(second)
 
-    workshop.run(first, source=source)
+    first._publisher._on_status = admit_second
+    coordinator.run([first])
 
     order = order_of_jobs(workshop)
-    joined = order.index(2)
+    joined = order.index(second.job_id)
     assert own_trials(workshop, first.job_id) == 80
-    assert own_trials(workshop, 2) == 40
-    assert 3 <= order[joined : joined + 10].count(1) <= 7
+    assert own_trials(workshop, second.job_id) == 40
+    assert 3 <= order[joined : joined + 10].count(first.job_id) <= 7
 
 
 def test_job_that_fails_does_not_end_the_others(
@@ -299,20 +299,6 @@ def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
 
     charged = sum(workshop.job(job.job_id).spent_secs for job in pair)
     assert charged <= time.monotonic() - started
-
-
-def test_a_job_is_not_brought_twice(workshop: Workshop) -> None:
-    """Who is asked for more knows those that were brought to be under way, before they are."""
-    asked: list[set[int]] = []
-    job = private(workshop, "a", 40)
-
-    def source(running: Collection[int]) -> list[SessionFactory]:
-        asked.append(set(running))
-        return [lambda _context: job] if len(asked) == 1 else []
-
-    workshop.run(source=source)
-
-    assert asked[:2] == [set(), {job.job_id}]
 
 
 def test_rounds_that_ended_are_not_in_flight(workshop: Workshop) -> None:

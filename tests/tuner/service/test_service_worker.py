@@ -1,0 +1,204 @@
+"""The parts of a service worker beside each other, in one event loop."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import update
+
+from records import builds, jobs
+from records.errors import LeaseLost
+from records.service_models import Build, Lease
+from tests.tuner.service.test_job_loader import job_of, submit
+from tuner.context import Context
+from tuner.errors import WorkError
+from tuner.executors.local import LocalExecutor
+from tuner.jobs.preparation import ModelRequest, Prepared
+from tuner.jobs.requests import TuneRequest
+from tuner.service import build_queue, job_loader
+from tuner.service.leader_election import CoordinatorLease
+from tuner.service.loading import Limits, load_all
+from tuner.service.service_worker import ServiceWorker
+
+_TIMEOUT_SECS = 60.0
+
+Scenario = Callable[[], Awaitable[None]]
+
+
+def request(batch: int, trials: int = 8) -> TuneRequest:
+    """Request a small network."""
+    model = ModelRequest(f"zoo:mlp?batch={batch}")
+    return TuneRequest(model, trials=trials, trials_per_round=4, cost_model="random")
+
+
+def run_beside(context: Context, executor: LocalExecutor, scenario: Scenario) -> None:
+    """Run a service worker until a scenario in the same event loop ends, or the worker fails."""
+
+    async def run() -> None:
+        with CoordinatorLease(context.engine) as lease:
+            held = lease.acquire()
+            assert held is not None
+            worker = ServiceWorker(context, executor, lease, held, Limits(2**30))
+            serving = asyncio.ensure_future(worker._run())
+            playing = asyncio.ensure_future(scenario())
+            await asyncio.wait({serving, playing}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (serving, playing):
+                if task.done():
+                    task.result()
+                task.cancel()
+            await asyncio.wait({serving, playing})
+
+    asyncio.run(asyncio.wait_for(run(), _TIMEOUT_SECS))
+
+
+async def until(is_true: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    while not is_true():
+        await asyncio.sleep(0.02)
+
+
+@contextmanager
+def blocking() -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Yield an event that blocked work sets, and one that it waits for; the latter is set last."""
+    started, released = threading.Event(), threading.Event()
+    try:
+        yield started, released
+    finally:
+        released.set()
+
+
+def build_of(context: Context, build_id: int) -> Build:
+    """Read a build."""
+    with context.sessions() as session:
+        return builds.get_build(session, build_id)
+
+
+def request_build(context: Context, job_id: int) -> int:
+    """Request the library of a job, and return the build's id."""
+    with context.sessions.begin() as session:
+        return builds.request_build(session, job_id).id
+
+
+def test_a_job_is_tuned_while_a_library_is_built(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that takes long holds up neither the admission nor the measuring of a job."""
+
+    async def scenario() -> None:
+        first = submit(context, request(1, trials=0))
+        await until(lambda: job_of(context, first).state == "done")
+        build_id = request_build(context, first)
+        await until(started.is_set)
+
+        second = submit(context, request(2))
+        await until(lambda: job_of(context, second).state == "done")
+
+        assert job_of(context, second).reached_trials == 8
+        assert build_of(context, build_id).state == "running"
+        released.set()
+        await until(lambda: build_of(context, build_id).state == "failed")
+        assert build_of(context, build_id).message == "too large"
+
+    def build(*_: object) -> None:
+        started.set()
+        released.wait()
+        raise WorkError("too large")
+
+    monkeypatch.setattr(build_queue, "keep_library", build)
+    with blocking() as (started, released):
+        run_beside(context, workers, scenario)
+
+
+def test_a_job_is_tuned_while_another_is_loaded(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow load holds up neither the admission nor the measuring of a job; it is tuned later."""
+
+    def load(context: Context, models: Sequence[ModelRequest], *others: object) -> Prepared:
+        if models[0].reference.endswith("batch=1"):
+            started.set()
+            released.wait()
+        return load_all(context, models, *others)  # type: ignore[arg-type]
+
+    async def scenario() -> None:
+        slow = submit(context, request(1))
+        await until(started.is_set)
+
+        quick = submit(context, request(2))
+        await until(lambda: job_of(context, quick).state == "done")
+
+        assert job_of(context, quick).reached_trials == 8
+        assert job_of(context, slow).state == "running"
+        released.set()
+        await until(lambda: job_of(context, slow).state == "done")
+
+    monkeypatch.setattr(job_loader, "load_all", load)
+    with blocking() as (started, released):
+        run_beside(context, workers, scenario)
+
+
+def test_a_worker_that_ends_returns_its_jobs_to_the_queue(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is measured, a job that is loaded and a build that runs can all be resumed."""
+
+    def load(context: Context, models: Sequence[ModelRequest], *others: object) -> Prepared:
+        if models[0].reference.endswith("batch=2"):
+            loading.set()
+            released.wait()
+        return load_all(context, models, *others)  # type: ignore[arg-type]
+
+    def build(*_: object) -> None:
+        building.set()
+        released.wait()
+
+    async def scenario() -> None:
+        submit(context, request(1, trials=10_000))
+        await until(lambda: job_of(context, 1).spent_secs > 0)
+        request_build(context, 1)
+        submit(context, request(2))
+        await until(lambda: loading.is_set() and building.is_set())
+
+    monkeypatch.setattr(job_loader, "load_all", load)
+    monkeypatch.setattr(build_queue, "keep_library", build)
+    building = threading.Event()
+    with blocking() as (loading, released):
+        run_beside(context, workers, scenario)
+
+        assert [job_of(context, job_id).state for job_id in (1, 2)] == ["queued", "queued"]
+        assert build_of(context, 1).state == "queued"
+
+
+def test_a_lost_lease_ends_the_worker(context: Context, workers: LocalExecutor) -> None:
+    """A worker stops by itself, and not only with its next write."""
+
+    async def scenario() -> None:
+        with context.sessions.begin() as session:
+            session.execute(update(Lease).values(holder="another", epoch=Lease.epoch + 1))
+        await asyncio.sleep(_TIMEOUT_SECS)
+
+    with pytest.raises(LeaseLost):
+        run_beside(context, workers, scenario)
+
+
+def test_a_job_that_is_stopped_while_it_is_loaded_is_not_tuned(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays as it was stopped, and the next job is served."""
+
+    def load(context: Context, models: Sequence[ModelRequest], *others: object) -> Prepared:
+        if models[0].reference.endswith("batch=1"):
+            with context.sessions.begin() as session:
+                jobs.set_state(session, 1, "cancelled")
+        return load_all(context, models, *others)  # type: ignore[arg-type]
+
+    async def scenario() -> None:
+        stopped = submit(context, request(1))
+        other = submit(context, request(2))
+        await until(lambda: job_of(context, other).state == "done")
+        assert job_of(context, stopped).state == "cancelled"
+
+    monkeypatch.setattr(job_loader, "load_all", load)
+    run_beside(context, workers, scenario)

@@ -1,0 +1,86 @@
+"""The part of a service worker that finds submitted jobs, loads them and has them admitted."""
+
+import asyncio
+from contextlib import suppress
+
+from records.models import Job
+from tuner.service.background import run_long, run_short
+from tuner.service.job_loader import JobLoader
+from tuner.tuning.context import TuningContext
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+
+_POLL_INTERVAL_SECS = 0.5
+# A slow load holds up no other job; more at once would take too much memory, because each may use
+# half of the machine's by default.
+MAX_CONCURRENT_LOADS = 2
+
+
+class JobPoller:
+    """Claims jobs in the order of their submission, and loads a few of them at once.
+
+    Args:
+        loader: Loader of jobs.
+        context: Context of the coordinator.
+        coordinator: Coordinator that admits the jobs, in the same event loop.
+    """
+
+    def __init__(self, loader: JobLoader, context: TuningContext, coordinator: Coordinator) -> None:
+        self._loader = loader
+        self._context = context
+        self._coordinator = coordinator
+        self._loads: dict[asyncio.Task[None], int] = {}
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a model is being loaded."""
+        return bool(self._loads)
+
+    async def run(self) -> None:
+        """Poll until cancelled; jobs that are being loaded then return to the queue.
+
+        Raises:
+            LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        try:
+            while True:
+                self._reap_loads()
+                if len(self._loads) < MAX_CONCURRENT_LOADS and await self._start_load():
+                    continue
+                await self._wait()
+        finally:
+            for load in self._loads:
+                load.cancel()
+            with suppress(*FATAL_DB_ERRORS):  # the next coordinator finds them as they are
+                self._loader.requeue()
+
+    async def _start_load(self) -> bool:
+        """Claim a job and start to load it; returns whether one was waiting."""
+        busy = self._coordinator.active_job_ids | set(self._loads.values())
+        job = await run_short(self._context.cpu_gate, lambda: self._loader.claim(busy), "claim-job")
+        if job is None:
+            return False
+        load = asyncio.create_task(self._load(job), name=f"load-job-{job.id}")
+        self._loads[load] = job.id
+        return True
+
+    async def _load(self, job: Job) -> None:
+        name = f"load-job-{job.id}"
+        loaded = await run_long(self._context.cpu_gate, lambda: self._loader.load(job), name)
+        session = None if loaded is None else self._loader.open(self._context, loaded)
+        if session is not None:
+            self._coordinator.admit(session)
+
+    def _reap_loads(self) -> None:
+        for load in [load for load in self._loads if load.done()]:
+            del self._loads[load]
+            load.result()
+
+    async def _wait(self) -> None:
+        """Wait for the poll interval, or until a load ends."""
+        if self._loads:
+            await asyncio.wait(
+                self._loads, timeout=_POLL_INTERVAL_SECS, return_when=asyncio.FIRST_COMPLETED
+            )
+        else:
+            await asyncio.sleep(_POLL_INTERVAL_SECS)

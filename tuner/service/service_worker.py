@@ -1,0 +1,115 @@
+"""The service while this process coordinates: named tasks of one event loop."""
+
+import asyncio
+from dataclasses import replace
+
+from records import leases
+from records.leases import HeldLease
+from tuner.context import Context
+from tuner.devices.calibration.calibrator import CalibrationSettings
+from tuner.executors.base import Executor
+from tuner.executors.factory import describer_of, has_remote_devices
+from tuner.service.build_queue import BuildQueue
+from tuner.service.job_loader import JobLoader
+from tuner.service.job_poller import JobPoller
+from tuner.service.leader_election import CoordinatorLease
+from tuner.service.loading import Limits
+from tuner.service.retention import RetentionTask
+from tuner.tuning import event_loop
+from tuner.tuning.context import TuningContext
+from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.storage_retry import wait_for_lock
+
+_LEASE_CHECK_INTERVAL_SECS = 0.5
+
+
+class ServiceWorker:
+    """Runs the jobs and builds of the service as long as this process holds the lease.
+
+    Its parts are tasks of one event loop:
+
+    * ``coordinator`` assigns rounds to devices and writes their trials.
+    * ``lease-keeper`` ends the worker when another process holds the lease.
+    * ``job-poller`` claims submitted jobs, loads their models and has them admitted.
+    * ``build-queue`` compiles and packs requested libraries.
+    * ``retention`` removes files and rows that nothing needs any more.
+
+    What blocks runs in threads, so that a slow load or build holds up neither the admission nor
+    the measuring of other jobs. On a CPU that is a measured device itself, such work pauses
+    during measurements. An error that concerns one job, build or file is handled by its part; any
+    other, such as a lost database or lease, ends the part and by that the worker.
+
+    Args:
+        context: Settings and database.
+        executor: Builders and runners.
+        lease: Lease of this process.
+        held: The term for which the lease was acquired; writes in any other are refused.
+        limits: Limits on the loading and compiling of models.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        executor: Executor,
+        lease: CoordinatorLease,
+        held: HeldLease,
+        limits: Limits,
+    ) -> None:
+        settings = context.settings
+        fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))
+        describe = describer_of(executor) if has_remote_devices(settings) else None
+        tuning_context = TuningContext(
+            fenced.sessions, executor, settings.data_dir, worker=lease.name
+        )
+        gate = tuning_context.cpu_gate
+        self._lease = lease
+        self._coordinator = Coordinator(
+            tuning_context,
+            state_on_interrupt="queued",
+            keep_running=True,
+            calibration=CalibrationSettings(settings.device_tolerance),
+        )
+        loader = JobLoader(fenced, limits, lease.report_activity, describe)
+        self._job_poller = JobPoller(loader, tuning_context, self._coordinator)
+        self._build_queue = BuildQueue(fenced, limits, gate, lease.report_activity)
+        self._retention = RetentionTask(fenced, gate)
+
+    def run(self) -> None:
+        """Run until an error or an interrupt ends the worker; active jobs return to the queue.
+
+        Raises:
+            LeaseLost: If another process holds the lease.
+            sqlalchemy.exc.OperationalError, ...: If the database is lost.
+        """
+        event_loop.run(self._run())
+
+    async def _run(self) -> None:
+        parts = {
+            "coordinator": self._coordinator.serve(),
+            "lease-keeper": self._keep_lease(),
+            "job-poller": self._job_poller.run(),
+            "build-queue": self._build_queue.run(),
+            "retention": self._retention.run(),
+        }
+        tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+        try:
+            # Parts end by errors alone.
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            task.result()
+
+    async def _keep_lease(self) -> None:
+        """Check the lease, which a thread renews, and report when there is nothing to do."""
+        while True:
+            self._lease.check()
+            if not (
+                self._coordinator.active_job_ids
+                or self._job_poller.is_loading
+                or self._build_queue.is_building
+            ):
+                self._lease.report_activity(None, "waiting for jobs")
+            await asyncio.sleep(_LEASE_CHECK_INTERVAL_SECS)

@@ -1,0 +1,59 @@
+"""Jobs that a coordinator tunes, and what devices do for them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from records.models import Pick
+from scheduler.fairness import JobShare
+from tuner.devices.device import Device
+from tuner.tuning.session import TuningSession
+
+
+@dataclass(eq=False)
+class ActiveJob:
+    """A job that was admitted and has not ended.
+
+    Attributes:
+        session: Session of the job.
+        virtual_secs: Device time that the job was charged, weighted by its priority; the fair
+            queue serves the job with the least.
+        n_rounds: Rounds of the job that are running or about to start.
+        is_idle: Whether the job had no pick when it was last asked, and nothing happened since.
+        is_finishing: Whether the winners of the job are being confirmed.
+    """
+
+    session: TuningSession
+    virtual_secs: float
+    n_rounds: int = 0
+    is_idle: bool = False
+    is_finishing: bool = False
+
+    def __post_init__(self) -> None:
+        # Plain attributes: they are read for every job whenever a round is assigned.
+        self.job_id, self.target_id = self.session.job_id, self.session.target_id
+
+    @property
+    def accepts_rounds(self) -> bool:
+        """Whether the job may have a pick."""
+        return not (self.is_idle or self.is_finishing)
+
+    @property
+    def share(self) -> JobShare:
+        """The job as the fair queue sees it."""
+        return JobShare(self.job_id, self.session.priority, self.virtual_secs, self.n_rounds)
+
+
+class RunningRound(NamedTuple):
+    """Work of a device for a job.
+
+    Attributes:
+        job: The job.
+        device: The device.
+        pick: Pick of the round; None while the winners of the job are confirmed.
+        started: Time of the start, by the clock of the event loop.
+    """
+
+    job: ActiveJob
+    device: Device
+    pick: Pick | None
+    started: float

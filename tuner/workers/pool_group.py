@@ -1,0 +1,69 @@
+"""Pools of one piece of background work, whose processes pause together."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.workers.pool import Pool
+
+_CURRENT: ContextVar["PoolGroup | None"] = ContextVar("pool_group", default=None)
+
+
+class PoolGroup:
+    """Pools that are opened inside :meth:`collecting`, until they are closed.
+
+    Pausing stops their processes by SIGSTOP, so that they use no core, and keeps threads from
+    handing them new calls. The time-outs of calls go on while the group is paused. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: list[Pool] = []
+        self._is_running = threading.Event()
+        self._is_running.set()
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Add the pools that are opened inside, in this thread or task, to the group."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+    def add(self, pool: "Pool") -> None:
+        """Add a pool that was just opened."""
+        with self._lock:
+            self._pools.append(pool)
+
+    def discard(self, pool: "Pool") -> None:
+        """Remove a pool that is about to be closed."""
+        with self._lock:
+            if pool in self._pools:
+                self._pools.remove(pool)
+
+    def wait_until_running(self) -> None:
+        """Wait while the group is paused."""
+        self._is_running.wait()
+
+    def pause(self) -> None:
+        """Stop all processes; a process that is being started just now is missed."""
+        with self._lock:
+            self._is_running.clear()
+            for pool in self._pools:
+                pool.pause()
+
+    def resume(self) -> None:
+        """Let all processes continue."""
+        with self._lock:
+            for pool in self._pools:
+                pool.resume()
+            self._is_running.set()
+
+
+def current_group() -> PoolGroup | None:
+    """Return the group that collects the pools of this thread or task, if there is one."""
+    return _CURRENT.get()
