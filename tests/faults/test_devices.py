@@ -99,7 +99,7 @@ def bench(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
     """An empty database and two present devices that come back soon."""
-    monkeypatch.setattr(device, "_RETRY_SECS", 0.1)
+    monkeypatch.setattr(device, "_MIN_RETRY_SECS", 0.1)
     control.inject()
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     made = Bench(database.sessions(engine), tmp_path, unreliable, control=control)

@@ -320,7 +320,7 @@ def test_a_device_that_cannot_be_asked_is_asked_again(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Whatever is wrong with the answer, the job waits for the device and is done."""
-    monkeypatch.setattr("tuner.devices.device._RETRY_SECS", 0.01)
+    monkeypatch.setattr("tuner.devices.device._MIN_RETRY_SECS", 0.01)
     ask = Device.query
     errors = [error]
 
@@ -329,7 +329,7 @@ def test_a_device_that_cannot_be_asked_is_asked_again(
             raise errors.pop()
         await ask(device, target)
 
-    monkeypatch.setattr(Device, "ask", broken)
+    monkeypatch.setattr(Device, "query", broken)
     job = private(workshop, "a", 8)
     workshop.run(job)
 
