@@ -100,7 +100,7 @@ def test_a_lost_tracker_takes_the_devices_and_brings_them_back(
 
         with pytest.raises(CallTimeout):
             running.result()
-        with pytest.raises(DeviceLost, match="is gone"):
+        with pytest.raises(DeviceLost, match="is offline"):
             waiting.result()
 
         servers.start_tracker()
@@ -140,7 +140,7 @@ def test_a_crash_takes_the_server_in_python_with_it(
     """It is a lost device then, and the other one is there."""
     with open_fleet(servers, tmp_path) as fleet:
         call = fleet.runners[0].measure("run", request_of(sleeping.CRASH), timeout_secs=30.0)
-        with pytest.raises(DeviceLost, match="is gone"):
+        with pytest.raises(DeviceLost, match="is offline"):
             call.result()
 
         wait_until(lambda: len(fleet.runners) == 1)

@@ -1,12 +1,12 @@
-"""The NVIDIA GPUs of this machine: what they are, what they can, and what they are doing.
+"""NVIDIA GPUs of this machine: their identity, limits and conditions.
 
-NVML tells of all of them, whatever CUDA_VISIBLE_DEVICES says, and of their clocks; the CUDA
-driver tells the limits of those that this process sees. Neither makes a context, and a machine
+NVML describes all GPUs, whatever CUDA_VISIBLE_DEVICES is, and their clocks; the CUDA driver
+describes the limits of those that this process sees. Neither creates a context, and a machine
 without a driver has no GPUs: nothing here raises.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ _REASONS = {
     0x080: "hardware power brake slowdown",
     0x100: "display clock setting",
 }
-# Those that make a GPU slower than it is asked to be; the others are settings, or rest.
+# Reasons for which a GPU is slower than requested; the others are settings, or idleness.
 _THROTTLING = {
     "software power cap",
     "hardware slowdown",
@@ -44,11 +44,11 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """What a block may ask of a GPU, and what all of them share.
+    """Resources of one block of a GPU, and those that all blocks share.
 
     Attributes:
         shared_bytes: Shared memory of a block.
-        shared_optin_bytes: Shared memory of a block that asks for more.
+        shared_optin_bytes: Shared memory of a block that opts in to more.
         n_registers: Registers of a block.
         warp_size: Threads of a warp.
         n_threads: Threads of a block, at most.
@@ -67,17 +67,17 @@ class GpuLimits:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as NVML tells of it.
+    """GPU as NVML describes it.
 
     Attributes:
-        index: Its place among all of this machine.
+        index: Number among the GPUs of this machine.
         uuid: ``GPU-...``; CUDA_VISIBLE_DEVICES takes it.
-        name: As its maker named it.
+        name: Name of the product.
         capability: Compute capability, such as ``"9.0"``.
         driver: Version of the driver.
-        cuda: Version of CUDA that the driver knows.
-        max_sm_mhz: Highest clock of its multiprocessors, MHz; None if it does not tell.
-        max_memory_mhz: Highest clock of its memory, MHz; None if it does not tell.
+        cuda: Latest version of CUDA that the driver supports.
+        max_sm_mhz: Highest clock of its multiprocessors, MHz; None if unknown.
+        max_memory_mhz: Highest clock of its memory, MHz; None if unknown.
     """
 
     index: int
@@ -91,7 +91,7 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """What its code is compiled for, such as ``"sm_90"``."""
+        """Architecture that code is compiled for, such as ``"sm_90"``."""
         return "sm_" + self.capability.replace(".", "")
 
 
@@ -100,64 +100,64 @@ def list_gpus() -> tuple[Gpu, ...]:
     with _nvml() as nvml:
         if nvml is None:
             return ()
-        n_gpus = _told(nvml, nvml.nvmlDeviceGetCount) or 0
-        found = (_told(nvml, _describe, index) for index in range(n_gpus))
-        return tuple(gpu for gpu in found if gpu is not None)
+        n_gpus = _query(nvml, nvml.nvmlDeviceGetCount) or 0
+        gpus = (_query(nvml, _describe, nvml, index) for index in range(n_gpus))
+        return tuple(gpu for gpu in gpus if gpu is not None)
 
 
 def usable_gpus() -> tuple[Gpu, ...]:
-    """Return those that CUDA_VISIBLE_DEVICES leaves to this process, in its order.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in its order.
 
-    It names them by UUID, or the beginning of one, or by number. Numbers are taken to be NVML's:
-    CUDA counts as it does where all are alike, or CUDA_DEVICE_ORDER is PCI_BUS_ID. As with CUDA,
-    an entry that names none hides those after it too.
+    Its entries are UUIDs, beginnings of UUIDs, or numbers. Numbers are taken as NVML's, which
+    CUDA uses too if all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID. As in CUDA, an entry
+    that matches no GPU hides those after it too.
     """
-    found, named = list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return found
+    gpus, visible = list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return gpus
     chosen: list[Gpu] = []
-    for entry in named.split(","):
-        gpu = _named(found, entry.strip())
+    for entry in visible.split(","):
+        gpu = _match(gpus, entry.strip())
         if gpu is None or gpu in chosen:
             break
         chosen.append(gpu)
     return tuple(chosen)
 
 
-def _named(found: tuple[Gpu, ...], entry: str) -> Gpu | None:
+def _match(gpus: tuple[Gpu, ...], entry: str) -> Gpu | None:
     if entry.isdecimal():
-        matching = [gpu for gpu in found if gpu.index == int(entry)]
+        matching = [gpu for gpu in gpus if gpu.index == int(entry)]
     else:
-        matching = [gpu for gpu in found if entry and gpu.uuid.startswith(entry)]
+        matching = [gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)]
     return matching[0] if len(matching) == 1 else None
 
 
 def visible_gpu() -> tuple[Gpu, GpuLimits] | None:
     """Return the first GPU that this process sees, as CUDA counts them, and its limits."""
-    found = _first_device()
-    if found is None:
+    first = _first_device()
+    if first is None:
         return None
-    uuid, limits = found
-    gpu = next((each for each in list_gpus() if each.uuid == uuid), None)
+    uuid, limits = first
+    gpu = next((gpu for gpu in list_gpus() if gpu.uuid == uuid), None)
     return (gpu, limits) if gpu else None
 
 
 def read_conditions(uuid: str) -> dict[str, Any]:
-    """Return clocks (MHz), temperature (degrees Celsius), power (W) and why clocks are held.
+    """Return clocks (MHz), temperature (degrees Celsius), power (W) and reasons of low clocks.
 
-    ``reasons`` are all that hold the clocks, ``throttled`` those of them by which the GPU is
-    slower than it was asked to be. What it does not tell is left out.
+    ``reasons`` hold the clocks down; ``throttled`` are those of them for which the GPU is slower
+    than requested. Values that the GPU does not report are left out.
     """
     with _nvml() as nvml:
-        handle = nvml and _told(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid)
+        handle = nvml and _query(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid)
         if not handle:
             return {}
-        watts = _told(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
-        mask = _told(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        watts = _query(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+        mask = _query(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         read = {
-            "sm_mhz": _told(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            "memory_mhz": _told(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            "celsius": _told(
+            "sm_mhz": _query(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": _query(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            "celsius": _query(
                 nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
             ),
             "watts": None if watts is None else watts / 1e3,
@@ -170,19 +170,19 @@ def read_conditions(uuid: str) -> dict[str, Any]:
 
 
 def name_reasons(mask: int) -> tuple[str, ...]:
-    """Name the bits of NVML's mask of reasons that hold clocks down; unknown ones by number."""
+    """Return the names of the bits of NVML's mask of clock reasons; unknown ones as numbers."""
     named = [name for bit, name in _REASONS.items() if mask & bit]
-    unknown = [f"reason {1 << place:#x}" for place in range(64) if mask >> place & 1]
-    return (*named, *(each for each in unknown if int(each.split()[1], 16) not in _REASONS))
+    bits = [1 << index for index in range(64) if mask >> index & 1]
+    return (*named, *(f"reason {bit:#x}" for bit in bits if bit not in _REASONS))
 
 
 def throttling(reasons: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the reasons by which a GPU is slower than it was asked to be."""
+    """Return the reasons for which a GPU is slower than requested."""
     return tuple(reason for reason in reasons if reason in _THROTTLING)
 
 
 def merge_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Join readings before and after samples: the later ones, and the reasons of both."""
+    """Merge readings before and after samples: the later values, and the reasons of both."""
     merged = {**before, **after}
     for name in ("reasons", "throttled"):
         if name in merged:
@@ -192,24 +192,24 @@ def merge_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
 
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """NVML, or None where its package, its library or the driver is missing."""
+    """Yield NVML, or None where its package, its library or the driver is missing."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # whatever is wrong with a driver, there is then no GPU to use
+    except Exception:  # a broken driver means that there is no GPU to use
         yield None
         return
     try:
         yield pynvml
     finally:
-        _told(pynvml, pynvml.nvmlShutdown)
+        _query(pynvml, pynvml.nvmlShutdown)
 
 
-def _told(nvml: Any, ask: Any, *args: Any) -> Any:
-    """Ask NVML; None for what a device does not tell."""
+def _query(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of NVML; return None for values that a device does not report."""
     try:
-        return ask(nvml, *args) if ask is _describe else ask(*args)
+        return function(*args)
     except nvml.NVMLError:
         return None
 
@@ -225,13 +225,13 @@ def _describe(nvml: Any, index: int) -> Gpu:
         capability=f"{major}.{minor}",
         driver=str(nvml.nvmlSystemGetDriverVersion()),
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
-        max_sm_mhz=_told(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
-        max_memory_mhz=_told(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        max_sm_mhz=_query(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+        max_memory_mhz=_query(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
     )
 
 
 def _first_device() -> tuple[str, GpuLimits] | None:
-    """UUID and limits of the device that the CUDA driver calls the first."""
+    """Return the UUID and the limits of the CUDA driver's first device."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     try:
@@ -256,12 +256,12 @@ def _attribute(driver: Any, label: str) -> Any:
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """Return what a call of the CUDA driver answers.
+    """Return the value of a call of the CUDA driver.
 
     Raises:
-        RuntimeError: If it failed.
+        RuntimeError: If the call failed.
     """
     status, *values = answer
     if int(status):
-        raise RuntimeError(f"the CUDA driver says {status}")
+        raise RuntimeError(f"the CUDA driver failed: {status}")
     return values[0] if values else None

@@ -1,4 +1,4 @@
-"""The devices of this machine that kernels can be timed on, and how fleets call their kinds."""
+"""Devices of this machine that can time kernels, and the names of their kinds in fleets."""
 
 import hashlib
 import json
@@ -25,13 +25,13 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class LocalDevice:
-    """A device as a process of its own sees it.
+    """Device of this machine, which one process can use alone.
 
     Attributes:
-        name: Unique on this machine.
-        kind: As in :attr:`tuner.engines.base.TargetInfo.kind`.
-        spec: The target that a process resolves to this device.
-        environ: Environment variables that show a process this device and no other.
+        name: Name, unique on this machine.
+        kind: Kind, as in :attr:`tuner.engines.base.TargetInfo.kind`.
+        spec: Target that a process resolves to this device.
+        environ: Environment variables that show this device alone to a process.
     """
 
     name: str
@@ -41,14 +41,14 @@ class LocalDevice:
 
     @property
     def uuid(self) -> str | None:
-        """Of a GPU."""
+        """UUID of a GPU; None for the CPU."""
         return self.environ.get(_VISIBLE)
 
     def hold(self, data_dir: Path) -> AbstractContextManager[None]:
-        """Be the only process of this machine that measures on this device.
+        """Hold the device, so that no other process of this machine measures on it.
 
         Raises:
-            DeviceBusy: On entering, if another one does.
+            DeviceBusy: On entering, if another process does.
         """
         return device_lock(data_dir) if self.uuid is None else gpu_lock(self.uuid)
 
@@ -57,10 +57,10 @@ class LocalDevice:
         return fresh_worker(settings, "runner", environ=self.environ)
 
     def describe(self, pool: Pool, settings: Settings) -> TargetInfo:
-        """Ask such a process what the device is.
+        """Return the device's description by a process that :meth:`open` started.
 
         Raises:
-            TargetError: If it cannot be used.
+            TargetError: If the device cannot be used.
         """
         info: TargetInfo = pool.call(
             settings.engine, "describe_target", self.spec, timeout_secs=_DESCRIBE_TIMEOUT_SECS
@@ -71,13 +71,13 @@ class LocalDevice:
 
 
 @dataclass(frozen=True)
-class Device:
-    """A device that answered.
+class DescribedDevice:
+    """Device of this machine with its fingerprint.
 
     Attributes:
-        name: Unique on this machine.
-        kind: As in :attr:`tuner.engines.base.TargetInfo.kind`.
-        fingerprint: As in :attr:`tuner.engines.base.TargetInfo.device`.
+        name: Name, unique on this machine.
+        kind: Kind, as in :attr:`tuner.engines.base.TargetInfo.kind`.
+        fingerprint: Fingerprint, as in :attr:`tuner.engines.base.TargetInfo.device`.
     """
 
     name: str
@@ -86,49 +86,49 @@ class Device:
 
     @property
     def resource(self) -> str:
-        """What devices of its fingerprint are called in a fleet."""
+        """Name that a fleet gives to all devices of its fingerprint."""
         return resource_of(self.kind, self.fingerprint)
 
 
 def local_devices() -> list[LocalDevice]:
-    """List the CPU of this machine and its GPUs, whatever this process is to see of them."""
-    return _seats(gpus.list_gpus())
+    """Return the CPU of this machine and all its GPUs, visible to this process or not."""
+    return _devices(gpus.list_gpus())
 
 
 def usable_devices() -> list[LocalDevice]:
-    """List the CPU of this machine and those GPUs that CUDA_VISIBLE_DEVICES does not hide."""
-    return _seats(gpus.usable_gpus())
+    """Return the CPU of this machine and the GPUs that CUDA_VISIBLE_DEVICES does not hide."""
+    return _devices(gpus.usable_gpus())
 
 
-def list_devices(settings: Settings, chosen: Sequence[LocalDevice]) -> list[Device]:
-    """Ask devices for their fingerprints, each in a process of its own.
+def list_devices(settings: Settings, devices: Sequence[LocalDevice]) -> list[DescribedDevice]:
+    """Return devices with their fingerprints, each described in a process of its own.
 
     Raises:
-        TargetError: If one cannot be used.
+        TargetError: If a device cannot be used.
     """
-    devices = []
-    for seat in chosen:
-        with seat.open(settings) as pool:
-            info = seat.describe(pool, settings)
-        devices.append(Device(seat.name, info.kind, info.device))
-    return devices
+    described = []
+    for device in devices:
+        with device.open(settings) as pool:
+            info = device.describe(pool, settings)
+        described.append(DescribedDevice(device.name, info.kind, info.device))
+    return described
 
 
 def resource_of(kind: str, fingerprint: Mapping[str, Any]) -> str:
-    """Name the devices of a kind that have a fingerprint: ``tuner:KIND:`` and 16 digits."""
+    """Return the name of a fingerprint in fleets: ``tuner:KIND:`` and 16 hexadecimal digits."""
     text = json.dumps(fingerprint, sort_keys=True, separators=(",", ":"))
     return f"tuner:{kind}:{hashlib.sha256(text.encode()).hexdigest()[:_N_DIGITS]}"
 
 
 def kind_of(resource: str) -> str:
-    """Return the kind that such a name tells; empty if it is no such name."""
+    """Return the kind in a name by :func:`resource_of`; empty for any other name."""
     parts = resource.split(":")
     return parts[1] if len(parts) == 3 and parts[0] == "tuner" else ""
 
 
-def _seats(found: Sequence[gpus.Gpu]) -> list[LocalDevice]:
+def _devices(visible: Sequence[gpus.Gpu]) -> list[LocalDevice]:
     cpu = LocalDevice(CPU, CPU_KIND, "llvm")
     return [
         cpu,
-        *(LocalDevice(f"gpu{gpu.index}", "cuda", "cuda", {_VISIBLE: gpu.uuid}) for gpu in found),
+        *(LocalDevice(f"gpu{gpu.index}", "cuda", "cuda", {_VISIBLE: gpu.uuid}) for gpu in visible),
     ]

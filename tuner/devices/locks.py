@@ -1,9 +1,9 @@
-"""One process at a time measures on a device of this machine.
+"""Locks that let one process at a time measure on a device of this machine.
 
-A lock is a file that a process holds by the kernel's leave, so that it dies with its process,
-however that dies. A CPU's lies in the data directory: its cores may be shared out among users,
-containers and data directories, and then each measures on its own. A GPU is one device to all of
-them, and its lock is one for the whole machine.
+A lock is a file that the kernel locks for a process, so that it ends with the process, however
+that ends. The CPU's lies in the data directory: cores may be divided among users, containers and
+data directories, and then each measures on its own. A GPU is one device to all of them, and its
+lock is one for the whole machine.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 @contextmanager
 def device_lock(data_dir: Path) -> Iterator[None]:
-    """Hold the CPU for measuring; two runs at once would slow each other's candidates.
+    """Hold the CPU for measuring inside; two runs at once would slow each other down.
 
     Raises:
         DeviceBusy: If another process with this data directory holds it.
@@ -35,7 +35,7 @@ def device_lock(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def gpu_lock(uuid: str) -> Iterator[None]:
-    """Hold a GPU of this machine for measuring, whichever user or data directory asks.
+    """Hold a GPU of this machine for measuring inside, across users and data directories.
 
     Raises:
         DeviceBusy: If another process holds it, or the lock cannot be used.
@@ -47,7 +47,7 @@ def gpu_lock(uuid: str) -> Iterator[None]:
             descriptor = _open_shared(GPU_LOCKS / uuid)
         except OSError as error:
             raise DeviceBusy(f"the lock of {uuid} cannot be used: {error}") from error
-        # Whoever sweeps old files leaves a folder alone that somebody has locked (tmpfiles.d(5)).
+        # A sweep of old files skips a folder that is locked (tmpfiles.d(5)).
         fcntl.flock(folder, fcntl.LOCK_SH)
         stack.enter_context(_held(descriptor, uuid))
         yield
@@ -55,7 +55,7 @@ def gpu_lock(uuid: str) -> Iterator[None]:
 
 @contextmanager
 def _held(descriptor: int, device: str) -> Iterator[None]:
-    """Hold the lock of an open file, which says who holds it, and close it after."""
+    """Hold the lock of an open file, write the holder's process id to it, and close it after."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -65,7 +65,7 @@ def _held(descriptor: int, device: str) -> Iterator[None]:
             f"process {holder} is measuring on {device}; wait for it to end"
         ) from error
     try:
-        with suppress(OSError):  # a full disk keeps nobody from measuring
+        with suppress(OSError):  # a full disk does not prevent measuring
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -74,7 +74,7 @@ def _held(descriptor: int, device: str) -> Iterator[None]:
 
 
 def _open_folder(folder: Path) -> int:
-    """Open a folder in which every user may have files, and remove none of others."""
+    """Open a folder in which every user may have files, and remove only their own."""
     with suppress(FileExistsError):
         folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -84,7 +84,7 @@ def _open_folder(folder: Path) -> int:
 def _open_shared(path: Path) -> int:
     """Open a file that every user may write.
 
-    What is there is not opened as a new one: Linux refuses that to others than its owner.
+    An existing file is opened without O_CREAT, which Linux refuses to all but its owner.
     """
     try:
         descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL)
@@ -94,8 +94,11 @@ def _open_shared(path: Path) -> int:
 
 
 def _shared(descriptor: int, mode: int) -> int:
-    """Let others at what is ours; whoever made it may have been killed before he did."""
-    found = os.fstat(descriptor)
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
+    """Give others access to a file of this user.
+
+    The mode is set on every open, because the process that created it may have been killed.
+    """
+    status = os.fstat(descriptor)
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(descriptor, mode)
     return descriptor

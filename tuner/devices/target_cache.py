@@ -1,4 +1,4 @@
-"""What a target means on this machine: asked of a worker once, then known."""
+"""Cache of how workers of this machine describe a target."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,19 +21,19 @@ def describe(
     cache: Cache,
     engine: str,
     spec: str,
-    ask: Callable[[], TargetInfo],
+    describe_in_worker: Callable[[], TargetInfo],
     interpreter: Interpreter | None = None,
 ) -> TargetInfo:
-    """Return what ``ask`` says of a target, unless it said so before on this very machine.
+    """Return the description of a target, from the cache if this machine has described it before.
 
-    Only processors are remembered: a graphics card may be another one tomorrow.
+    Only CPU targets are cached, because a GPU may be replaced.
 
     Args:
-        cache: Where answers are kept.
-        engine: Who is asked.
-        spec: The target as a user writes it.
-        ask: Asks.
-        interpreter: The Python that the engine runs in; None: ours.
+        cache: Build cache that holds descriptions.
+        engine: Module of the engine that describes it.
+        spec: Target as a user writes it.
+        describe_in_worker: Has a worker describe the target.
+        interpreter: Python that the engine runs in; None for that of this process.
     """
     parts = {
         "engine": engine,
@@ -50,7 +50,7 @@ def describe(
     if entry is not None:
         with entry:
             return TargetInfo(**entry.info)
-    info = ask()
+    info = describe_in_worker()
     if info.kind == "llvm":
         cache.remember(key, asdict(info))
     return info

@@ -84,7 +84,7 @@ def _local_runners(settings: Settings, meter: UtilisationMeter) -> list[Runner]:
             settings,
             "local" if device.name == CPU else device.name,
             shares_cores=device.name == CPU,
-            seat=device,
+            device=device,
             meter=meter if device.name == CPU else None,
         )
         for device in usable_devices()

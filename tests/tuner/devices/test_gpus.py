@@ -81,8 +81,8 @@ def test_hidden_gpus_are_left_alone(
     found = inventory.usable_devices()
 
     assert found[0].name == "cpu"
-    assert [seat.name for seat in found[1:]] == [f"gpu{index}" for index in indices]
-    assert all(seat.environ["CUDA_VISIBLE_DEVICES"] in uuids for seat in found[1:])
+    assert [device.name for device in found[1:]] == [f"gpu{index}" for index in indices]
+    assert all(device.environ["CUDA_VISIBLE_DEVICES"] in uuids for device in found[1:])
     assert len(inventory.local_devices()) == 4
 
 

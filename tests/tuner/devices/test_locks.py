@@ -136,11 +136,13 @@ def test_cpu_is_held_for_a_data_directory(tmp_path: Path) -> None:
         pass
 
 
-def test_runner_takes_its_gpu_when_it_is_asked_and_lets_it_go(uuid: str, tmp_path: Path) -> None:
-    """A GPU that another process has is asked again later, and not before it is wanted."""
-    seat = LocalDevice("gpu0", "llvm", toy.SPEC, {"CUDA_VISIBLE_DEVICES": uuid})
+def test_runner_locks_its_gpu_at_the_first_query_until_it_is_closed(
+    uuid: str, tmp_path: Path
+) -> None:
+    """A GPU that another process holds is queried again later, and not locked before a query."""
+    gpu = LocalDevice("gpu0", "llvm", toy.SPEC, {"CUDA_VISIBLE_DEVICES": uuid})
     settings = Settings("", tmp_path, toy.NAME, 1)
-    runner = LocalRunner(settings, seat.name, shares_cores=False, seat=seat)
+    runner = LocalRunner(settings, gpu.name, shares_cores=False, device=gpu)
     try:
         with holder(uuid) as first, pytest.raises(DeviceBusy, match=f"process {first.pid} "):
             runner.describe(toy.SPEC).result()
@@ -148,12 +150,12 @@ def test_runner_takes_its_gpu_when_it_is_asked_and_lets_it_go(uuid: str, tmp_pat
         device, target = Device(runner), toy.describe_target("llvm")
         asyncio.run(device.query(target))
         assert device.supports(target)
-        with pytest.raises(DeviceBusy), seat.hold(tmp_path / "another"):
+        with pytest.raises(DeviceBusy), gpu.hold(tmp_path / "another"):
             pass
     finally:
         runner.close()
 
-    with seat.hold(tmp_path / "another"):
+    with gpu.hold(tmp_path / "another"):
         pass
 
 

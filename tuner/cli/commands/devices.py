@@ -12,7 +12,7 @@ from tuner.cli.console import print_json, print_note
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner.devices.inventory import Device, LocalDevice
+    from tuner.devices.inventory import DescribedDevice, LocalDevice
     from tuner.settings import Settings
 
 KindOption = Annotated[
@@ -75,7 +75,7 @@ def _chosen(found: "Sequence[LocalDevice]", kind: str | None, ray: bool) -> "lis
     return gpus if ray and gpus else list(found)
 
 
-def _known(chosen: "Sequence[LocalDevice]", settings: "Settings") -> "list[Device]":
+def _known(chosen: "Sequence[LocalDevice]", settings: "Settings") -> "list[DescribedDevice]":
     """Ask devices what they are; one that cannot be used is told on stderr.
 
     Raises:
@@ -96,7 +96,7 @@ def _known(chosen: "Sequence[LocalDevice]", settings: "Settings") -> "list[Devic
     return known
 
 
-def _described(device: "Device") -> dict[str, object]:
+def _described(device: "DescribedDevice") -> dict[str, object]:
     return {
         "name": device.name,
         "kind": device.kind,

@@ -1,1 +1,1 @@
-"""How devices are timed."""
+"""Runners, which time kernels on one device each."""

@@ -1,4 +1,4 @@
-"""What the setting ``rpc`` says: the keys of TVM's RPC trackers under which devices are found."""
+"""Addresses in the setting ``rpc``: keys of TVM's RPC trackers that devices register under."""
 
 import re
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ _KEY = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True)
 class RpcAddress:
-    """Equal devices behind one tracker.
+    """Address of equal devices behind one tracker.
 
     Attributes:
-        host: Of the tracker.
-        port: Of the tracker.
-        key: Under which the servers of these devices are registered.
-        priority: Of our requests: the tracker serves higher ones first.
-        session_timeout: Seconds that a session may last at most; None: as long as its call may.
+        host: Host of the tracker.
+        port: Port of the tracker.
+        key: Key under which the servers of these devices are registered.
+        priority: Priority of requests; the tracker serves higher ones first.
+        session_timeout: Time limit of a session, seconds; None for that of its call.
     """
 
     host: str
@@ -31,7 +31,7 @@ class RpcAddress:
 
     @property
     def tracker(self) -> str:
-        """The tracker's address, for people."""
+        """Address of the tracker, for people."""
         return f"{self.host}:{self.port}"
 
 
@@ -41,14 +41,14 @@ def parse_addresses(text: str) -> tuple[RpcAddress, ...]:
     Raises:
         RequestError: If one is malformed, or a key is named twice.
     """
-    found = tuple(_parse(each.strip()) for each in text.split(",") if each.strip())
-    if not found:
+    addresses = tuple(_parse(part.strip()) for part in text.split(",") if part.strip())
+    if not addresses:
         raise RequestError(f"rpc names no address; one is {_FORM}")
-    keys = [address.key for address in found]
+    keys = [address.key for address in addresses]
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
         raise RequestError(f"rpc names the key {twice[0]!r} twice; a key is one kind of device")
-    return found
+    return addresses
 
 
 def _parse(text: str) -> RpcAddress:
@@ -64,17 +64,19 @@ def _parse(text: str) -> RpcAddress:
 
 
 def _options(parts: SplitResult, text: str) -> dict[str, int]:
-    least = {"priority": None, "session_timeout": 1}
+    minima = {"priority": None, "session_timeout": 1}
     options: dict[str, int] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in least:
-            raise RequestError(f"rpc address {text!r} sets {name!r}; it may set {', '.join(least)}")
-        options[name] = _number(name, value, least[name])
+        if name not in minima:
+            raise RequestError(
+                f"rpc address {text!r} sets {name!r}; it may set {', '.join(minima)}"
+            )
+        options[name] = _number(name, value, minima[name])
     return options
 
 
-def _number(name: str, value: str, least: int | None) -> int:
-    if not re.fullmatch(r"-?\d{1,6}", value) or (least is not None and int(value) < least):
-        bound = "" if least is None else f" from {least} up"
+def _number(name: str, value: str, minimum: int | None) -> int:
+    if not re.fullmatch(r"-?\d{1,6}", value) or (minimum is not None and int(value) < minimum):
+        bound = "" if minimum is None else f" from {minimum} up"
         raise RequestError(f"{name} of an rpc address must be a whole number{bound}, got {value!r}")
     return int(value)

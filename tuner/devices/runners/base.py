@@ -1,4 +1,4 @@
-"""The contract of runners: one device each, and what is timed on it."""
+"""Contract of runners and of fleets of runners."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,52 +10,52 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """Times kernels on one device; its calls run one after the other.
+    """Timing of kernels on one device, one call at a time.
 
-    A call raises DeviceLost once the device is gone; the runner then leaves the runners of its
-    executor, until it is back.
+    A call raises DeviceLost once the device is lost; the runner then leaves the runners of its
+    executor until the device is back.
     """
 
     @property
     def name(self) -> str:
-        """Of the device, unique among the runners of its executor; every record carries it."""
+        """Name of the device, unique among the runners of its executor; every record has it."""
 
     @property
     def shares_cores(self) -> bool:
-        """Whether it times on cores that builders use too: while it measures, they rest.
+        """True if it times on cores that builders use too, which then rest while it measures.
 
-        For any other device the next round is prepared while it measures the one before.
+        For any other device, the next round is prepared while it measures the one before.
         """
 
     @property
     def meter(self) -> UtilisationMeter:
-        """Told when the device works."""
+        """Meter of the time that the device works."""
 
     def describe(self, spec: str) -> "Call":
-        """Resolve a target as a user writes it, as this device sees it.
+        """Resolve a target, as a user writes it, for this device.
 
         Returns:
             A call whose TargetInfo has the fingerprint of this device, and no ``problem`` if
-            it runs such code.
+            it runs code for the target.
         """
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> "Call":
-        """Call ``run``, ``run_interleaved`` or ``reference`` of the engine on this device.
+        """Call ``run``, ``run_interleaved``, ``reference`` or ``sanitize`` of the engine here.
 
-        Artifacts in the requests are named as the executor's builders named them, references
-        are files of the coordinator.
+        Requests name artifacts as the executor's builders do; references are files of the
+        coordinator.
         """
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Release the device."""
 
 
 class Fleet(Protocol):
-    """Devices that come and go."""
+    """Set of runners that changes as devices come and go."""
 
     @property
     def runners(self) -> Sequence[Runner]:
-        """Those that are there now."""
+        """Runners whose devices are there now."""
 
     def close(self) -> None:
-        """Let go of all, those that are away too."""
+        """Release all devices, including those that are away."""

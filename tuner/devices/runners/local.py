@@ -1,7 +1,7 @@
-"""A device of this machine, timed by one process that does nothing else.
+"""Runner of a device of this machine, in one process that does nothing else.
 
-Threads that a search or a training left behind would slow down what is timed in their process,
-so that builders never time and the runner never searches.
+Threads that a search or a training leaves behind would slow down kernels that the same process
+times; builders therefore never time, and the runner never searches.
 """
 
 from concurrent.futures import Future
@@ -25,15 +25,15 @@ _DESCRIBE_TIMEOUT_SECS = 300.0
 
 
 class LocalRunner:
-    """One process that owns a device.
+    """Runner in one process, which owns its device.
 
     Args:
-        settings: Name the engine.
-        name: Of the device.
-        shares_cores: Whether the device is this machine's CPU.
-        seat: The device; a GPU is held from the first call until the runner is closed. None:
-            whatever its process runs is measured.
-        meter: Told when it works; its own by default.
+        settings: Settings that name the engine.
+        name: Name of the device.
+        shares_cores: True for the CPU of this machine.
+        device: The device; a GPU is held from the first call until the runner is closed. None
+            for a process without a device of its own.
+        meter: Meter of the time that it works; a new one by default.
     """
 
     def __init__(
@@ -42,56 +42,56 @@ class LocalRunner:
         name: str,
         *,
         shares_cores: bool,
-        seat: inventory.LocalDevice | None = None,
+        device: inventory.LocalDevice | None = None,
         meter: UtilisationMeter | None = None,
     ) -> None:
         self.name = name
         self.shares_cores = shares_cores
         self.meter = meter or UtilisationMeter()
-        self.pool: Pool = seat.open(settings) if seat else fresh_worker(settings, "runner")
+        self.pool: Pool = device.open(settings) if device else fresh_worker(settings, "runner")
         self._engine = settings.engine
-        self._seat = seat
+        self._device = device
         self._held: ExitStack | None = None
 
     def describe(self, spec: str) -> Call:
-        """See :class:`tuner.devices.runners.base.Runner`."""
-        if self._seat is None:
-            asked: tuple[str, ...] = (self._engine, "describe_target", spec)
-            return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
-        refused = target_matching.refusal(self._seat.kind, spec)
+        """Resolve a target in the process of the device."""
+        if self._device is None:
+            function: tuple[str, ...] = (self._engine, "describe_target", spec)
+            return self.pool.submit(*function, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
+        refused = target_matching.refusal(self._device.kind, spec)
         if refused is not None:
-            # No process is started to say no.
-            answer: Future[TargetInfo] = Future()
-            answer.set_result(refused)
-            return FutureCall(answer)
+            # A refusal needs no process.
+            described: Future[TargetInfo] = Future()
+            described.set_result(refused)
+            return FutureCall(described)
         try:
-            self._hold(self._seat)
+            self._hold(self._device)
         except DeviceBusy as error:
             busy: Future[TargetInfo] = Future()
             busy.set_exception(error)
             return FutureCall(busy)
-        asked = (target_matching.__name__, "describe", self._engine, self._seat.kind, spec)
-        return self.pool.submit(*asked, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
+        function = (target_matching.__name__, "describe", self._engine, self._device.kind, spec)
+        return self.pool.submit(*function, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
-        """See :class:`tuner.devices.runners.base.Runner`."""
+        """Call a function of the engine in the process of the device."""
         call = self.pool.submit(self._engine, function, *args, timeout_secs=timeout_secs)
         return self.meter.watch(call)
 
     def close(self) -> None:
-        """Kill the process, and let others have the device."""
+        """Kill the process and release the device."""
         self.pool.close()
         if self._held is not None:
             self._held.close()
 
-    def _hold(self, seat: inventory.LocalDevice) -> None:
-        """Hold a GPU; the CPU is held by whoever works with the data directory.
+    def _hold(self, device: inventory.LocalDevice) -> None:
+        """Hold a GPU; the owner of the data directory holds the CPU.
 
         Raises:
             DeviceBusy: If another process holds it.
         """
-        if seat.uuid is None or self._held is not None:
+        if device.uuid is None or self._held is not None:
             return
         with ExitStack() as stack:
-            stack.enter_context(gpu_lock(seat.uuid))
+            stack.enter_context(gpu_lock(device.uuid))
             self._held = stack.pop_all()

@@ -1,4 +1,4 @@
-"""The devices behind RPC trackers, as they come and go: one runner for every server of a key."""
+"""Fleet of the devices behind RPC trackers: one runner for every server of a key."""
 
 import logging
 import threading
@@ -13,31 +13,31 @@ from tuner.devices.runners.tracker import Server, Tracker
 from tuner.errors import DeviceLost
 from tuner.settings import Settings
 
-_POLL_SECS = 2.0
-# The process of a device is kept warm for so long while it is away.
-_FORGET_SECS = 60.0
+_POLL_INTERVAL_SECS = 2.0
+# Time for which the process of a device is kept warm while the device is offline.
+_KEEP_WARM_SECS = 60.0
 _LOG = logging.getLogger(__name__)
 
 
 class RpcFleet:
-    """Runners for the devices that the setting ``rpc`` names; trackers are asked now and then.
+    """Runners for the devices in the setting ``rpc``; a thread polls the trackers.
 
     Args:
-        settings: Name the addresses and the engine.
-        poll_secs: How long between two looks.
+        settings: Settings that name the addresses and the engine.
+        poll_secs: Interval between two polls.
 
     Raises:
         RequestError: If the setting is malformed.
         DeviceLost: If a tracker cannot be reached at all.
     """
 
-    def __init__(self, settings: Settings, poll_secs: float = _POLL_SECS) -> None:
+    def __init__(self, settings: Settings, poll_secs: float = _POLL_INTERVAL_SECS) -> None:
         addresses = parse_addresses(settings.rpc or "")
-        self._kinds = [_Kind(settings, address) for address in addresses]
+        self._kinds = [_DeviceKind(settings, address) for address in addresses]
         try:
             for kind in self._kinds:
-                kind.look()
-        except BaseException:  # a service tries again, and again
+                kind.update()
+        except BaseException:  # a service opens fleets again and again
             for kind in self._kinds:
                 kind.close()
             raise
@@ -48,11 +48,11 @@ class RpcFleet:
 
     @property
     def runners(self) -> Sequence[Runner]:
-        """The devices that are there."""
+        """Runners whose servers are online."""
         return [runner for kind in self._kinds for runner in kind.runners]
 
     def close(self) -> None:
-        """Let go of all devices."""
+        """Release all devices."""
         self._closing.set()
         self._poller.join()
         for kind in self._kinds:
@@ -61,71 +61,70 @@ class RpcFleet:
     def _poll(self) -> None:
         while not self._closing.wait(self._poll_secs):
             for kind in self._kinds:
-                kind.look_again()
+                kind.update_or_go_offline()
 
 
-class _Kind:
-    """The runners of one key; their processes stay warm for a while when a device is away."""
+class _DeviceKind:
+    """Runners of one key; their processes stay warm for a while when a device is offline."""
 
     def __init__(self, settings: Settings, address: RpcAddress) -> None:
         self._settings = settings
         self._address = address
         self._tracker = Tracker(address)
-        self._lender = RpcLeases(address)
+        self._leases = RpcLeases(address)
         self._n_servers = 0
         self._runners: dict[Server, RpcRunner] = {}
-        self._seen: dict[Server, float] = {}
+        self._last_seen: dict[Server, float] = {}
 
     @property
     def runners(self) -> list[RpcRunner]:
-        """Those whose server is there."""
-        return [each for each in list(self._runners.values()) if each.is_there]
+        """Runners whose server is online."""
+        return [runner for runner in list(self._runners.values()) if runner.is_online]
 
-    def look(self) -> None:
-        """Ask the tracker which servers there are, and have a runner for each.
+    def update(self) -> None:
+        """Have a runner for each server that is registered at the tracker.
 
         Raises:
-            DeviceLost: If there is no tracker.
+            DeviceLost: If the tracker cannot be reached.
         """
-        self._adapt(self._tracker.servers())
+        self._set_servers(self._tracker.servers())
 
-    def look_again(self) -> None:
-        """Look; without a tracker there is no device."""
+    def update_or_go_offline(self) -> None:
+        """Update the runners; without a tracker all go offline."""
         try:
-            self.look()
+            self.update()
         except DeviceLost as error:
             if self._n_servers:
                 _LOG.warning("%s", error)
-            self._adapt([])
+            self._set_servers([])
 
     def close(self) -> None:
-        """Let go of the devices."""
+        """Release the devices."""
         self._tracker.close()
         for runner in self._runners.values():
             runner.close()
-        self._lender.close()
+        self._leases.close()
 
-    def _adapt(self, servers: list[Server]) -> None:
+    def _set_servers(self, servers: list[Server]) -> None:
         if len(servers) != self._n_servers:
-            where = self._address.tracker
-            _LOG.info("%d devices under %r at %s", len(servers), self._address.key, where)
+            tracker = self._address.tracker
+            _LOG.info("%d devices under %r at %s", len(servers), self._address.key, tracker)
         self._n_servers = len(servers)
         now = time.monotonic()
         for server in servers:
-            self._seen[server] = now
+            self._last_seen[server] = now
             if server not in self._runners:
-                self._runners[server] = self._start(server)
-            self._runners[server].is_there = True
+                self._runners[server] = RpcRunner(
+                    self._settings, self._leases, self._address, server
+                )
+            self._runners[server].is_online = True
         for server in set(self._runners) - set(servers):
-            self._let_go(server, now)
+            self._retire(server, now)
 
-    def _start(self, server: Server) -> RpcRunner:
-        return RpcRunner(self._settings, self._lender, self._address, server)
-
-    def _let_go(self, server: Server, now: float) -> None:
-        """Have a runner leave whose server is away, and forget it after a while."""
+    def _retire(self, server: Server, now: float) -> None:
+        """Take the runner of a server that left offline, and close it after a while."""
         runner = self._runners[server]
-        runner.leave()
-        if runner.is_idle and now - self._seen[server] > _FORGET_SECS:
+        runner.go_offline()
+        if runner.is_idle and now - self._last_seen[server] > _KEEP_WARM_SECS:
             del self._runners[server]
             runner.close()

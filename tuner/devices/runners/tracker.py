@@ -1,4 +1,4 @@
-"""The client's side of TVM's RPC tracker: who is registered there, and who is lent to us.
+"""Client of TVM's RPC tracker: registered servers, and leases of them.
 
 A frame is its length and JSON; the requests are those of ``tvm/rpc/tracker.py``.
 """
@@ -17,9 +17,9 @@ from tuner.errors import DeviceLost
 _MAGIC = struct.pack("<i", 0x2F271)
 _SUCCESS, _REQUEST, _SUMMARY = 0, 4, 6
 _RPC_MAGIC, _SHUTDOWN = 0xFF271, 1
-_CONNECT_SECS = 5.0
-_MOST_BYTES = 2**24
-# A tracker whose host is gone says nothing; the system asks it, and gives up after a minute.
+_CONNECT_TIMEOUT_SECS = 5.0
+_MAX_BYTES = 2**24
+# A tracker whose host vanished never answers; the system probes it and gives up after a minute.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 # Host and port.
@@ -27,13 +27,13 @@ Server = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Lent:
-    """A server that is ours for one session, if we use it soon.
+class Lease:
+    """Right to one session on a server, if it begins within seconds.
 
     Attributes:
-        host: Where it listens.
-        port: Where it listens.
-        match_key: What it wants to hear.
+        host: Host that the server listens on.
+        port: Port that the server listens on.
+        match_key: Key that the server expects in the session.
     """
 
     host: str
@@ -42,10 +42,10 @@ class Lent:
 
 
 class Tracker:
-    """A connection to a tracker; one call at a time, which another thread can cut short.
+    """Connection to a tracker: one call at a time, which another thread can end by closing.
 
     Raises:
-        DeviceLost: By every method, if there is no tracker at the address any more.
+        DeviceLost: By every method, if the tracker cannot be reached.
     """
 
     def __init__(self, address: RpcAddress) -> None:
@@ -53,28 +53,28 @@ class Tracker:
         self._socket: socket.socket | None = None
 
     def servers(self) -> list[Server]:
-        """Return every server under the key, whether it works or not."""
-        with self._connected(_CONNECT_SECS) as connection:
-            _, summary = _ask(connection, [_SUMMARY])
-            wanted = f"server:{self._address.key}"
-            infos = [info for info in summary["server_info"] if info.get("key") == wanted]
+        """Return every server that is registered under the key, working or not."""
+        with self._connected(_CONNECT_TIMEOUT_SECS) as connection:
+            _, summary = _call(connection, [_SUMMARY])
+            key = f"server:{self._address.key}"
+            infos = [info for info in summary["server_info"] if info.get("key") == key]
             return sorted((str(info["addr"][0]), int(info["addr"][1])) for info in infos)
 
-    def request(self) -> Lent:
-        """Wait for a server, by priority among all who wait, for as long as it takes."""
-        self.close()  # the tracker of the last connection may be gone, and another one there
+    def request(self) -> Lease:
+        """Wait without limit for a lease; the tracker serves requests by priority."""
+        self.close()  # another tracker may have replaced that of the last connection
         with self._connected(None) as connection:
             key, priority = self._address.key, self._address.priority
-            code, lent = _ask(connection, [_REQUEST, key, "", priority])
+            code, lease = _call(connection, [_REQUEST, key, "", priority])
             if code != _SUCCESS:
-                raise OSError(f"the tracker answered {code}")
-            return Lent(str(lent[0]), int(lent[1]), str(lent[2]))
+                raise OSError(f"the tracker answered with code {code}")
+            return Lease(str(lease[0]), int(lease[1]), str(lease[2]))
 
     def close(self) -> None:
-        """Hang up; whoever waits in another thread gets DeviceLost."""
+        """Disconnect; a call that waits in another thread raises DeviceLost."""
         connection, self._socket = self._socket, None
         if connection is not None:
-            _hang_up(connection)
+            _disconnect(connection)
 
     @contextmanager
     def _connected(self, timeout_secs: float | None) -> Generator[socket.socket]:
@@ -87,28 +87,28 @@ class Tracker:
         except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
             self.close()
             tracker = self._address.tracker
-            raise DeviceLost(f"the RPC tracker at {tracker} is gone: {error}") from error
+            raise DeviceLost(f"cannot reach the RPC tracker at {tracker}: {error}") from error
 
 
-def give_back(lent: Lent) -> None:
-    """Open a session and end it at once, so that the server registers itself anew.
+def release(lease: Lease) -> None:
+    """Open a session and end it at once, so that the server registers itself again.
 
-    It would do so by itself, but only after six seconds. See ``rpc_endpoint.cc`` of TVM for what
-    ends a session.
+    Without a session it does so after six seconds only. The frames that end a session are those of
+    ``rpc_endpoint.cc`` of TVM.
     """
-    key = f"client:{lent.match_key}".encode()
+    key = f"client:{lease.match_key}".encode()
     with (
-        suppress(OSError),  # a server that is gone need not be given back
-        socket.create_connection((lent.host, lent.port), _CONNECT_SECS) as connection,
+        suppress(OSError),  # a server that is offline holds no lease
+        socket.create_connection((lease.host, lease.port), _CONNECT_TIMEOUT_SECS) as connection,
     ):
         connection.sendall(struct.pack("<ii", _RPC_MAGIC, len(key)) + key)
         _, n_bytes = struct.unpack("<ii", _receive(connection, 8))
-        _receive(connection, min(n_bytes, _MOST_BYTES))
+        _receive(connection, min(n_bytes, _MAX_BYTES))
         connection.sendall(struct.pack("<Qi", 4, _SHUTDOWN))
 
 
 def _connect(address: RpcAddress) -> socket.socket:
-    connection = socket.create_connection((address.host, address.port), _CONNECT_SECS)
+    connection = socket.create_connection((address.host, address.port), _CONNECT_TIMEOUT_SECS)
     try:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE.items():
@@ -116,27 +116,27 @@ def _connect(address: RpcAddress) -> socket.socket:
                 connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         connection.sendall(_MAGIC)
         if _receive(connection, len(_MAGIC)) != _MAGIC:
-            raise OSError("it is no RPC tracker")
+            raise OSError("it is not an RPC tracker")
     except OSError:
         connection.close()
         raise
     return connection
 
 
-def _hang_up(connection: socket.socket) -> None:
+def _disconnect(connection: socket.socket) -> None:
     try:
-        connection.shutdown(socket.SHUT_RDWR)  # wakes who receives, which closing does not
+        connection.shutdown(socket.SHUT_RDWR)  # wakes a receiver, unlike close()
     except OSError:
         pass
     finally:
         connection.close()
 
 
-def _ask(connection: socket.socket, question: list[Any]) -> Any:
-    text = json.dumps(question).encode()
+def _call(connection: socket.socket, request: list[Any]) -> Any:
+    text = json.dumps(request).encode()
     connection.sendall(struct.pack("<i", len(text)) + text)
     (n_bytes,) = struct.unpack("<i", _receive(connection, 4))
-    if not 0 < n_bytes <= _MOST_BYTES:
+    if not 0 < n_bytes <= _MAX_BYTES:
         raise OSError(f"the tracker announced {n_bytes} bytes")
     return json.loads(_receive(connection, n_bytes))
 
@@ -147,12 +147,12 @@ def _receive(connection: socket.socket, n_bytes: int) -> bytes:
         _acknowledge_at_once(connection)
         part = connection.recv(n_bytes - len(received))
         if not part:
-            raise OSError("it hung up")
+            raise OSError("it closed the connection")
         received += part
     return bytes(received)
 
 
 def _acknowledge_at_once(connection: socket.socket) -> None:
-    """Save 40 ms an answer: the tracker sends a length, and its text once that is acknowledged."""
+    """Save 40 ms per answer: the tracker sends the text once the length is acknowledged."""
     if hasattr(socket, "TCP_QUICKACK"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -18,7 +18,7 @@ from benchmarks._rpc_servers import RpcServers, free_port
 from tuner.devices.runners.rpc import RpcRunner
 from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.devices.runners.rpc_leases import RpcLeases
-from tuner.devices.runners.tracker import Tracker, give_back
+from tuner.devices.runners.tracker import Tracker, release
 from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.executors.factory import open_executor
@@ -203,7 +203,7 @@ def test_what_is_lent_to_nobody_is_given_back(
         closing(RpcLeases(servers.address)) as lender,
     ):
         for server in tracker.servers():
-            give_back(lender.lend(server))
+            release(lender.acquire(server))
 
     request = request_of("program-0")
     calls = [runner.measure("run", request, timeout_secs=30.0) for runner in fleet.runners]
@@ -221,7 +221,7 @@ def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: 
     with pytest.raises(WorkerLost) as lost:
         call.result()
     assert not isinstance(lost.value, DeviceLost)
-    assert runner.is_there
+    assert runner.is_online
     result = runner.measure("run", request_of("program-0"), timeout_secs=30.0).result()
     assert is_sleep_of(result, "program-0")
 
@@ -272,7 +272,7 @@ def test_without_a_tracker_there_is_no_fleet(tmp_path: Path) -> None:
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=f"127.0.0.1:{free_port()}/nap")
     before = set(threading.enumerate())
 
-    with pytest.raises(DeviceLost, match=r"the RPC tracker at .* is gone: .*refused"):
+    with pytest.raises(DeviceLost, match=r"cannot reach the RPC tracker at .*: .*refused"):
         RpcFleet(settings)
 
     assert "rpc-lender" not in {thread.name for thread in set(threading.enumerate()) - before}

@@ -36,7 +36,7 @@ def test_everybody_gets_the_server_they_want(tracker_alone: RpcServers) -> None:
         lender_of(tracker_alone, "all", ports) as lender,
         ThreadPoolExecutor(len(ports)) as threads,
     ):
-        lent = list(threads.map(lambda port: lender.lend((HOST, port)), reversed(ports)))
+        lent = list(threads.map(lambda port: lender.acquire((HOST, port)), reversed(ports)))
 
     assert [(each.host, each.port) for each in lent] == [(HOST, port) for port in reversed(ports)]
 
@@ -44,9 +44,9 @@ def test_everybody_gets_the_server_they_want(tracker_alone: RpcServers) -> None:
 def test_who_waits_for_a_server_that_is_gone_is_told(tracker_alone: RpcServers) -> None:
     """And the others wait on."""
     with lender_of(tracker_alone, "gone", []) as lender, ThreadPoolExecutor(2) as threads:
-        waiting = [threads.submit(lender.lend, (HOST, port)) for port in (1, 2)]
+        waiting = [threads.submit(lender.acquire, (HOST, port)) for port in (1, 2)]
         time.sleep(0.3)
-        lender.give_up((HOST, 1), "number 1 is gone")
+        lender.fail((HOST, 1), "number 1 is gone")
 
         with pytest.raises(DeviceLost, match="number 1 is gone"):
             waiting[0].result(timeout=10.0)
@@ -60,5 +60,5 @@ def test_nobody_waits_any_more_for_a_lender_that_closes(tracker_alone: RpcServer
     with lender_of(tracker_alone, "closes", []) as lender:
         threading.Timer(0.3, lender.close).start()
         for _ in range(2):
-            with pytest.raises(DeviceLost, match="the devices were let go"):
-                lender.lend((HOST, 1))
+            with pytest.raises(DeviceLost, match="the devices were released"):
+                lender.acquire((HOST, 1))

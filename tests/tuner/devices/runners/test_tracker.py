@@ -13,16 +13,16 @@ import pytest
 from benchmarks._rpc_servers import RpcServers, free_port
 from tests.tuner.devices.runners.registering import put
 from tuner.devices.runners.addresses import RpcAddress
-from tuner.devices.runners.tracker import Lent, Tracker
+from tuner.devices.runners.tracker import Lease, Tracker
 from tuner.errors import DeviceLost
 
 pytestmark = pytest.mark.tvm
 
 
 @contextmanager
-def waiting_for(*trackers: Tracker) -> Iterator[list[Lent]]:
+def waiting_for(*trackers: Tracker) -> Iterator[list[Lease]]:
     """Have threads wait for a server each, in this order; what they are lent comes in order."""
-    lent: list[Lent] = []
+    lent: list[Lease] = []
 
     def wait(tracker: Tracker) -> None:
         lent.append(tracker.request())
@@ -56,7 +56,7 @@ def test_a_higher_priority_is_served_first(tracker_alone: RpcServers) -> None:
             time.sleep(0.01)
         threading.Timer(0.2, low.close).start()
 
-    assert lent == [Lent("127.0.0.1", 1001, "queue:1001")]
+    assert lent == [Lease("127.0.0.1", 1001, "queue:1001")]
     assert high.servers() == []
     high.close()
 
@@ -66,7 +66,7 @@ def test_hanging_up_wakes_who_waits(tracker_alone: RpcServers) -> None:
     tracker = Tracker(tracker_alone.address)
     threading.Timer(0.3, tracker.close).start()
 
-    with pytest.raises(DeviceLost, match=r"the RPC tracker at 127\.0\.0\.1:\d+ is gone"):
+    with pytest.raises(DeviceLost, match=r"cannot reach the RPC tracker at 127\.0\.0\.1:\d+"):
         tracker.request()
 
 
@@ -90,6 +90,6 @@ def test_what_is_no_tracker_is_a_lost_device() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         address = RpcAddress("127.0.0.1", listener.getsockname()[1], "k")
-        with pytest.raises(DeviceLost, match="it is no RPC tracker"):
+        with pytest.raises(DeviceLost, match="it is not an RPC tracker"):
             Tracker(address).servers()
         thread.join()
