@@ -145,7 +145,7 @@ def test_this_cpu_is_a_target(engine: Call, target: TargetInfo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("cuda", "compiled without CUDA"),
         ("cuda:sm_90", "compiled without CUDA"),
