@@ -24,8 +24,8 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import EvaluatorSettings
 from tuner.executors.local import LocalExecutor
 from tuner.executors.ray.executor import RayExecutor
+from tuner.jobs.search_settings import SearchSettings
 from tuner.settings import Settings
-from tuner.tuning.search import SearchSettings
 from tuner.tuning.session import TuningSession
 from tuner.workers.pool import PoolCall
 

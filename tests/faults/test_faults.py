@@ -25,6 +25,7 @@ from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_folder
 from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.jobs.search_settings import SearchSettings
 from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.references import ensure_reference
@@ -33,7 +34,7 @@ from tuner.settings import Settings
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.search import SearchInputs, SearchSettings, search
+from tuner.tuning.search import SearchInputs, search
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 

@@ -10,7 +10,7 @@ from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
 from tuner.jobs.goals import Goal
 from tuner.jobs.preparation import Prepared
-from tuner.tuning.search import SearchSettings
+from tuner.jobs.search_settings import SearchSettings
 
 # Trials of a round when only time limits the job.
 _TIMED_ROUND = 8

@@ -1,4 +1,4 @@
-"""What measuring records again is asked to do, and what it comes to."""
+"""Options and results of measuring records again."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,17 @@ from tuner.jobs.stale_records import Differences
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """Which records to measure again.
+    """Choice of the records to measure again.
 
     Attributes:
-        target: What to measure on, as a user writes it.
-        models: Only tasks of these networks.
-        job: Only tasks of this job.
-        top: At most so many tasks, those that matter most; None: all.
-        per_task: So many of the best records of each task.
-        current: The records of this version, instead of those of others.
-        foreign: Also what logs of other tools say of other targets.
-        sanitize: Run those that agree under the sanitizer of the device, too.
+        target: Target, as a user writes it.
+        models: Networks whose tasks are chosen; empty for all.
+        job: Job whose tasks are chosen; None for all.
+        top: Number of tasks, those that matter most; None for all.
+        per_task: Number of the best records of each task.
+        current: True for records of this version, instead of other versions.
+        foreign: True to include records of other targets, from logs of other tools.
+        sanitize: True to run verified records under the sanitizer of the device too.
     """
 
     target: str = "llvm"
@@ -33,21 +33,22 @@ class VerifyRequest:
 
 @dataclass(frozen=True)
 class Remeasured:
-    """A record that was measured again.
+    """Result of measuring one record again.
 
     Attributes:
         workload: Hash of its workload.
-        name: What that computes.
-        weight: How often it is called.
-        old_record: The record.
-        old_latency: Seconds, when it was measured first.
-        differs: What was different then; nothing for a record of this version.
-        foreign: Whether it was measured on another device.
-        record: The new record; None for one of this version, and where the worker was lost.
-        latency: Seconds now; None if it failed.
-        error_kind: How it failed, if it did.
-        error_text: What the failed step said.
-        best: Whether it is the best record of this version now.
+        name: Name of the workload.
+        weight: Calls of the workload.
+        old_record: Id of the record.
+        old_latency: Latency in that record, seconds.
+        differs: Differences of its version; empty for a record of this version.
+        foreign: True if another device measured it.
+        record: Id of the new record, or of the old one if it is of this version; None if
+            the worker was lost, or the trace got a record of this version from another process.
+        latency: Latency now, seconds; None if it failed.
+        error_kind: Kind of the error; None if it ran.
+        error_text: Text of the error.
+        best: True if it is the best record of this version now.
     """
 
     workload: str
@@ -65,19 +66,19 @@ class Remeasured:
 
     @property
     def change(self) -> float | None:
-        """How much longer it takes now, of what it took: 0.5 for half as long again."""
+        """Change of the latency as a share of the old one: 0.5 for half as long again."""
         return None if self.latency is None else self.latency / self.old_latency - 1.0
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What measuring again came to.
+    """Results of measuring records again.
 
     Attributes:
-        target: What was measured on, canonical.
-        rows: Each record that was measured, in the order it was.
-        n_left: Tasks with records to measure again beyond those asked for.
-        secs: What it took.
+        target: Canonical JSON of the target.
+        rows: Results in the order of measuring.
+        n_left: Tasks with records to measure again that were not chosen.
+        secs: Duration, seconds.
     """
 
     target: str
@@ -87,5 +88,5 @@ class Verified:
 
     @property
     def n_verified(self) -> int:
-        """Records whose output agrees, and that have a latency."""
+        """Number of records that ran and were verified."""
         return sum(1 for row in self.rows if row.latency is not None)

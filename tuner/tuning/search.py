@@ -1,4 +1,4 @@
-"""One round of search: islands that run side by side, merged into distinct candidates."""
+"""Search of one round: islands side by side, merged into distinct candidates."""
 
 import asyncio
 import zlib
@@ -10,41 +10,21 @@ from records.text import storable
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import Executor
+from tuner.jobs.search_settings import SearchSettings
 from tuner.workers.base import CallTimeout
-
-_ATTEMPTS = 2
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """How hard a round searches.
-
-    Attributes:
-        n_islands: Searches side by side, each with a share of the population.
-        population_per_trial: Traces alive in each generation, for every candidate wanted.
-        min_population: But at least so many on every island.
-        n_generations: Generations of mutation once the cost model knows something.
-        timeout_secs: An island that takes longer is given up.
-    """
-
-    n_islands: int = 2
-    population_per_trial: int = 6
-    min_population: int = 16
-    n_generations: int = 2
-    timeout_secs: float = 300.0
 
 
 @dataclass(frozen=True)
 class SearchInputs:
-    """What a round searches with.
+    """Inputs of the search of one round.
 
     Attributes:
-        ir: The workload.
+        ir: IR of the workload.
         target: Canonical JSON of the target.
         measured: Every trial spent on the task before.
-        cost_model: A saved cost model.
-        n_candidates: Wanted.
-        seeds: The job's seed and the pick's sequence number.
+        cost_model: Saved cost model.
+        n_candidates: Largest number of candidates to return.
+        seeds: Seed of the job and sequence number of the pick.
     """
 
     ir: bytes
@@ -56,84 +36,79 @@ class SearchInputs:
 
 
 async def search(
-    executor: Executor, settings: SearchSettings, wanted: SearchInputs
+    executor: Executor, settings: SearchSettings, inputs: SearchInputs
 ) -> list[Candidate]:
-    """Return distinct unmeasured candidates, the best expected first.
+    """Return distinct unmeasured candidates, those with the best prediction first.
 
     Returns:
         At most ``n_candidates``; empty if the space is exhausted.
 
     Raises:
-        WorkError: If every island was lost, timed out or answered garbage.
+        WorkError: If every island was lost, timed out or returned something malformed.
     """
-    requests = [_island(settings, wanted, island) for island in range(settings.n_islands)]
-    # All are started before the first is waited for.
-    searches = [_search(executor, settings, request) for request in requests]
-    ended = await asyncio.gather(*searches, return_exceptions=True)
-    found, errors = [], []
-    for each in ended:
-        if isinstance(each, (CallTimeout, WorkError, OSError)):
-            errors.append(str(each) or f"took longer than {settings.timeout_secs:g} s")
-        elif isinstance(each, BaseException):
-            raise each
+    # gather starts all islands before it waits for the first.
+    results = await asyncio.gather(
+        *(_search_island(executor, settings, inputs, i) for i in range(settings.n_islands)),
+        return_exceptions=True,
+    )
+    islands, errors = [], []
+    for result in results:
+        if isinstance(result, (CallTimeout, WorkError, OSError)):
+            errors.append(str(result) or f"took longer than {settings.timeout_secs:g} s")
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            found.append(each)
-    if not found:
+            islands.append(result)
+    if not islands:
         raise WorkError(f"the search failed: {errors[0]}")
-    return _merge(found, wanted.n_candidates)
+    return _merge(islands, inputs.n_candidates)
 
 
-def _island(settings: SearchSettings, wanted: SearchInputs, island: int) -> SearchRequest:
-    population = settings.population_per_trial * wanted.n_candidates // settings.n_islands
-    return SearchRequest(
-        ir=wanted.ir,
-        target=wanted.target,
-        measured=wanted.measured,
-        cost_model=wanted.cost_model,
-        n_candidates=-(-wanted.n_candidates // settings.n_islands),
+async def _search_island(
+    executor: Executor, settings: SearchSettings, inputs: SearchInputs, island: int
+) -> list[Candidate]:
+    """Search on one island, once more if its worker is lost."""
+    population = settings.population_per_trial * inputs.n_candidates // settings.n_islands
+    request = SearchRequest(
+        ir=inputs.ir,
+        target=inputs.target,
+        measured=inputs.measured,
+        cost_model=inputs.cost_model,
+        n_candidates=-(-inputs.n_candidates // settings.n_islands),
         population=max(population, settings.min_population),
         n_generations=settings.n_generations,
-        seed=_seed(*wanted.seeds, island),
+        seed=_mix_seed(*inputs.seeds, island),
     )
+    timeout = settings.timeout_secs
+    try:
+        result = await executor.submit("propose", request, timeout_secs=timeout)
+    except WorkerLost:
+        result = await executor.submit("propose", request, timeout_secs=timeout)
+    return _validate(result)
 
 
-def _seed(*numbers: int) -> int:
-    """Mix numbers into a seed that TVM takes: from 1 to 2**31 - 1."""
+def _mix_seed(*numbers: int) -> int:
+    """Mix numbers into a seed in the range of TVM: from 1 to 2**31 - 1."""
     return zlib.crc32(repr(numbers).encode()) % (2**31 - 1) + 1
 
 
-async def _search(
-    executor: Executor, settings: SearchSettings, request: SearchRequest
-) -> list[Candidate]:
-    """Search an island; a lost worker is tried once more."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return _checked(
-                await executor.submit("propose", request, timeout_secs=settings.timeout_secs)
-            )
-        except WorkerLost:
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _checked(answer: Any) -> list[Candidate]:
-    """Refuse what is no list of candidates: a worker may return anything.
+def _validate(result: Any) -> list[Candidate]:
+    """Return the result of a worker, which can be anything, if it is a list of candidates.
 
     Raises:
-        WorkError: If it is none.
+        WorkError: If it is not.
     """
-    if isinstance(answer, list) and all(map(_is_candidate, answer)):
-        return answer
-    raise WorkError(f"the search returned no candidates but {answer!r:.200}")
+    if isinstance(result, list) and all(map(_is_candidate, result)):
+        return result
+    raise WorkError(f"the search returned something that is not candidates: {result!r:.200}")
 
 
-def _is_candidate(each: Any) -> bool:
-    """Whether something is a candidate that every database can store."""
+def _is_candidate(value: Any) -> bool:
+    """Return whether a value is a candidate that every database can store."""
     return (
-        isinstance(each, Candidate)
-        and isinstance(each.features, bytes)
-        and all(_is_storable(text) for text in (each.trace, each.module_hash))
+        isinstance(value, Candidate)
+        and isinstance(value.features, bytes)
+        and all(_is_storable(text) for text in (value.trace, value.module_hash))
     )
 
 
@@ -141,11 +116,11 @@ def _is_storable(text: Any) -> bool:
     return isinstance(text, str) and text != "" and storable(text) == text
 
 
-def _merge(found: Sequence[list[Candidate]], n_candidates: int) -> list[Candidate]:
-    """Take turns between the islands, each in its own order, so that every one has its say."""
+def _merge(islands: Sequence[list[Candidate]], n_candidates: int) -> list[Candidate]:
+    """Merge the islands rank by rank, so that each contributes its best."""
     merged: dict[str, Candidate] = {}
-    for rank in range(max(map(len, found))):
-        for candidates in found:
+    for rank in range(max(map(len, islands))):
+        for candidates in islands:
             if rank < len(candidates):
                 merged.setdefault(candidates[rank].module_hash, candidates[rank])
     return list(merged.values())[:n_candidates]

@@ -1,6 +1,6 @@
-"""What to do while a database is locked, as by a long import, or away, as for its own restart.
+"""Retries while the database is locked, as by a long import, or away, as for a restart.
 
-A trial that was just measured is worth the wait; a command that only asks for something is not.
+Measured trials are worth the wait; commands that only read are not, and do not use this module.
 """
 
 import logging
@@ -17,8 +17,8 @@ from tuner import interrupts
 from tuner.context import Context
 from tuner.errors import summary
 
-# What ends a run and not just a job: there is no database, or it is not ours to write any more.
-# A server that ended a transaction because nothing happened in it says InternalError.
+# Errors that end a run and not just a job: the database is away, or another process may write to
+# it now. A server that ends a transaction because it was idle raises InternalError.
 FATAL_DB_ERRORS = (
     LeaseLost,
     exc.OperationalError,
@@ -27,11 +27,11 @@ FATAL_DB_ERRORS = (
     exc.TimeoutError,
 )
 
-_MOST_SECS = 600.0
-_ASK_SECS = 1.0
-# A database that is there and refuses again and again is not away.
-_MOST_REFUSALS = 3
-_SOON_SECS = 30.0
+_MAX_WAIT_SECS = 600.0
+_PROBE_INTERVAL_SECS = 1.0
+# A database that fails this many times in a row, each time within seconds, is not away.
+_MAX_FAILURES = 3
+_QUICK_FAILURE_SECS = 30.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,54 +39,55 @@ Result = TypeVar("Result")
 
 
 def sessions_with_retry(context: Context) -> sessionmaker[Session]:
-    """Return sessions that wait for a locked database, as those who measure do."""
+    """Return a factory of sessions that wait minutes for a locked database."""
     return database.sessions(context.engine, on_locked=wait_for_lock)
 
 
 def wait_for_lock(waited_secs: float) -> bool:
-    """Say whether to try again: for some minutes, or until somebody asks the process to stop.
+    """Return whether to wait longer for a locked database.
 
     Raises:
-        Interrupted: If somebody did.
+        Interrupted: If the process was asked to stop.
     """
     interrupts.raise_if_interrupted()
-    goes_on = waited_secs < _MOST_SECS
+    is_worth_it = waited_secs < _MAX_WAIT_SECS
     _LOG.warning(
-        "somebody else has had the database locked for %.0f s, %s",
+        "another process has locked the database for %.0f s, %s",
         waited_secs,
-        "trying again" if goes_on else "giving up",
+        "trying again" if is_worth_it else "giving up",
     )
-    return goes_on
+    return is_worth_it
 
 
 def run_with_reconnect(engine: Engine, work: Callable[[], Result]) -> Result:
-    """Do work that goes on where it was whenever its database was away, once it is back.
+    """Run work, and run it again after an outage of its database; it must resume where it was.
 
     Raises:
-        sqlalchemy.exc.DBAPIError: If the database stays away for some minutes, if somebody keeps
-            it locked, or if it is there and refuses what the work wants.
-        Interrupted: If somebody asks the process to stop.
+        sqlalchemy.exc.DBAPIError: If the database stays away for ten minutes, stays locked, or
+            keeps failing although it is there.
+        Interrupted: If the process was asked to stop.
     """
-    n_refusals = 0
+    n_failures = 0
     while True:
         began = time.monotonic()
         try:
             return work()
         except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
             interrupts.raise_if_interrupted()
-            n_refusals = 1 if time.monotonic() - began > _SOON_SECS else n_refusals + 1
-            if "locked" in str(error.orig) or n_refusals > _MOST_REFUSALS:
+            is_quick = time.monotonic() - began <= _QUICK_FAILURE_SECS
+            n_failures = n_failures + 1 if is_quick else 1
+            if "locked" in str(error.orig) or n_failures > _MAX_FAILURES:
                 raise
-            _LOG.warning("the database failed, going on when it is back: %s", summary(error))
+            _LOG.warning("the database failed, resuming when it is back: %s", summary(error))
             _wait_for(engine)
 
 
 def _wait_for(engine: Engine) -> None:
-    """Wait until a database answers."""
-    deadline = time.monotonic() + _MOST_SECS
+    """Wait until a database answers a query."""
+    deadline = time.monotonic() + _MAX_WAIT_SECS
     while True:
         with interrupts.waiting():
-            time.sleep(_ASK_SECS)
+            time.sleep(_PROBE_INTERVAL_SECS)
         try:
             with engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
