@@ -1,1 +1,1 @@
-"""Side-by-side runs against peers; each module prints one JSON line."""
+"""Benchmarks against goals and peers; each module prints one JSON line."""

@@ -1,4 +1,4 @@
-"""Ansor's own driver, as TVM's tutorial has it; runs in the environment of the engine relay."""
+"""Ansor's own driver, as in TVM's tutorial; runs in the environment of the engine relay."""
 
 import os
 import time
@@ -14,13 +14,15 @@ _EVALUATOR = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "enable_cpu_cache_f
 
 
 def tune(model: ModelFile, spec: str, trials: int, per_round: int, log: str) -> dict[str, Any]:
-    """Tune a network by TVM's TaskScheduler into a log; say how many trials took how long."""
+    """Tune a network by TVM's TaskScheduler into a log; return trials, seconds, untuned tasks."""
     from tvm import auto_scheduler
 
     tasks, weights = auto_scheduler.extract_tasks(
         import_model(model)["main"], {}, make_target(spec), hardware_params=hardware_of(spec)
     )
-    os.chdir(Path(log).parent)  # it leaves a file of its latencies where it runs
+    os.chdir(
+        Path(log).parent
+    )  # TaskScheduler writes a file of latencies into the working directory
     started = time.monotonic()
     auto_scheduler.TaskScheduler(tasks, weights).tune(
         auto_scheduler.TuningOptions(
@@ -33,13 +35,13 @@ def tune(model: ModelFile, spec: str, trials: int, per_round: int, log: str) -> 
         )
     )
     secs = time.monotonic() - started
-    tuned = {str(each.workload_key) for each in tasks} & _workloads_in(log)
+    tuned = {str(task.workload_key) for task in tasks} & _workloads_in(log)
     n_trials = len(Path(log).read_text().splitlines())
     return {"secs": secs, "n_trials": n_trials, "n_untuned": len(tasks) - len(tuned)}
 
 
 def build(model: ModelFile, spec: str, log: str, out: str) -> None:
-    """Build the network with the history best of a log into a file."""
+    """Build the network with the best records of a log into a file."""
     from tvm import auto_scheduler, relay
     from tvm.ir.transform import PassContext
 
@@ -50,7 +52,7 @@ def build(model: ModelFile, spec: str, log: str, out: str) -> None:
 
 
 def run(library: str, inputs: str, n_runs: int) -> tuple[float, ...]:
-    """Time a built network on stored inputs, seconds, after two runs that are not timed."""
+    """Return seconds of runs of a built network on stored inputs, after two untimed runs."""
     import numpy as np
     import tvm
     from tvm.contrib import graph_executor
@@ -71,4 +73,4 @@ def _workloads_in(log: str) -> set[str]:
     from tvm import auto_scheduler
 
     records = auto_scheduler.RecordReader(log)
-    return {str(each.task.workload_key) for each, result in records if result.error_no == 0}
+    return {str(line.task.workload_key) for line, result in records if result.error_no == 0}

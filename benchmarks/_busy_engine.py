@@ -1,9 +1,9 @@
-"""An engine of 200 tasks that burns real processor time, the same for every trial.
+"""Engine of 200 tasks that burns the same processor time for every trial.
 
-Real candidates differ in what they cost, so that the tuning rates of two minutes differ by
-more than a service may disturb them. Here a search, a build and a run each hash a fixed number
-of bytes; a run reports what it took, so that its latencies say whether it was disturbed.
-Workers import this module by name, so the repository root has to be on their path.
+Real candidates differ in cost, so the tuning rates of two minutes differ by more than a service
+may slow them down. Here a search, a build and a run each hash a fixed number of bytes; a run
+reports its duration, so its latencies show disturbances. Workers import this module by name, so
+the repository root has to be on their path.
 """
 
 import hashlib
@@ -36,20 +36,20 @@ from tuner.errors import ModelError, TargetError
 
 N_TASKS = 200
 SPEC = '{"kind":"busy"}'
-# About 1 ms each where SHA-256 has instructions of its own.
+# About 1 ms each on a CPU with instructions for SHA-256.
 _BLOCK = bytes(1_500_000)
 _SEARCH_BLOCKS, _BUILD_BLOCKS, _SAMPLE_BLOCKS = 100, 100, 15
 _N_SAMPLES = 5
 
 
 def describe_target(spec: str) -> TargetInfo:
-    """Know ``llvm``."""
+    """Describe ``llvm``, the only target."""
     if spec not in ("llvm", SPEC):
         raise TargetError(f"unknown target {spec!r}")
     return TargetInfo(SPEC, "llvm", {"name": "busy"})
 
 
-def extract(model: ModelFile, target: str) -> Extraction:  # noqa: ARG001  as engines have it
+def extract(model: ModelFile, target: str) -> Extraction:  # noqa: ARG001  signature of the contract
     """Give every network the same tasks."""
     tasks = tuple(_task(number) for number in range(N_TASKS))
     return Extraction(tasks, sum(task.weight for task in tasks), ("a busy network",))
@@ -63,17 +63,17 @@ def _task(number: int) -> ExtractedTask:
 
 
 def propose(request: SearchRequest) -> list[Candidate]:
-    """Draw programs that nobody drew before."""
+    """Draw new programs."""
     _burn(_SEARCH_BLOCKS)
-    drawn = random.Random(request.seed)
+    draw = random.Random(request.seed)
     packed = features.pack(np.zeros((2, 8), dtype=np.float32))
-    names = [f"{drawn.getrandbits(64):016x}" for _ in range(request.n_candidates)]
+    names = [f"{draw.getrandbits(64):016x}" for _ in range(request.n_candidates)]
     traces = [json.dumps({"program": name, "decisions": "x" * 1_700}) for name in names]
     return [Candidate(trace, name, packed, 0.0) for trace, name in zip(traces, names, strict=True)]
 
 
 def build(request: BuildRequest) -> BuildResult:
-    """Take the time of a build."""
+    """Burn the time of a build."""
     _burn(_BUILD_BLOCKS)
     folder = Path(request.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,12 +81,12 @@ def build(request: BuildRequest) -> BuildResult:
 
 
 def calibration_kernel(target: str) -> bytes:  # noqa: ARG001
-    """Return what burns as much as any task."""
+    """Return a kernel that burns as much time as any task."""
     return json.dumps({"task": N_TASKS}).encode()
 
 
 def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001
-    """Keep an output."""
+    """Write an empty output."""
     Path(out).write_bytes(b"")
 
 
@@ -96,7 +96,7 @@ def run(request: RunRequest) -> RunResult:  # noqa: ARG001
 
 
 def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
-    """Take samples of the same work for each."""
+    """Take samples of the same work for each request."""
     return [
         RunResult(tuple(_burn(_SAMPLE_BLOCKS) for _ in range(n_turns)), max_error=0.0)
         for _ in requests
@@ -104,7 +104,7 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
 
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
-    """Refuse: there is nothing to compile.
+    """Refuse, because there is nothing to compile.
 
     Raises:
         ModelError: Always.
@@ -113,7 +113,7 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
 
 
 def link_network(request: LinkRequest) -> LinkResult:
-    """Refuse: there is nothing to link.
+    """Refuse, because there is nothing to link.
 
     Raises:
         ModelError: Always.
@@ -122,7 +122,7 @@ def link_network(request: LinkRequest) -> LinkResult:
 
 
 def run_network(request: NetworkRun) -> tuple[float, ...]:
-    """Refuse: there is nothing to run.
+    """Refuse, because there is nothing to run.
 
     Raises:
         ModelError: Always.

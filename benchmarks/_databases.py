@@ -1,4 +1,4 @@
-"""Databases of both kinds for benchmarks: an SQLite file, and a PostgreSQL server of our own."""
+"""Databases of both kinds for benchmarks: an SQLite file, and a private PostgreSQL server."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ KINDS = ("sqlite", "postgresql")
 
 @contextmanager
 def running(kind: str, folder: Path) -> Iterator[str]:
-    """Give the URL of a database below a folder; what it holds stays there.
+    """Yield the URL of a database below a folder; its content stays there.
 
     Args:
         kind: One of ``KINDS``.
-        folder: Where its files are; made if it is missing.
+        folder: Folder of its files; created if it is missing.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if kind == "sqlite":
@@ -36,7 +36,7 @@ def _start(folder: Path):  # type: ignore[no-untyped-def]
 
     server = get_server(folder / "data", cleanup_mode="stop")
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        # What is measured is look-ups and rounds, not the disk of this machine.
+        # Look-ups and rounds are measured, not the disk of this machine.
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("ALTER SYSTEM SET max_wal_size = '2GB'")
         connection.execute("SELECT pg_reload_conf()")

@@ -1,7 +1,7 @@
 """Databases full of generated records: millions of rows, made by the database itself.
 
-Every 64 records are one pick; picks go round the tasks, so that the records of a task lie
-apart as they do after real tuning. A tenth of the trials failed. The traces of best records
+Every 64 records are one pick; picks cycle through the tasks, so the records of a task are
+scattered as after real tuning. A tenth of the trials failed. The traces of best records
 are as long as real ones; the others are shorter, so that ten million fit on a disk.
 """
 
@@ -30,14 +30,14 @@ _GAINS = '{"1": 1.5e-05, "2": 1.4e-05}'
 
 @dataclass(frozen=True)
 class Filling:
-    """What a database is filled with.
+    """Generated content of a database.
 
     Attributes:
-        n_records: Measure records.
-        n_tasks: Tasks they are spread over; a multiple of ``tasks_per_job``.
-        tasks_per_job: Tasks of each network, which has one job.
+        n_records: Number of measure records.
+        n_tasks: Number of tasks with records; a multiple of ``tasks_per_job``.
+        tasks_per_job: Number of tasks of each network, which has one job.
         trace_bytes: Length of the trace of a record that is not the best of its task.
-        events: Whether every pick and trial is an event as well.
+        events: True if every trial is an event as well.
     """
 
     n_records: int
@@ -48,12 +48,12 @@ class Filling:
 
     @property
     def n_picks(self) -> int:
-        """Picks that bought the records."""
+        """Number of picks that bought the records."""
         return -(-self.n_records // TRIALS_PER_PICK)
 
     @property
     def n_jobs(self) -> int:
-        """Jobs, and networks."""
+        """Number of jobs, and of networks."""
         return self.n_tasks // self.tasks_per_job
 
 
@@ -80,9 +80,9 @@ def open_filled(url: str, filling: Filling) -> Engine:
 
 
 def analysed(connection: Connection, sql: str, parameters: Any) -> list[str]:
-    """Return the plan of a statement, a line a step."""
-    how = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
-    rows = connection.exec_driver_sql(f"{how} {sql}", parameters)
+    """Return the plan of a statement, one line for each step."""
+    command = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+    rows = connection.exec_driver_sql(f"{command} {sql}", parameters)
     return [str(row[-1]).strip() for row in rows]
 
 
@@ -103,7 +103,7 @@ def _fill_sqlite(path: str, filling: Filling) -> None:
     import sqlite3
 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        # Nothing here is worth keeping if it breaks off.
+        # An interrupted filling starts over, so nothing has to be durable.
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-1500000"):
             connection.execute(f"PRAGMA {pragma}")
         _insert_all(connection, filling, _Sqlite())
@@ -124,11 +124,11 @@ def _fill_postgresql(url: str, filling: Filling) -> None:
 
 
 class _Sqlite:
-    """SQL as SQLite says it."""
+    """SQL in the dialect of SQLite."""
 
     @staticmethod
     def series(first: int, end: int) -> str:
-        """Rows with ``i`` from first to end, less one."""
+        """Return rows with ``i`` from ``first`` to ``end - 1``."""
         return (
             f"(WITH RECURSIVE s(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM s"
             f" WHERE i + 1 < {end}) SELECT i FROM s) AS series"
@@ -136,41 +136,41 @@ class _Sqlite:
 
     @staticmethod
     def json(text: str) -> str:
-        """JSON that a text says."""
+        """Return an expression that reads text as JSON."""
         return text
 
     @staticmethod
     def hexadecimal(number: str, width: int) -> str:
-        """Digits of a number."""
+        """Return the hexadecimal digits of a number."""
         return f"printf('%0{width}x', {number})"
 
     @staticmethod
     def padded(text: str, width: int) -> str:
-        """Text, filled up to a width."""
+        """Return text padded to a width."""
         return f"substr({text} || hex(zeroblob({width})), 1, {width})"
 
 
 class _Postgresql:
-    """SQL as PostgreSQL says it."""
+    """SQL in the dialect of PostgreSQL."""
 
     @staticmethod
     def series(first: int, end: int) -> str:
-        """Rows with ``i`` from first to end, less one."""
+        """Return rows with ``i`` from ``first`` to ``end - 1``."""
         return f"generate_series({first}::bigint, {end - 1}::bigint) AS series(i)"
 
     @staticmethod
     def json(text: str) -> str:
-        """JSON that a text says."""
+        """Return an expression that reads text as JSON."""
         return f"CAST({text} AS json)"
 
     @staticmethod
     def hexadecimal(number: str, width: int) -> str:
-        """Digits of a number."""
+        """Return the hexadecimal digits of a number."""
         return f"lpad(to_hex({number}), {width}, '0')"
 
     @staticmethod
     def padded(text: str, width: int) -> str:
-        """Text, filled up to a width."""
+        """Return text padded to a width."""
         return f"rpad({text}, {width}, '0')"
 
 
@@ -236,7 +236,7 @@ def _picks(filling: Filling, sql: _Sql) -> str:
 
 
 def _records(filling: Filling, sql: _Sql, first: int, end: int) -> str:
-    """A multiplicative hash of the number, by Knuth, stands for everything random."""
+    """Insert records; Knuth's multiplicative hash of the number supplies all randomness."""
     share = "(i * 2654435761 % 4294967296) / 4294967296.0"
     task = f"(i / {TRIALS_PER_PICK}) % {filling.n_tasks}"
     hashed = sql.hexadecimal("i * 2654435761 % 4294967296", 32)
@@ -290,20 +290,20 @@ def _sums(filling: Filling, sql: _Sql) -> tuple[str, ...]:
 
 
 def _events(filling: Filling, sql: _Sql) -> tuple[str, ...]:
-    """Events of one job's records; more jobs would need numbers of their own."""
-    told = (
+    """Insert events of one job's records; several jobs would need separate numbers."""
+    data = (
         """'{"pick": ' || pick_id || ', "task_id": ' || task_id || ', "record": ' || id ||"""
         """ ', "latency_secs": 0.001, "error_kind": null, "best": false}'"""
     )
     return (
         "INSERT INTO event (job_id, sequence, kind, data, created)"
-        f" SELECT 1, id, 'trial', {sql.json(told)}, created FROM measure_record",
+        f" SELECT 1, id, 'trial', {sql.json(data)}, created FROM measure_record",
         f"UPDATE job SET n_events = {filling.n_records} WHERE id = 1",
     )
 
 
 def _blob(sql: _Sql) -> str:
-    """IR of three thousand bytes, as a convolution has."""
+    """Return IR of three thousand bytes, the size of a convolution's."""
     if isinstance(sql, _Sqlite):
         return "zeroblob(3000)"
     return "decode(repeat('00', 3000), 'hex')"

@@ -1,4 +1,4 @@
-"""What every step of the GPU report works with: its time, its folder, commands, and its facts."""
+"""Context of a step of the GPU report: its time, folder, commands and facts."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _gpu_records as job_records
-from benchmarks._gpu_commands import StepFailed, read_busy, run_tuner
+from benchmarks._gpu_commands import StepError, read_busy, run_tuner
 from benchmarks._gpu_networks import FULL, Sizes
 from benchmarks._gpu_race import Runs
 from benchmarks._gpu_sharing import Timer
@@ -19,26 +19,26 @@ from tuner.engines.base import NetworkRun
 from tuner.settings import Settings, read_settings
 from tuner.workers.pool import Pool
 
-# Of a tuning command that is not spent on trials: processes that start, and the final; and what
-# is spent on them in any case.
+# Seconds of a tuning command without trials: start of processes, and the final. Minimum share of
+# the time that trials get in any case.
 _AROUND_SECS = 40.0
-_LEAST_SHARE = 0.4
-_LEAST_PATIENCE_SECS = 5.0
+_MIN_SHARE = 0.4
+_MIN_TIMEOUT_SECS = 5.0
 
 
 @dataclass
 class Bench:
-    """A step under way.
+    """Running step.
 
     Attributes:
-        name: Of the step.
-        target: As a user writes it.
+        name: Name of the step.
+        target: Target as a user writes it.
         out: Folder of the report.
-        timer: The step's time.
-        save: Writes the report with what is known so far.
-        sizes: Of the networks.
-        facts: What was found, for the report; JSON.
-        commands: The tuner's commands that were run.
+        timer: Time of the step.
+        save: Function that writes the report with all results so far.
+        sizes: Sizes of the networks.
+        facts: Results for the report, as JSON.
+        commands: Executed commands of the tuner.
     """
 
     name: str
@@ -52,37 +52,37 @@ class Bench:
 
     @property
     def device(self) -> str:
-        """Where torch runs, ``cpu`` or ``cuda``."""
+        """Device of torch, ``cpu`` or ``cuda``."""
         return "cpu" if "llvm" in self.target else "cuda"
 
     @property
     def data_dir(self) -> Path:
-        """Of this step alone; a second run of the step goes on from there."""
+        """Data directory of this step; a second run of the step continues from it."""
         return (self.out / "data" / self.name).absolute()
 
     @property
     def settings(self) -> Settings:
-        """Of this step."""
+        """Log file of this step."""
         place = {"data_dir": self.data_dir, "database": f"sqlite:///{self.data_dir}/tuner.db"}
         return read_settings(place)
 
     @property
     def n_threads(self) -> int:
-        """Cores that we may use."""
+        """Number of usable cores."""
         return len(os.sched_getaffinity(0))
 
     @property
     def patience_secs(self) -> float:
-        """How long a few runs of a network may take: no runtime is to have all of the time."""
+        """Limit for a few runs of a network, so that one runtime cannot use all the time."""
         return min(self.left_secs, self.timer.secs / 4)
 
     @property
     def left_secs(self) -> float:
-        """What is left, as a time-out of a worker; a few seconds when nothing is."""
-        return max(self.timer.left, _LEAST_PATIENCE_SECS)
+        """Time left, as a time-out of a worker; at least a few seconds."""
+        return max(self.timer.left, _MIN_TIMEOUT_SECS)
 
     def note(self, **facts: Any) -> None:
-        """Add facts to the report, which is written."""
+        """Add facts to the report and write it."""
         self.facts.update(facts)
         self.save()
 
@@ -93,24 +93,24 @@ class Bench:
         return run_tuner([*words, *place], secs, self._log)
 
     def tune(self, model: str, secs: float, *words: str) -> dict[str, Any]:
-        """Tune a network, and say what that came to.
+        """Tune a network and return the results.
 
         Args:
-            model: As a user writes it.
-            secs: How long the command may take; it is asked to end in time.
-            words: More of the command; with ``--trials`` it gets no other limit.
+            model: Model as a user writes it.
+            secs: Limit of the command, which gets a budget to end in time.
+            words: Further arguments; with ``--trials`` the command gets no other limit.
 
         Raises:
-            StepFailed: If it failed.
+            StepError: If it failed.
         """
         begun, timer = now(), Timer(secs)
         limit: tuple[str, ...] = ()
         if "--trials" not in words:
-            wanted = max(secs - _AROUND_SECS, _LEAST_SHARE * secs)
-            limit = ("--seconds", f"{self._spent_secs() + wanted:.0f}")
+            budget_secs = max(secs - _AROUND_SECS, _MIN_SHARE * secs)
+            limit = ("--seconds", f"{self._spent_secs() + budget_secs:.0f}")
         printed = self.tuner("tune", model, "--target", self.target, *limit, *words, secs=secs)
         if printed.get("error"):
-            raise StepFailed(str(printed["error"]))
+            raise StepError(str(printed["error"]))
         return {
             **job_records.read_job(self.data_dir, begun),
             "command_secs": timer.spent,
@@ -121,15 +121,15 @@ class Bench:
         }
 
     def build(self, model: str, name: str) -> dict[str, Any]:
-        """Build a network into a library of a name, and say what it is made of.
+        """Build a network into a named library, and return its coverage.
 
         Raises:
-            StepFailed: If it failed, or took too long.
+            StepError: If it failed, or took too long.
         """
         words = ("build", model, "--target", self.target, "--out", str(self.library(name)))
         printed = self.tuner(*words, secs=self.timer.left)
         if not printed:
-            raise StepFailed("building took longer than the step's share of the time")
+            raise StepError("building took longer than the step's share of the time")
         return {key: printed[key] for key in ("secs", "tuned", "fallbacks", "estimated_secs")}
 
     def library(self, name: str) -> Path:
@@ -137,18 +137,18 @@ class Bench:
         return self.data_dir / f"{name}.lib"
 
     def scratch(self, name: str) -> Path:
-        """Return where a file is that only the step needs."""
+        """Return the path of a temporary file of the step."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         return self.data_dir / name
 
     def keep_inputs(self, inputs: dict[str, np.ndarray[Any, Any]]) -> Path:
-        """Write inputs for every runtime."""
+        """Write the inputs for all runtimes."""
         path = self.scratch("inputs.npz")
         np.savez(path, **inputs)  # type: ignore[arg-type]
         return path
 
     def ours(self, pool: Pool, name: str, inputs: Path) -> Runs:
-        """Return what runs a library in a worker."""
+        """Return a runner of a library in a worker."""
 
         def run(n_runs: int, outputs: str) -> tuple[float, ...]:
             request = NetworkRun(str(self.library(name)), str(inputs), outputs, n_runs)
@@ -164,8 +164,8 @@ class Bench:
         return self.out / "logs" / f"{self.name}.log"
 
     def _spent_secs(self) -> float:
-        """Seconds that the step's job has had, for they count."""
+        """Return the seconds that the step's job has spent; they count towards its limit."""
         if not (self.data_dir / "tuner.db").is_file():
             return 0.0
-        found = job_records.read_job(self.data_dir, now())
-        return float(found.get("spent_secs", 0.0))
+        results = job_records.read_job(self.data_dir, now())
+        return float(results.get("spent_secs", 0.0))

@@ -1,4 +1,4 @@
-"""Commands with a time limit: the tuner's own, and those that ask the GPU."""
+"""Commands with a time limit: those of the tuner, and those that query the GPU."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# To put a job away after Ctrl-C, within the limit.
+# Time to suspend a job after Ctrl-C, within the limit.
 _ENDING_SECS = 4.0
 _ASK_SECS = 20.0
 _FIELDS = (
@@ -28,7 +28,7 @@ _FIELDS = (
     "memory.used",
     "memory.total",
 )
-# What a driver says of a GPU that no process can go on with, or of a context that is broken.
+# Messages of a driver about a lost GPU or a broken context.
 _STICKY = (
     "illegal memory access",
     "misaligned address",
@@ -43,23 +43,23 @@ _STICKY = (
 )
 
 
-class StepFailed(Exception):  # noqa: N818  it is what happened
-    """A step cannot go on; the message is the reason."""
+class StepError(Exception):
+    """Failure of a step, with the reason as its message."""
 
 
 def run_tuner(words: Sequence[str], secs: float, log: Path) -> dict[str, Any]:
-    """Run a command of the tuner that prints JSON; at its limit it is stopped as by Ctrl-C.
+    """Run a command of the tuner that prints JSON; at its limit interrupt it as by Ctrl-C.
 
     Args:
         words: The command, without ``tuner`` and ``--json``.
-        secs: How long it may take, with being stopped.
-        log: File that takes what it says on stderr.
+        secs: Limit of the command, including its interruption.
+        log: File for its stderr.
 
     Returns:
-        What it printed; ``{}`` if it was stopped before it printed anything.
+        Its output; ``{}`` if it was interrupted before it printed anything.
 
     Raises:
-        StepFailed: If it failed and printed nothing.
+        StepError: If it failed and printed nothing.
     """
     command = [sys.executable, "-m", "tuner", *words, "--json"]
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -70,18 +70,18 @@ def run_tuner(words: Sequence[str], secs: float, log: Path) -> dict[str, Any]:
         )
         text, was_stopped = _wait(process, secs)
         stream.seek(begin)
-        said = [line.strip() for line in stream.read().splitlines() if line.strip()]
+        lines = [line.strip() for line in stream.read().splitlines() if line.strip()]
     with suppress(json.JSONDecodeError):
         printed: dict[str, Any] = json.loads(text)
         return printed
     if was_stopped:
         return {}
-    reason = said[-1] if said else f"it ended with exit status {process.returncode}"
-    raise StepFailed(f"tuner {words[0]}: {reason}")
+    reason = lines[-1] if lines else f"it ended with exit status {process.returncode}"
+    raise StepError(f"tuner {words[0]}: {reason}")
 
 
 def _wait(process: "subprocess.Popen[str]", secs: float) -> tuple[str, bool]:
-    """Return what a command printed, and whether it had to be stopped."""
+    """Return the output of a command, and True if it was interrupted."""
     try:
         return process.communicate(timeout=max(secs - _ENDING_SECS, 1.0))[0], False
     except subprocess.TimeoutExpired:
@@ -102,24 +102,24 @@ def _kill(process: "subprocess.Popen[str]") -> None:
 
 
 def read_busy(log: Path) -> dict[str, float]:
-    """Return the busy share of each device as the last tuning command in a log said it."""
+    """Return the busy share of each device from the last tuning command in a log."""
     lines = re.findall(r"^busy: (.*)$", log.read_text(), re.MULTILINE) if log.is_file() else []
     pairs = re.findall(r"(\S+) ([\d.]+)%", lines[-1]) if lines else []
     return {name: float(percent) / 100 for name, percent in pairs}
 
 
 def ask_gpu() -> dict[str, str]:
-    """Return what ``nvidia-smi`` says of the first GPU; nothing where there is none."""
+    """Return the report of ``nvidia-smi`` on the first GPU; empty without a GPU."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
-    said = _ask([program, "-i", "0", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader"])
-    values = [value.strip() for value in said.splitlines()[0].split(",")] if said else []
-    found = dict(zip(_FIELDS, values, strict=False))
-    # Drivers from 535 on call them so; those before, throttle reasons.
+    output = _ask([program, "-i", "0", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader"])
+    values = [value.strip() for value in output.splitlines()[0].split(",")] if output else []
+    fields = dict(zip(_FIELDS, values, strict=False))
+    # Name from driver 535 on; earlier drivers call them throttle reasons.
     why = "clocks_event_reasons.active"
     active = _ask([program, "-i", "0", f"--query-gpu={why}", "--format=csv,noheader"])
-    return {**found, why: active.strip()} if active else found
+    return {**fields, why: active.strip()} if active else fields
 
 
 def _ask(command: Sequence[str]) -> str:
@@ -133,12 +133,12 @@ def _ask(command: Sequence[str]) -> str:
 
 
 def is_sticky(reason: str) -> bool:
-    """Whether a reason names an error after which a process cannot use the GPU any more."""
+    """Return True if a process cannot use the GPU any more after this error."""
     return any(word.lower() in reason.lower() for word in _STICKY)
 
 
 def probe() -> str:
-    """Say why a new process cannot use the GPU; empty if it can."""
+    """Return the reason why a new process cannot use the GPU; empty if it can."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks._gpu_probe"],
@@ -148,7 +148,7 @@ def probe() -> str:
             timeout=_ASK_SECS,
         )
     except subprocess.TimeoutExpired:
-        return f"a new process waits for it longer than {_ASK_SECS:.0f} s"
+        return f"a new process waited for it longer than {_ASK_SECS:.0f} s"
     if done.returncode == 0:
         return ""
     lines = (done.stdout + done.stderr).strip().splitlines()

@@ -1,4 +1,4 @@
-"""The step of the GPU report that compares a network with what torch makes of it."""
+"""Step of the GPU report that compares a network with torch."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks import _gpu_peers as peers
 from benchmarks._gpu_bench import Bench
-from benchmarks._gpu_commands import StepFailed
+from benchmarks._gpu_commands import StepError
 from benchmarks._gpu_networks import Network
 from benchmarks._gpu_race import FAILURES, Race, Runs, explain, relative_error, summarise
 from benchmarks._gpu_steps import OURS, PEERS, judge
@@ -19,15 +19,15 @@ from tuner.engines.base import NetworkRun
 from tuner.workers.pool import Pool, PoolCall
 from tuner.workers.pools import fresh_worker
 
-# Of the step's time, until every peer has to be ready: compiling tries kernels for minutes.
+# Share of the step's time for the set-up of peers: compiling tries kernels for minutes.
 _PEERS_SHARE = 0.6
 _N_TURNS_UNTUNED, _N_TURNS = 2, 6
-# Building and racing once more takes about as long as it did.
+# A second build and race takes about as long as the first.
 _AGAIN = 1.25
-# Tuning gets nowhere with less.
-_LEAST_TUNING_SECS = 20.0
-# Machine epsilons that the output may be off by, relative to the largest: rounding errors of half
-# an epsilon in each of dozens of layers add up. Torch's own error is told beside ours.
+# Shorter tuning has no effect.
+_MIN_TUNING_SECS = 20.0
+# Tolerance in machine epsilons, relative to the largest output: rounding errors of half an epsilon
+# in each of dozens of layers add up. The report also has torch's own error.
 _N_EPSILONS = 16
 
 
@@ -35,7 +35,7 @@ def compare(bench: Bench, name: str) -> None:
     """Time a library in turns with torch: untuned, then tuned for as long as the time allows.
 
     Raises:
-        StepFailed: If there is no library, or it does not run.
+        StepError: If there is no library, or it does not run.
     """
     network = Network(name, "float16", bench.sizes)
     model = str(bench.scratch(f"{name}.onnx"))
@@ -46,29 +46,29 @@ def compare(bench: Bench, name: str) -> None:
     with ExitStack() as stack:
         rivals = Rivals(bench, network, inputs, stack)
         rivals.set_up()
-        # Builders do not disturb them: the GPU is not used by a build.
+        # Builds do not disturb the peers, because they do not use the GPU.
         build, problem = _try_build(bench, model)
         rivals.wait()
         begun = bench.timer.spent
         bench.note(peers=rivals.ready, left_out=rivals.left_out)
         bench.note(untuned=rivals.race("untuned" if build else "", build, _N_TURNS_UNTUNED))
         if problem:
-            raise StepFailed(problem)
+            raise StepError(problem)
         after = bench.timer.spent - begun + float((build or {}).get("secs", 0.0))
         _go_on(bench, model, rivals, bench.timer.left - _AGAIN * after)
 
 
 def _try_build(bench: Bench, model: str) -> tuple[dict[str, Any] | None, str]:
-    """Build without a record; say why not, if that fails."""
+    """Build without records; note the reason if that fails."""
     try:
         return bench.build(model, "untuned"), ""
-    except StepFailed as error:
+    except StepError as error:
         return None, str(error)
 
 
 def _go_on(bench: Bench, model: str, rivals: "Rivals", secs: float) -> None:
-    """Tune for so long, and compare again."""
-    if secs < _LEAST_TUNING_SECS:
+    """Tune for ``secs`` seconds, and compare again."""
+    if secs < _MIN_TUNING_SECS:
         bench.note(not_reached=f"tuning, for which {max(secs, 0.0):.0f} s of the step were left")
         return
     bench.note(tuning=bench.tune(model, secs))
@@ -77,15 +77,15 @@ def _go_on(bench: Bench, model: str, rivals: "Rivals", secs: float) -> None:
 
 @dataclass
 class Rivals:
-    """Torch's ways to run a network, each in a worker of its own.
+    """Peers of torch, each in a worker of its own.
 
     Attributes:
-        bench: The step.
-        network: Which one.
-        inputs: For our library.
-        stack: Closes the workers.
-        ready: What setting up took, by name, once :meth:`wait` was called.
-        left_out: Why one is not there, by name.
+        bench: Context of the step.
+        network: Network to run.
+        inputs: File of inputs for the library.
+        stack: Exit stack that closes the workers.
+        ready: Seconds of the set-up by name, after :meth:`wait`.
+        left_out: Reason for the absence of a peer, by name.
     """
 
     bench: Bench
@@ -98,7 +98,7 @@ class Rivals:
     _calls: dict[str, PoolCall] = field(default_factory=dict)
 
     def set_up(self) -> None:
-        """Start the workers; returns at once."""
+        """Start the workers and return at once."""
         kinds = [peers.EAGER, peers.COMPILED]
         if self.bench.device == "cuda":
             kinds.append(peers.GRAPH)
@@ -115,7 +115,7 @@ class Rivals:
 
     @property
     def _environ(self) -> dict[str, str]:
-        """Keep what compilers found out with the step: a second run of it finds that there."""
+        """Store compiler caches with the step, so that a second run reuses them."""
         return {"TORCHINDUCTOR_CACHE_DIR": str(self.bench.scratch("inductor"))}
 
     def wait(self) -> None:
@@ -127,7 +127,7 @@ class Rivals:
                 self.left_out[kind] = explain(error)
 
     def race(self, library: str, build: Mapping[str, Any] | None, n_turns: int) -> dict[str, Any]:
-        """Compare and time a library with those that are ready; without one, time them alone."""
+        """Compare and time a library with the ready peers, or time only the peers."""
         with fresh_worker(self.bench.settings, "bench-library") as worker:
             runners = {kind: self._runs(kind) for kind in self.ready}
             if library:
@@ -156,9 +156,9 @@ class Rivals:
         return run
 
     def _agreement(self, race: Race) -> dict[str, Any]:
-        """Compare outputs with those of the same weights computed in float32."""
+        """Compare outputs with those of the same weights in float32."""
         if OURS not in race.runners or peers.EAGER not in race.runners:
-            return {"problem": f"that needs {OURS} and {peers.EAGER}"}
+            return {"problem": f"the comparison needs {OURS} and {peers.EAGER}"}
         paths = {name: self.bench.scratch(f"{name}.npz") for name in ("ours", "eager", "precise")}
         race.take(OURS, 0, str(paths["ours"]))
         race.take(peers.EAGER, 0, str(paths["eager"]))
@@ -177,7 +177,7 @@ class Rivals:
 
 
 def _ratios(samples: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return our time over that of each peer: below 1 we are faster."""
+    """Return the library's time divided by that of each peer; below 1 the library is faster."""
     if OURS not in samples:
         return {}
     ours = median(samples[OURS])

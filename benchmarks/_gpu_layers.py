@@ -1,20 +1,20 @@
-"""The networks of the GPU report in plain torch."""
+"""Networks of the GPU report in plain torch."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
-# Of the residual branches: with weights that nobody trained, sums of them would outgrow float16.
+# Scale of residual branches; with untrained weights their sums would overflow float16.
 _BRANCH_SCALE = 0.5
 _HEAD = 64
 
 
 def resnet(n_blocks: Sequence[int]) -> nn.Sequential:
-    """ResNet-50 and its like (He et al., CVPR'16), with the stride in the 3x3 convolutions.
+    """ResNet with bottlenecks (He et al., CVPR'16), with the stride in the 3x3 convolutions.
 
     Args:
-        n_blocks: Of each stage; (3, 4, 6, 3) make fifty layers.
+        n_blocks: Number of blocks of each stage; (3, 4, 6, 3) make fifty layers.
     """
     layers = [_conv(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     n_channels = 64
@@ -29,7 +29,7 @@ def resnet(n_blocks: Sequence[int]) -> nn.Sequential:
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]  # torch is not followed
-    """Three convolutions beside a shortcut; the last one makes four times the channels."""
+    """Three convolutions with a shortcut; the last one has four times the channels."""
 
     def __init__(self, n_in: int, n_middle: int, stride: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Bottleneck(nn.Module):  # type: ignore[misc]  # torch is not followed
 
 
 class EncoderLayer(nn.Module):  # type: ignore[misc]  # torch is not followed
-    """An encoder layer of BERT (Devlin et al., NAACL'19), without mask and dropout."""
+    """Encoder layer of BERT (Devlin et al., NAACL'19), without mask and dropout."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class EncoderLayer(nn.Module):  # type: ignore[misc]  # torch is not followed
         self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
 
     def forward(self, x: Any) -> Any:
-        """Compute the layer on (batch, tokens, hidden)."""
+        """Compute the layer on an array of shape (batch, tokens, hidden)."""
         query, key, value = (_heads(f(x)) for f in (self.query, self.key, self.value))
         mixed = nn.functional.scaled_dot_product_attention(query, key, value)
         x = self.norm1(x + self.output(mixed.transpose(1, 2).reshape(x.shape)))

@@ -1,6 +1,6 @@
-"""The networks that a GPU is compared on; every process makes the same one anew.
+"""Networks that a GPU is compared on; every process creates the same ones.
 
-Torch is imported when a network is made: the report itself is written without it.
+Torch is imported when a network is created, because the report is written without it.
 """
 
 import warnings
@@ -16,13 +16,13 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the networks are; tiny ones rehearse the steps.
+    """Sizes of the networks; tiny ones rehearse the steps.
 
     Attributes:
         image: Height and width of an image.
-        n_blocks: Of each stage of the ResNet.
+        n_blocks: Number of blocks of each stage of the ResNet.
         hidden: Width of the encoder layer, a multiple of 64.
-        n_tokens: Of the encoder layer.
+        n_tokens: Number of tokens of the encoder layer.
     """
 
     image: int = 224
@@ -37,7 +37,7 @@ TINY = Sizes(image=32, n_blocks=(1, 1), hidden=64, n_tokens=16)
 
 @dataclass(frozen=True)
 class Network:
-    """A network of batch 1 with random weights; ``name`` is one of the two above."""
+    """Network of batch 1 with random weights; ``name`` is one of the two above."""
 
     name: str
     dtype: str = "float16"
@@ -45,23 +45,23 @@ class Network:
 
     @property
     def is_image(self) -> bool:
-        """Whether its input is an image: batch, channels, height, width."""
+        """True if its input is an image: batch, channels, height, width."""
         return self.name == RESNET
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of its only input."""
+        """Shape of its only input."""
         if self.is_image:
             return (1, 3, self.sizes.image, self.sizes.image)
         return (1, self.sizes.n_tokens, self.sizes.hidden)
 
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Draw its input: standard normal, the same every time."""
+        """Draw its input from a standard normal distribution, with a fixed seed."""
         rng = np.random.default_rng(_SEED)
         return {INPUT: rng.standard_normal(self.input_shape).astype(self.dtype)}
 
     def module(self) -> Any:
-        """Make it on the CPU, ready for inference."""
+        """Create it on the CPU, ready for inference."""
         import torch
 
         from benchmarks import _gpu_layers as layers
@@ -73,16 +73,16 @@ class Network:
 
 
 def export(network: Network, path: str) -> None:
-    """Write a network as an ONNX file; to be called in a worker.
+    """Write a network as an ONNX file; call this in a worker.
 
     TVM's importer of exported programs computes convolutions and products in float32 whatever the
-    program says, and then refuses what it made of a float16 one.
+    program says, and then refuses a float16 one.
     """
     import torch
 
     example = torch.zeros(network.input_shape, dtype=getattr(torch, network.dtype))
     with warnings.catch_warnings():
-        # The exporter that traces needs no package but onnx; it is said to be old.
+        # The tracing exporter needs only the package onnx; torch calls it outdated.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             network.module(),

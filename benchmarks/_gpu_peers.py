@@ -1,4 +1,4 @@
-"""Torch on the same device: eager, compiled, and as a CUDA graph; in workers of their own."""
+"""Torch on the same device in workers of its own: eager, compiled, and as a CUDA graph."""
 
 import time
 from collections.abc import Callable
@@ -15,38 +15,38 @@ _ready: dict[tuple[Network, str], tuple[Callable[[Any], Any], Any]] = {}
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Name the versions of torch and what it calls the device."""
+    """Return the versions of torch and its name for the device."""
     import torch
 
-    found: dict[str, Any] = {"torch": torch.__version__, "torch_cuda": torch.version.cuda}
+    versions: dict[str, Any] = {"torch": torch.__version__, "torch_cuda": torch.version.cuda}
     if device == "cuda":
-        found["cudnn"] = torch.backends.cudnn.version()
-        found["device"] = torch.cuda.get_device_name(0)
-        found["capability"] = ".".join(map(str, torch.cuda.get_device_capability(0)))
-    return found
+        versions["cudnn"] = torch.backends.cudnn.version()
+        versions["device"] = torch.cuda.get_device_name(0)
+        versions["capability"] = ".".join(map(str, torch.cuda.get_device_capability(0)))
+    return versions
 
 
 def set_up(network: Network, kind: str, device: str, n_threads: int) -> dict[str, float]:
-    """Make a network ready to run, and run it until it is warm.
+    """Set up a network, and run it until it is warm.
 
     Args:
-        network: Which one.
-        kind: One of the names above.
+        network: Network to set up.
+        kind: Name of the peer, one of those above.
         device: ``cpu`` or ``cuda``.
-        n_threads: For operators on a CPU.
+        n_threads: Number of threads for operators on a CPU.
 
     Returns:
-        ``set_up_secs``: what that took, with compiling.
+        ``set_up_secs``: seconds of the set-up, including compilation.
     """
     import torch
 
     torch.set_num_threads(n_threads)
-    torch.backends.cudnn.benchmark = True  # it tries its algorithms, as tuning does
+    torch.backends.cudnn.benchmark = True  # cuDNN tries its algorithms
     started = time.perf_counter()
     module, x = network.module().to(device), _place(network, device)
     if network.is_image:
-        # The layout in which torch's own libraries are fastest in float16.
-        module, x = (each.to(memory_format=torch.channels_last) for each in (module, x))
+        # Fastest layout of torch's own libraries in float16.
+        module, x = (part.to(memory_format=torch.channels_last) for part in (module, x))
     function = torch.compile(module, mode="max-autotune") if kind == COMPILED else module
     with torch.inference_mode():
         if kind == GRAPH:
@@ -59,7 +59,7 @@ def set_up(network: Network, kind: str, device: str, n_threads: int) -> dict[str
 
 
 def run(network: Network, kind: str, request: NetworkRun) -> tuple[float, ...]:
-    """Run what was set up and time it, as :meth:`tuner.engines.base.Engine.run_network` does."""
+    """Run and time the network as :meth:`tuner.engines.base.Engine.run_network` does."""
     import torch
 
     function, x = _ready[network, kind]
@@ -74,7 +74,7 @@ def run(network: Network, kind: str, request: NetworkRun) -> tuple[float, ...]:
 
 
 def run_precisely(network: Network, device: str, outputs: str) -> None:
-    """Keep what the network returns if all of it is computed in float32, on the same weights."""
+    """Write the output of the same weights, computed in float32."""
     import torch
 
     module, x = network.module().float().to(device), _place(network, device).float()
@@ -84,7 +84,7 @@ def run_precisely(network: Network, device: str, outputs: str) -> None:
 
 
 def run_zoo(query: str, device: str, inputs: str, outputs: str) -> None:
-    """Keep what torch makes of a network of the zoo, in float32."""
+    """Write torch's output of a network of the zoo, in float32."""
     import torch
 
     from benchmarks import _gpu_zoo
@@ -105,10 +105,10 @@ def _place(network: Network, device: str) -> Any:
 
 
 def _capture(module: Any, x: Any) -> Callable[[Any], Any]:
-    """Record one run; the input stays where it was then."""
+    """Record one run as a CUDA graph; the input keeps its address."""
     import torch
 
-    # Libraries choose their algorithms and take their workspace in runs that are not recorded.
+    # Unrecorded runs let libraries choose algorithms and allocate workspace.
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -127,7 +127,7 @@ def _capture(module: Any, x: Any) -> Callable[[Any], Any]:
 
 
 def _refuse_tf32() -> None:
-    """Let no convolution and no product of float32 be computed in less; float16 does not care."""
+    """Compute float32 convolutions and products in full precision; float16 is not affected."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -1,4 +1,4 @@
-"""A process that uses the GPU once, by the driver alone: exit status 0 if it can."""
+"""Process that uses the GPU once through the driver; exit status 0 if that works."""
 
 import ctypes
 import sys
@@ -7,7 +7,7 @@ _N_BYTES = 1 << 20
 
 
 def main() -> None:
-    """Open the first GPU, write a megabyte of its memory, and wait for that."""
+    """Open the first GPU, write a megabyte of its memory, and synchronise."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Runtimes in turns on one device, each in a process of its own, and what their samples say."""
+"""Race of runtimes in turns on one device, each in a process of its own."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,15 +12,15 @@ from benchmarks._gpu_sharing import Timer
 from tuner.errors import TunerError, summary
 from tuner.workers.pool import CallTimeout
 
-# Runs a network so many times, keeps its outputs in a file if one is named, and returns seconds.
+# Function that runs a network n times, writes its outputs if a file is given, and returns seconds.
 Runs = Callable[[int, str], tuple[float, ...]]
-# What calls of workers raise.
+# Errors of calls to workers.
 FAILURES = (TunerError, CallTimeout, OSError)
-# As long as a turn of `tuner bench`, and as much again before it that does not count: clocks of a
-# GPU that rested rise.
+# Length of a turn, as in `tuner bench`; the same time before it is not counted, because clocks of
+# an idle GPU rise.
 _TURN_SECS = 0.1
-_FEWEST_RUNS, _MOST_RUNS = 3, 200
-# Threads of a runtime on a CPU go on spinning after a run.
+_MIN_RUNS, _MAX_RUNS = 3, 200
+# Threads of a runtime on a CPU keep spinning after a run.
 _REST_SECS = 0.3
 
 
@@ -29,10 +29,10 @@ class Race:
     """Runtimes that take turns.
 
     Attributes:
-        runners: By name.
-        samples: Seconds of each; of none that was left out.
-        left_out: Why a runtime has no samples.
-        n_turns: Turns that each took.
+        runners: Runtimes by name.
+        samples: Seconds by name; runtimes that were left out are missing.
+        left_out: Reason for missing samples, by name.
+        n_turns: Number of turns of each runtime.
     """
 
     runners: Mapping[str, Runs]
@@ -41,12 +41,12 @@ class Race:
     n_turns: int = 0
 
     def run(self, n_turns: int, timer: Timer) -> None:
-        """Let all take turns, every other time in reverse; one that fails is left out.
+        """Let all runtimes take turns, every other time in reverse; leave out those that fail.
 
-        The first half of the runs of a turn is not counted. When time gets short, turns are left
-        out, but never the first.
+        The first half of the runs of a turn is not counted. If time runs short, turns are skipped,
+        but never the first.
         """
-        n_runs = {name: _runs_a_turn(self._rested(name, _FEWEST_RUNS)) for name in self.runners}
+        n_runs = {name: _runs_a_turn(self._rested(name, _MIN_RUNS)) for name in self.runners}
         longest = 0.0
         while self.n_turns < n_turns and (self.n_turns == 0 or timer.left > longest):
             begun = timer.spent
@@ -59,7 +59,7 @@ class Race:
         self.samples = {n: s for n, s in self.samples.items() if n not in self.left_out}
 
     def take(self, name: str, n_runs: int, outputs: str = "") -> tuple[float, ...]:
-        """Return samples of a runtime; none if it fails, now or before, and is left out."""
+        """Return samples of a runtime; none if it was left out, or fails and is left out now."""
         if name in self.left_out:
             return ()
         try:
@@ -77,18 +77,18 @@ class Race:
 def _runs_a_turn(samples: Sequence[float]) -> int:
     if not samples:
         return 0
-    return min(max(round(_TURN_SECS / median(samples)), _FEWEST_RUNS), _MOST_RUNS)
+    return min(max(round(_TURN_SECS / median(samples)), _MIN_RUNS), _MAX_RUNS)
 
 
 def explain(error: BaseException) -> str:
-    """Return why something failed, in one line."""
+    """Return the reason of a failure in one line."""
     if isinstance(error, CallTimeout):
         return "it took longer than its share of the time"
     return summary(error)
 
 
 def summarise(samples: Sequence[float]) -> dict[str, float]:
-    """Return median and quartiles, seconds, and how many samples there were."""
+    """Return median and quartiles in seconds, and the number of samples."""
     low, middle, high = quantiles(samples, n=4, method="inclusive")
     return {"median_secs": middle, "low_secs": low, "high_secs": high, "n": len(samples)}
 
@@ -96,9 +96,9 @@ def summarise(samples: Sequence[float]) -> dict[str, float]:
 def relative_error(ours: Path, expected: Path) -> float:
     """Return the largest difference of the first outputs over the largest of the expected one.
 
-    Not finite if an output is not.
+    The result is not finite if an output is not.
     """
     with np.load(ours) as mine, np.load(expected) as other:
         value = mine[mine.files[0]].astype(np.float64)
-        wanted = other[other.files[0]].astype(np.float64)
-    return float(np.abs(value - wanted).max() / (np.abs(wanted).max() or 1.0))
+        reference = other[other.files[0]].astype(np.float64)
+    return float(np.abs(value - reference).max() / (np.abs(reference).max() or 1.0))

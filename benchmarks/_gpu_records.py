@@ -1,4 +1,4 @@
-"""What the records of the newest job say of its speed and its failures."""
+"""Speed and failures of the newest job, from its records."""
 
 from collections import Counter
 from datetime import datetime
@@ -16,11 +16,11 @@ _TEXT_LENGTH = 200
 
 
 def read_job(data_dir: Path, since: datetime) -> dict[str, Any]:
-    """Read what the newest job came to.
+    """Read the results of the newest job.
 
     Args:
         data_dir: The data directory; its database is a file.
-        since: Trials before are not in ``trials_now`` and the rate.
+        since: Time before which trials are not in ``trials_now`` and the rate.
 
     Returns:
         Numbers by name; ``{}`` if there is no job.
@@ -61,9 +61,9 @@ def _facts(session: Session, job_id: int, since: datetime) -> dict[str, Any]:
 
 
 def _full_round(picks: list[Pick]) -> dict[str, float] | None:
-    """Return the fastest of the rounds with most trials; a task may not have 64 candidates.
+    """Return the fastest round among those with the most trials; a task may have fewer than 64.
 
-    Its time is all of it, search and builds included.
+    Its time includes search and builds.
     """
     done = [pick for pick in picks if pick.done and pick.secs and pick.n_measured]
     if not done:

@@ -1,4 +1,4 @@
-"""Runs the steps of the GPU report, each within its time, whatever the others come to."""
+"""Execution of the steps of the GPU report, each within its time and independent of the others."""
 
 import json
 import shlex
@@ -13,20 +13,20 @@ from typing import Any
 
 from benchmarks import _gpu_commands as commands
 from benchmarks import _gpu_writer as writer
-from benchmarks._gpu_sharing import LEAST_SECS, Timer, allot
+from benchmarks._gpu_sharing import MIN_SECS, Timer, allot
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the report.
+    """Step of the report.
 
     Attributes:
-        name: On the command line.
-        title: For people.
-        weight: Its share of the time is by this.
-        function: ``MODULE.FUNCTION``; imported when it is called, so that a report can be written
-            where that fails. It takes a Bench and the arguments.
-        arguments: Of the function.
+        name: Name on the command line.
+        title: Title in the report.
+        weight: Weight of its share of the time.
+        function: ``MODULE.FUNCTION``, imported when it is called, so that a failed import fails the
+            step only. It takes a Bench and the arguments.
+        arguments: Arguments of the function.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Step:
 
 @dataclass
 class Report:
-    """A report that is written again after everything new.
+    """Report that is written after every new result.
 
     Attributes:
-        target: As a user writes it.
-        minutes: For all steps together.
-        out: Folder of the report; steps in it that are not run again are kept.
-        is_tiny: Whether networks are small ones, to rehearse.
-        lost: Why the GPU cannot be used any more; empty if it can.
-        rows: What became of each step.
+        target: Target as a user writes it.
+        minutes: Limit of all steps together.
+        out: Folder of the report; its steps that are not run again are kept.
+        is_tiny: True for small networks, to rehearse.
+        lost: Reason why the GPU cannot be used any more; empty if it can.
+        rows: Result of each step.
     """
 
     target: str
@@ -65,18 +65,18 @@ class Report:
         new = [_row_of(step) for step in chosen]
         self.rows = [*kept, *new]
         for index, (step, row) in enumerate(zip(chosen, new, strict=True)):
-            secs = allot(self._timer.left, [each.weight for each in chosen[index:]])
+            secs = allot(self._timer.left, [later.weight for later in chosen[index:]])
             row["allotted_secs"] = secs
             if self.lost:
                 row["reason"] = "the GPU is lost"
-            elif secs < LEAST_SECS:
+            elif secs < MIN_SECS:
                 row["reason"] = "the time was over"
             else:
                 self._run(step, row, Timer(secs))
             self.write()
 
     def write(self) -> None:
-        """Write what is known so far."""
+        """Write all results so far."""
         writer.write(
             {
                 "benchmark": "gpu_report",
@@ -94,7 +94,7 @@ class Report:
         )
 
     def _run(self, step: Step, row: dict[str, Any], timer: Timer) -> None:
-        """Run a step; whatever it raises is its reason."""
+        """Run a step; an exception becomes the reason of its failure."""
         row.update(state="under way", gpu_before=self._ask_gpu())
         self.write()
         print(f"{step.title}: up to {timer.secs:.0f} s", file=sys.stderr, flush=True)
@@ -142,11 +142,11 @@ class Report:
     def _read(self) -> list[dict[str, Any]]:
         """Return the steps of an earlier report on the same target, if there is one."""
         try:
-            found = json.loads((self.out / "report.json").read_text())
+            earlier = json.loads((self.out / "report.json").read_text())
         except (OSError, ValueError):
             return []
-        same = (found.get("target"), found.get("tiny")) == (self.target, self.is_tiny)
-        return list(found["steps"]) if same else []
+        same = (earlier.get("target"), earlier.get("tiny")) == (self.target, self.is_tiny)
+        return list(earlier["steps"]) if same else []
 
 
 def _row_of(step: Step) -> dict[str, Any]:
@@ -163,9 +163,9 @@ def _row_of(step: Step) -> dict[str, Any]:
 
 
 def _reason(error: BaseException) -> str:
-    """Say why a step failed; what libraries raise needs its name."""
+    """Return the reason of a failure; exceptions of libraries need their type."""
     text = " ".join(str(error).split())
-    if isinstance(error, commands.StepFailed):
+    if isinstance(error, commands.StepError):
         return text
     if isinstance(error, TimeoutError):
         return "it took longer than its share of the time"

@@ -1,18 +1,18 @@
-"""The time of a report, shared among its steps by weight; what a step leaves goes to the next."""
+"""Division of a report's time among its steps by weight; unused time goes to the next step."""
 
 import time
 from collections.abc import Callable, Sequence
 
-# With less than this no step gets anywhere.
-LEAST_SECS = 5.0
+# Minimum useful time of a step.
+MIN_SECS = 5.0
 
 
 class Timer:
-    """Counts down from when it is made.
+    """Countdown that starts at its creation.
 
     Args:
-        secs: How long.
-        clock: Seconds, never going back.
+        secs: Length of the countdown in seconds.
+        clock: Function that returns seconds and never decreases.
     """
 
     def __init__(self, secs: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,29 +22,29 @@ class Timer:
 
     @property
     def spent(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since its creation."""
         return self._clock() - self._started
 
     @property
     def left(self) -> float:
-        """Seconds until it is over; 0 from then on."""
+        """Seconds until its end; 0 afterwards."""
         return max(self.secs - self.spent, 0.0)
 
     def part(self, share: float) -> "Timer":
-        """Return a timer over a share of what is left."""
+        """Return a timer for a share of the remaining time."""
         return Timer(self.left * share, self._clock)
 
 
 def allot(left_secs: float, weights: Sequence[float]) -> float:
-    """Return what the first of several steps may take of the time that is left.
+    """Return the share of the remaining time for the first of several steps.
 
     Args:
-        left_secs: Until the report has to be done.
-        weights: Of the steps that are left, the first one first; each above 0.
+        left_secs: Seconds until the end of the report.
+        weights: Weights of the remaining steps in order, each above 0.
     """
     return left_secs * weights[0] / sum(weights)
 
 
 def plan(secs: float, weights: Sequence[float]) -> list[float]:
-    """Return what each step gets if every one takes all that it may, seconds."""
+    """Return the seconds of each step if every step uses its whole share."""
     return [secs * weight / sum(weights) for weight in weights]

@@ -1,9 +1,9 @@
-"""The steps of the GPU report that need no peer but torch's opinion: doctor, and the zoo."""
+"""Steps of the GPU report that compare outputs only: doctor, and networks of the zoo."""
 
 from typing import Any
 
 from benchmarks._gpu_bench import Bench
-from benchmarks._gpu_commands import StepFailed, ask_gpu
+from benchmarks._gpu_commands import StepError, ask_gpu
 from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
 from tuner.compile.benchmark import TOLERANCE, random_inputs
 from tuner.library import manifest
@@ -11,18 +11,18 @@ from tuner.workers.pools import fresh_worker
 
 PEERS = "benchmarks._gpu_peers"
 OURS = "ours"
-# For what comes after tuning: processes that start, torch among them, and a build; at most so much
-# of the time that is left.
+# Seconds after tuning, for the start of processes, torch among them, and a build; at most this
+# share of the remaining time.
 _AFTER_SECS, _AFTER_SHARE = 45.0, 0.5
 _FIRST_ROUNDS = 0.4
-# More than one: the first task may have fewer candidates than a round has trials.
+# More than one, since the first task may have fewer candidates than a round has trials.
 _ROUND_TRIALS, _N_ROUNDS = 64, 2
 _N_TURNS = 5
 _TRIALS_PER_ROUND = 16
 
 
 def doctor(bench: Bench) -> None:
-    """Say what there is: versions, the device as the engine and as torch see it."""
+    """Report versions, and the device as the engine and torch see it."""
     printed = bench.tuner("doctor", secs=bench.timer.left * 0.6)
     shown = ("name", "state", "found")
     checks = [{key: check[key] for key in shown} for check in printed.get("checks", ())]
@@ -36,7 +36,7 @@ def doctor(bench: Bench) -> None:
         seen = worker.call(PEERS, "describe", bench.device, timeout_secs=bench.left_secs)
         bench.note(torch=seen)
     if described.problem:
-        raise StepFailed(described.problem)
+        raise StepError(described.problem)
 
 
 def tune_small(bench: Bench, query: str) -> None:
@@ -46,7 +46,7 @@ def tune_small(bench: Bench, query: str) -> None:
 
 
 def tune_by_rounds(bench: Bench, query: str) -> None:
-    """Do that with rounds of 64 trials first, to see how fast those are."""
+    """Do the same after some rounds of 64 trials, to measure their rate."""
     limit = bench.timer.left * _FIRST_ROUNDS
     n_trials = _ROUND_TRIALS * _N_ROUNDS
     words = ("--trials", str(n_trials), "--trials-per-round", str(_ROUND_TRIALS))
@@ -68,16 +68,16 @@ def _finish(bench: Bench, query: str) -> None:
         race = Race({OURS: bench.ours(worker, "tuned", inputs)})
         race.take(OURS, 0, str(bench.scratch("ours.npz")))
         if race.left_out:
-            raise StepFailed(f"the library does not run: {race.left_out[OURS]}")
+            raise StepError(f"the library does not run: {race.left_out[OURS]}")
         bench.note(agreement=_agreement(bench, query, str(inputs)))
         race.run(_N_TURNS, bench.timer)
     bench.note(latency={name: summarise(taken) for name, taken in race.samples.items()})
     if race.left_out:
-        raise StepFailed(race.left_out[OURS])
+        raise StepError(race.left_out[OURS])
 
 
 def _agreement(bench: Bench, query: str, inputs: str) -> dict[str, Any]:
-    """Compare the library's output with torch's on the same device; or say why that fails."""
+    """Compare the library's output with torch's on the same device, or note the failure."""
     expected = bench.scratch("expected.npz")
     words = (query, bench.device, inputs, str(expected))
     try:
@@ -89,5 +89,5 @@ def _agreement(bench: Bench, query: str, inputs: str) -> dict[str, Any]:
 
 
 def judge(error: float, tolerance: float) -> dict[str, Any]:
-    """Say whether an error, relative to the largest output, is within tolerance."""
+    """Return the facts of a comparison; the error is relative to the largest output."""
     return {"relative_error": error, "tolerance": tolerance, "agrees": error <= tolerance}

@@ -1,4 +1,4 @@
-"""The GPU report as JSON and as Markdown."""
+"""GPU report as JSON and as Markdown."""
 
 import json
 import math
@@ -19,13 +19,13 @@ TUTORIAL = {
 
 
 _NOTICE = (
-    "A latency is that of one run, from its call until the device is done, with the input on the "
-    "device already."
+    "A latency is the time of one run, from its call until the device is done, with the input "
+    "already on the device."
 )
 
 
 def write(report: Mapping[str, Any], folder: Path) -> None:
-    """Write ``report.json`` and ``report.md``; whoever is killed meanwhile leaves the old ones."""
+    """Write ``report.json`` and ``report.md``; a kill leaves the earlier ones."""
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "report.json", json.dumps(_plain(report), indent=1) + "\n")
     _replace(folder / "report.md", as_markdown(report))
@@ -38,7 +38,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Turn numbers that JSON does not know into text."""
+    """Replace numbers that JSON cannot hold by text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_markdown(report: Mapping[str, Any]) -> str:
-    """Return the report for people; milliseconds where nothing else is said."""
+    """Return the report as text; times without a unit are milliseconds."""
     parts = [
         f"# Report of {report['date']} on target `{report['target']}`\n",
         f"`{report['command']}`\n\n{report['minutes']:g} minutes, "
@@ -63,9 +63,9 @@ def as_markdown(report: Mapping[str, Any]) -> str:
 
 def _steps_table(steps: Sequence[Mapping[str, Any]]) -> str:
     rows = [
-        (each["title"], each["state"], f"{each['secs']:.0f} of {each['allotted_secs']:.0f}",
-         each["reason"])
-        for each in steps
+        (step["title"], step["state"], f"{step['secs']:.0f} of {step['allotted_secs']:.0f}",
+         step["reason"])
+        for step in steps
     ]  # fmt: skip
     return _table(("step", "state", "s", "why not"), rows)
 
@@ -99,7 +99,7 @@ def _section(step: Mapping[str, Any]) -> str:
 
 def _checks(facts: Mapping[str, Any]) -> str:
     rows: list[Sequence[Any]] = [
-        (each["name"], each["state"], each["found"]) for each in facts["checks"]
+        (check["name"], check["state"], check["found"]) for check in facts["checks"]
     ]
     named = [("device", facts.get("device", {})), ("torch", facts.get("torch", {}))]
     named += [("nvidia-smi", facts.get("gpu", {}))]
@@ -118,9 +118,9 @@ def _tuning(facts: Mapping[str, Any]) -> str:
         ("seconds from the first pick to the last record", _rounded(facts.get("measuring_secs"))),
         ("trials a second", _rounded(facts.get("trials_per_sec"), 2)),
         ("the same in the largest round", _round(full)),
-        ("busy share of devices", busy or "not known: the command was killed"),
+        ("busy share of devices", busy or "unknown: the command was killed"),
         ("failed trials", errors or "none"),
-        ("of them, with a context that was broken after", _shown(facts.get("sticky"))),
+        ("of them, with a broken context afterwards", _shown(facts.get("sticky"))),
         ("trials on a throttled device", _shown(facts.get("throttled"))),
         ("estimated latency, ms", _ms(facts.get("estimated_secs"))),
     ]
@@ -136,7 +136,7 @@ def _round(facts: Mapping[str, float] | None) -> str:
 
 def _build(facts: Mapping[str, Any] | None) -> str:
     if facts is None:
-        return "There is no library of ours.\n"
+        return "There is no library.\n"
     return (
         f"Library: {facts['tuned']} subgraphs tuned, {facts['fallbacks']} fallbacks, built in "
         f"{facts['secs']:.1f} s, estimated {_ms(facts['estimated_secs'])} ms.\n"
@@ -157,9 +157,9 @@ def _race(facts: Mapping[str, Any]) -> str:
 
 def _latencies(latency: Mapping[str, Mapping[str, float]], ratio: Mapping[str, float]) -> str:
     rows = [
-        (name, _ms(each["median_secs"]), f"{_ms(each['low_secs'])} - {_ms(each['high_secs'])}",
-         each["n"], _rounded(ratio.get(name), 3))
-        for name, each in latency.items()
+        (name, _ms(times["median_secs"]), f"{_ms(times['low_secs'])} - {_ms(times['high_secs'])}",
+         times["n"], _rounded(ratio.get(name), 3))
+        for name, times in latency.items()
     ]  # fmt: skip
     return _table(("runtime", "median, ms", "quartiles, ms", "runs", "ours over it"), rows)
 
@@ -201,7 +201,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _line(text: str) -> str:
-    """Keep text within a cell."""
+    """Escape text for a cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

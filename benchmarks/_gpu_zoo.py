@@ -1,4 +1,4 @@
-"""Evaluates the zoo's networks with torch, operator by operator: a second opinion on outputs."""
+"""Evaluation of the zoo's networks with torch, operator by operator, to check outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,14 @@ Operator = Callable[..., Any]
 
 
 def evaluate(model: onnx.ModelProto, x: Any) -> Any:
-    """Return the only output of a model for its only input, on the device that the input is on.
+    """Return the only output of a model for its only input, on the device of the input.
 
     Raises:
         KeyError: If it has an operator that the zoo does not use.
     """
     values = {
-        each.name: torch.from_numpy(numpy_helper.to_array(each).copy()).to(x.device)
-        for each in model.graph.initializer
+        tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()).to(x.device)
+        for tensor in model.graph.initializer
     }
     values[model.graph.input[0].name] = x
     for node in model.graph.node:
@@ -50,7 +50,7 @@ def _average_pool(x: Any, *, kernel_shape: list[int], **attributes: Any) -> Any:
 
 
 def _begins(pads: list[int]) -> tuple[int, ...]:
-    """Return the padding of each axis; the zoo pads both of its ends alike."""
+    """Return the padding of each axis; the zoo pads both ends equally."""
     return tuple(pads[: len(pads) // 2])
 
 

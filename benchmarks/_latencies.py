@@ -1,4 +1,4 @@
-"""How long requests took, in the words of a report."""
+"""Percentiles of request durations, as reports print them."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -6,13 +6,13 @@ from typing import Any
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """Return the sample that so much of them do not exceed; the nearest rank."""
+    """Return the nearest-rank percentile: the sample that ``share`` of them do not exceed."""
     ordered = sorted(samples)
     return ordered[max(-(-int(share * 1e6) * len(ordered) // 1_000_000) - 1, 0)]
 
 
 def described(secs: Sequence[float]) -> dict[str, float]:
-    """Return percentiles and rate of requests made one after the other, milliseconds."""
+    """Return percentiles in milliseconds and the rate of consecutive requests."""
     return {
         "n": len(secs),
         "per_sec": round(len(secs) / sum(secs), 1),
@@ -24,7 +24,7 @@ def described(secs: Sequence[float]) -> dict[str, float]:
 
 
 def timed(call: Callable[[Any], object], keys: Iterable[Any]) -> list[float]:
-    """Call a function for every key and return the seconds that each took."""
+    """Call a function for every key and return the seconds of each call."""
     samples = []
     for key in keys:
         started = time.perf_counter()

@@ -1,10 +1,10 @@
-"""What a process needs of the system to hold a thousand connections."""
+"""System limits that a process needs raised to hold a thousand connections."""
 
 import resource
 
 
 def raise_file_limit() -> int:
-    """Allow as many open files as we may; returns how many."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
+    """Raise the limit on open files to the maximum, and return it."""
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
+    return maximum

@@ -1,4 +1,4 @@
-"""The models that benchmarks run on."""
+"""Models that benchmarks run on."""
 
 from pathlib import Path
 

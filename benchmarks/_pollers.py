@@ -1,4 +1,4 @@
-"""Many clients that poll one address, from one process: cheap, so that it is the service we time.
+"""Many clients that poll one address from one process, cheap enough to time the service only.
 
 Prints one JSON line.
 
@@ -24,20 +24,20 @@ _TIMEOUT_SECS = 30.0
 
 @dataclass
 class Tally:
-    """What all clients saw: seconds of each answer, errors by their words, bytes."""
+    """Seconds of all responses, errors by kind, and bytes."""
 
     secs: list[float] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     n_bytes: int = 0
     n_late: int = 0
 
-    def fail(self, what: str) -> None:
+    def fail(self, kind: str) -> None:
         """Count an error."""
-        self.errors[what] = self.errors.get(what, 0) + 1
+        self.errors[kind] = self.errors.get(kind, 0) + 1
 
 
 class _Answer(asyncio.Protocol):
-    """One connection; counts the bytes of an answer and keeps none."""
+    """Connection that counts the bytes of responses and keeps none."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[tuple[int, int]] | None = None
@@ -68,14 +68,21 @@ class _Answer(asyncio.Protocol):
 
 
 def main() -> None:
-    """Poll as the command line asks, and say what came of it."""
+    """Poll as the command line says, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--interval", type=float, default=1.0, help="between a client's requests")
+    parser.add_argument(
+        "--interval", type=float, default=1.0, help="seconds between a client's requests"
+    )
     parser.add_argument("--identity", action="store_true", help="do not accept gzip")
-    parser.add_argument("--nice", type=int, default=0, help="clients have machines of their own")
+    parser.add_argument(
+        "--nice",
+        type=int,
+        default=0,
+        help="niceness of the clients, which stand for other machines",
+    )
     arguments = parser.parse_args()
     os.nice(arguments.nice)
     raise_file_limit()
@@ -85,13 +92,13 @@ def main() -> None:
 
 
 def described(tally: Tally) -> dict[str, Any]:
-    """Return what a report says of it."""
+    """Return the report of a tally."""
     shares = (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0))
     return {
         "requests": len(tally.secs),
         "errors": sum(tally.errors.values()),
         "error_kinds": tally.errors,
-        # The client was still waiting, or not awake, when its next request was due.
+        # The client was still waiting or not scheduled when its next request was due.
         "late": tally.n_late,
         **{
             name: round(percentile(tally.secs, share) * 1e3, 2)
@@ -124,7 +131,7 @@ async def _poll_all(arguments: argparse.Namespace, tally: Tally) -> None:
 
 
 async def _poll(
-    place: tuple[str, int], request: bytes, tally: Tally, rhythm: tuple[float, float], end: float
+    address: tuple[str, int], request: bytes, tally: Tally, rhythm: tuple[float, float], end: float
 ) -> None:
     loop = asyncio.get_running_loop()
     due, interval = rhythm
@@ -133,7 +140,7 @@ async def _poll(
         await asyncio.sleep(max(due - time.monotonic(), 0.0))
         try:
             if transport is None or transport.is_closing():
-                transport, answer = await loop.create_connection(_Answer, *place)
+                transport, answer = await loop.create_connection(_Answer, *address)
             answer.done = loop.create_future()
             sent = time.monotonic()
             transport.write(request)

@@ -1,4 +1,4 @@
-"""An RPC tracker and servers of TVM's on loopback, as processes of their own."""
+"""TVM's RPC tracker and servers on loopback, in processes of their own."""
 
 import os
 import signal
@@ -18,11 +18,11 @@ _START_SECS = 180.0
 
 
 class RpcServers:
-    """A tracker and servers under one key; what they say is kept in a folder.
+    """Tracker and servers under one key; a folder keeps their output.
 
     Args:
-        folder: For logs.
-        key: Under which servers are registered.
+        folder: Folder for logs.
+        key: Key of the servers.
     """
 
     def __init__(self, folder: Path, key: str = "nap") -> None:
@@ -33,11 +33,11 @@ class RpcServers:
 
     @property
     def setting(self) -> str:
-        """What the setting ``rpc`` says of them."""
+        """Value of the setting ``rpc`` for these servers."""
         return f"{self.address.tracker}/{self.address.key}"
 
     def start_tracker(self) -> None:
-        """Start the tracker, on the port that it had."""
+        """Start the tracker on its previous port."""
         port = self.address.port
         ports = ["--port", str(port), "--port-end", str(port + 1)]
         self._start("tracker", "tvm.exec.rpc_tracker", *ports)
@@ -51,7 +51,7 @@ class RpcServers:
         self._start(name, "tvm.exec.rpc_server", *ports, *where, *options)
 
     def wait_for(self, n_servers: int) -> None:
-        """Wait until the tracker knows so many servers.
+        """Wait until ``n_servers`` servers are registered.
 
         Raises:
             TimeoutError: If it takes three minutes.
@@ -66,7 +66,7 @@ class RpcServers:
             time.sleep(0.1)
 
     def n_servers(self) -> int:
-        """Return how many servers the tracker knows; -1 without a tracker."""
+        """Return the number of registered servers; -1 without a tracker."""
         tracker = Tracker(self.address)
         try:
             return len(tracker.servers())
@@ -88,7 +88,7 @@ class RpcServers:
         self.close()
 
     def close(self) -> None:
-        """Kill them all."""
+        """Kill the tracker and all servers."""
         for name in list(self._running):
             self.kill(name)
 
@@ -103,7 +103,7 @@ class RpcServers:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Processes of the service for benchmarks: on loopback, and ended whatever happens."""
+"""Processes of the service for benchmarks, on loopback and ended in every case."""
 
 import ctypes
 import os
@@ -21,12 +21,12 @@ _STOP_SECS = 20.0
 
 @contextmanager
 def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command as long as the block runs, in a process group of its own.
+    """Run a command for the duration of the block, in a process group of its own.
 
     Args:
-        command: Its words.
-        data_dir: Its data directory; what it prints goes to ``service.log`` there.
-        environ: Variables beside ours, less those of a developer's tuner.
+        command: Program and arguments.
+        data_dir: Its data directory; ``service.log`` in it receives the output.
+        environ: Additional variables; ``TUNER_*`` variables of this process are not passed on.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
@@ -41,7 +41,7 @@ def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subproces
             stderr=log,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509  no thread runs here yet
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  no other thread runs yet
         )
     try:
         yield started
@@ -51,10 +51,10 @@ def process(*command: str, data_dir: Path, **environ: str) -> Iterator[subproces
 
 @contextmanager
 def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
-    """Run an API process alone; gives its URL and its process id once it is ready.
+    """Run an API process alone; yield its URL and process id once it is ready.
 
     Raises:
-        RuntimeError: If it does not get ready.
+        RuntimeError: If it does not become ready.
     """
     where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
     with process(sys.executable, "-m", "api", *where, data_dir=data_dir) as started:
@@ -64,10 +64,10 @@ def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def service(database_url: str, data_dir: Path, engine: str) -> Iterator[tuple[str, int]]:
-    """Run ``tuner serve``; gives its URL and its process id once it is ready.
+    """Run ``tuner serve``; yield its URL and process id once it is ready.
 
     Raises:
-        RuntimeError: If it does not get ready.
+        RuntimeError: If it does not become ready.
     """
     tuner = str(Path(sys.executable).with_name("tuner"))
     where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
@@ -77,7 +77,7 @@ def service(database_url: str, data_dir: Path, engine: str) -> Iterator[tuple[st
 
 
 def wait_ready(url: str, started: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait until a service answers that it is ready.
+    """Wait until a service reports that it is ready.
 
     Raises:
         RuntimeError: If it ends, or is not ready in a minute.
@@ -88,16 +88,16 @@ def wait_ready(url: str, started: "subprocess.Popen[bytes]", log: Path) -> None:
             if httpx.get(f"{url}/readyz", timeout=5.0).is_success:
                 return
         time.sleep(0.1)
-    raise RuntimeError(f"{url} did not get ready: {log.read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(f"{url} did not become ready: {log.read_text(errors='replace')[-2000:]}")
 
 
 def exit_on_sigterm() -> None:
-    """Have SIGTERM unwind this process, so that it ends what it started."""
+    """Turn SIGTERM into an exception, so that this process ends its children."""
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -105,7 +105,7 @@ def free_port() -> int:
 
 
 def _end_with_parent() -> None:
-    """Ask Linux for a SIGTERM when the benchmark dies, even of a kill -9."""
+    """Request a SIGTERM from Linux when the benchmark dies, even by kill -9."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -114,7 +114,7 @@ def _end(started: "subprocess.Popen[bytes]") -> None:
     started.terminate()
     with suppress(subprocess.TimeoutExpired):
         started.wait(_STOP_SECS)
-    # Children that outlived it are in its group.
+    # Surviving children are in its group.
     with suppress(ProcessLookupError):
         os.killpg(started.pid, signal.SIGKILL)
     started.wait()

@@ -1,9 +1,9 @@
-"""An engine whose kernels sleep, on whatever device they are loaded: search and build cost little.
+"""Engine whose kernels sleep on the device that loads them; search and build are cheap.
 
-A kernel is a real library of TVM's that sleeps as long as its input is: program ``i`` of a task
-takes ``1 + i % 5 / 4`` times ``NAP_SECS``, a variable of the environment, so that a record that is
-not of its kernel shows.
-Workers import this module by name, so the repository root has to be on their path.
+A kernel is a real TVM library that sleeps for the length of its input: program ``i`` of a task
+takes ``1 + i % 5 / 4`` times ``NAP_SECS``, a variable of the environment, so that a record of
+another kernel is detected. Workers import this module by name, so the repository root has to be on
+their path.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from tuner.engines.base import (
 )
 
 with warnings.catch_warnings():
-    # TVM warns about its own deprecations when it is imported.
+    # TVM prints deprecation warnings when it is imported.
     warnings.simplefilter("ignore")
     import tvm
     from tvm.script import from_source
@@ -50,7 +50,7 @@ SPEC = '{"kind":"llvm","mcpu":"generic"}'
 BASE_SECS = float(os.environ.get("NAP_SECS", "0.05"))
 N_TASKS = 16
 N_CLASSES = 5
-# A trace that is none of these: it never ends, writes what is wrong, or crashes.
+# Special traces: the kernel never ends, writes a wrong output, or crashes.
 HANG, WRONG, CRASH = "hang", "wrong", "crash"
 _UNIT_SECS = 1e-4
 _KERNEL = """
@@ -65,12 +65,12 @@ def kernel(a: T.handle, b: T.handle):
 
 
 def describe_target(_spec: str) -> TargetInfo:
-    """Say the same of every target."""
+    """Describe every target alike."""
     return TargetInfo(SPEC, "llvm", {"name": "nap"})
 
 
 def extract(_model: ModelFile, _target: str) -> Extraction:
-    """Give every network some tasks."""
+    """Give every network the same tasks."""
     tasks = tuple(_task(number) for number in range(N_TASKS))
     return Extraction(tasks, len(tasks), ("a sleeping network",))
 
@@ -81,7 +81,7 @@ def _task(number: int) -> ExtractedTask:
 
 
 def propose(request: SearchRequest) -> list[Candidate]:
-    """Draw programs that were not measured."""
+    """Draw unmeasured programs."""
     known = {measured.module_hash for measured in request.measured}
     fresh = [f"program-{i}" for i in range(10_000) if f"program-{i}" not in known]
     drawn = random.Random(request.seed).sample(fresh, request.n_candidates)
@@ -90,13 +90,13 @@ def propose(request: SearchRequest) -> list[Candidate]:
 
 
 def sleep_secs(trace: str, base_secs: float = BASE_SECS) -> float:
-    """Return how long the kernel of a trace sleeps; one that is no program as the first."""
+    """Return the seconds that a trace's kernel sleeps; special traces equal the first program."""
     number = int(trace.rpartition("-")[2]) if trace.startswith("program-") else 0
     return base_secs * (1 + number % N_CLASSES / 4)
 
 
 def build(request: BuildRequest) -> BuildResult:
-    """Write the library that all share, and how long the input is that it sleeps for."""
+    """Write the shared library, and the input length that determines the sleep."""
     folder = Path(request.out)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernel.so").write_bytes(_library(request.trace))
@@ -109,7 +109,7 @@ def build(request: BuildRequest) -> BuildResult:
 
 
 def _library(trace: str) -> bytes:
-    """Compile the kernel; it does the same for every ordinary trace."""
+    """Compile the kernel; all ordinary traces share it."""
     call = {HANG: "pause", CRASH: "abort"}.get(trace, "usleep")
     return _compiled(call, 2.0 if trace == WRONG else 1.0)
 
@@ -126,12 +126,12 @@ def _compiled(call: str, value: float) -> bytes:
 
 
 def calibration_kernel(_target: str) -> bytes:
-    """Return what sleeps as long as the first program of any task."""
+    """Return a kernel that sleeps as long as the first program of any task."""
     return _task(N_TASKS).ir
 
 
 def reference(artifact: str, target: str, out: str) -> None:
-    """Keep what every kernel writes."""
+    """Write the output of every correct kernel."""
     kernels.reference(artifact, target, out)
 
 

@@ -1,4 +1,4 @@
-"""Ours against a driver of TVM's own: what both are asked, what came of each, the final race."""
+"""Comparison with TVM's own drivers: the shared plan, the results, the final race."""
 
 import tempfile
 import time
@@ -31,11 +31,12 @@ _TIMEOUT_SECS = 300.0
 
 @dataclass(frozen=True)
 class Racer:
-    """A library in the final race.
+    """Library in the final race.
 
     Attributes:
-        settings: Whose workers run it.
-        run: Times it in a worker on the inputs in a file, so many times; returns seconds.
+        settings: Settings whose workers run it.
+        run: Function that times it in a worker; takes the file of inputs and the number of runs,
+            returns seconds.
     """
 
     settings: Settings
@@ -44,7 +45,7 @@ class Racer:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every driver is asked: a model, so many trials, in rounds of so many."""
+    """Task of every driver: a model, a number of trials, and trials per round."""
 
     model: str
     trials: int
@@ -52,13 +53,13 @@ class Plan:
 
     @property
     def request(self) -> ModelRequest:
-        """The model with random weights, as the ones that benchmarks use come without."""
+        """Model with random weights, since the models of benchmarks come without weights."""
         return ModelRequest(self.model, random_weights=0)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a driver came to; ``n_untuned`` are tasks without a record."""
+    """Result of a driver; ``n_untuned`` tasks have no record."""
 
     n_trials: int
     secs: float
@@ -66,7 +67,7 @@ class Tuned:
 
     @property
     def trials_per_hour(self) -> float:
-        """Its rate, with search, builds and training."""
+        """Rate, including search, builds and training."""
         return self.n_trials / self.secs * 3600.0
 
 
@@ -95,13 +96,13 @@ def build_ours(
     out: Path,
     best: Mapping[str, BestTrace] | None = None,
 ) -> Path:
-    """Build with the best records, or with others that are given by workload."""
+    """Build with the best records, or with given traces by workload."""
     with fresh_worker(context.settings) as worker:
         return build_library(context, [prepared], worker, out, best=best).folder
 
 
 def library_of(context: Context, folder: Path) -> Racer:
-    """Enter a library of ours for the race."""
+    """Enter one of the tuner's libraries into the race."""
 
     def run(worker: Pool, inputs: str, n_runs: int) -> Sequence[float]:
         request = NetworkRun(str(folder), inputs, "", n_runs)
@@ -114,7 +115,7 @@ def library_of(context: Context, folder: Path) -> Racer:
 
 
 def race(racers: Sequence[Racer], inputs: Inputs) -> list[float]:
-    """Return the median latency of each library, seconds, each in a process, in turns."""
+    """Return the median latency of each library in seconds; separate processes take turns."""
     samples: list[list[float]] = [[] for _ in racers]
     with ExitStack() as opened, tempfile.TemporaryDirectory() as folder:
         stored = str(Path(folder) / "inputs.npz")

@@ -1,4 +1,4 @@
-"""The peer of incremental builds: TVM compiles and exports a network as a whole."""
+"""Peer of incremental builds: TVM compiles and exports a whole network."""
 
 import time
 from collections.abc import Mapping
@@ -59,14 +59,14 @@ def compile_whole(model: ModelFile, spec: str, traces: Mapping[str, str], out: s
 def first_traces(
     model: ModelFile, spec: str, seed: int, known: Mapping[str, str]
 ) -> dict[str, str]:
-    """Draw a schedule for every subgraph that has any and none yet: unmeasured will do here."""
+    """Draw an unmeasured schedule for every subgraph that has schedules and no trace yet."""
     from tuner.cost_models.random import RandomModel
     from tuner.engines.base import SearchRequest
     from tuner.engines.relax import worker
 
-    found = dict(known)
+    traces = dict(known)
     for task in worker.extract(model, spec).tasks:
-        if task.workload in found:
+        if task.workload in traces:
             continue
         request = SearchRequest(
             ir=task.ir,
@@ -80,5 +80,5 @@ def first_traces(
         )
         candidates = worker.propose(request)
         if candidates:
-            found[task.workload] = candidates[0].trace
-    return found
+            traces[task.workload] = candidates[0].trace
+    return traces

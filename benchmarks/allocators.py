@@ -1,8 +1,8 @@
 """Trials that each allocator needs to come near the final latency, on recorded curves.
 
-Replays every allocator on the curves under ``benchmarks/curves`` (of networks measured with
+Replays every allocator on the curves under ``benchmarks/curves`` (networks measured with
 round-robin, so that no task is favoured) and prints one JSON line: trials by network, and the
-geometric mean over the networks of how many times fewer they are than round-robin's.
+geometric mean over the networks of the ratio of round-robin's trials to them.
 
     python -m benchmarks.allocators --within 0.02
 """
@@ -20,10 +20,10 @@ _CURVES = Path(__file__).parent / "curves"
 
 
 def main() -> None:
-    """Run the comparison that the command line asks for."""
+    """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--within", type=float, default=0.02, choices=GOALS)
-    parser.add_argument("--seeds", type=int, default=5, help="average over so many seeds")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds to average over")
     parser.add_argument("--plot", type=Path, help="draw latency over trials, as PNG")
     arguments = parser.parse_args()
     curves = [recordings.read(path) for path in sorted(_CURVES.glob("*.jsonl.gz"))]

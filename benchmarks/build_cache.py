@@ -1,10 +1,10 @@
-"""What the build cache saves: cold builds, hits, one changed layer; against TVM compiling it all.
+"""Savings of the build cache: cold builds, hits, one changed layer; compared with TVM's own build.
 
-Every subgraph gets a schedule that was drawn, not measured: compiling it costs what compiling a
-good one does. The cold build is timed from a network that was split into tasks to the library in
-its folder, with an empty cache; TVM's own compilation of the same scheduled network from the same
-point. A hit is the same build again. Then one Relu in the middle of ResNet-50 becomes a Sigmoid.
-Prints one JSON line a network.
+Every subgraph gets a randomly drawn schedule, which costs as much to compile as a good one. The
+cold build is timed from a network that is split into tasks to the library in its folder, with an
+empty cache; TVM's own compilation of the same scheduled network is timed from the same point. A
+hit is the same build again. Then one Relu in the middle of ResNet-50 becomes a Sigmoid. Prints one
+JSON line for each network.
 
     python -m benchmarks.build_cache --models zoo:resnet-18 squeezenet zoo:mobilenet resnet50
 """
@@ -32,13 +32,13 @@ from tuner.workers.pools import fresh_worker
 _MODELS = ("zoo:resnet-18", "squeezenet", "zoo:mobilenet", "resnet50")
 _CHANGED = "resnet50"
 _N_HITS = 9
-# At least so much, and one object compiled for one changed layer.
+# Minimum ratios; one changed layer must compile exactly one object.
 _GOALS = {"cold_over_hit": 100.0, "whole_over_cold": 1.6, "cold_over_changed": 8.0}
 _TIMEOUT_SECS = 1800.0
 
 
 def main() -> None:
-    """Run the builds that the command line asks for."""
+    """Run the builds of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=_MODELS, help="zoo:NAME or a light model")
     arguments = parser.parse_args()
@@ -47,20 +47,20 @@ def main() -> None:
             tempfile.TemporaryDirectory() as folder,
             open_context(None, Path(folder) / "data") as context,
         ):
-            found = _measure(context, model, Path(folder))
-            reached = found.get("changed_compiled", 1) == 1 and all(
-                found[name] >= goal for name, goal in _GOALS.items() if name in found
+            result = _measure(context, model, Path(folder))
+            reached = result.get("changed_compiled", 1) == 1 and all(
+                result[name] >= goal for name, goal in _GOALS.items() if name in result
             )
-            print(json.dumps({**found, "goals": _GOALS, "reached": reached}), flush=True)
+            print(json.dumps({**result, "goals": _GOALS, "reached": reached}), flush=True)
 
 
 def _measure(context: Context, model: str, folder: Path) -> dict[str, Any]:
-    """Build cold, whole, again, and with a layer changed if that is asked for."""
+    """Build cold, as a whole, again, and with a changed layer if requested."""
     traces: dict[str, str] = {}
     cold_secs, cold, prepared = _build(context, _request(model), traces, folder / "cold")
     whole_secs = _build_whole(context, prepared, traces, folder)
     hits = [_build(context, _request(model), traces, folder / "again")[0] for _ in range(_N_HITS)]
-    found = {
+    result = {
         "benchmark": "build_cache",
         "model": model,
         "subgraphs": len(prepared.tasks),
@@ -72,13 +72,13 @@ def _measure(context: Context, model: str, folder: Path) -> dict[str, Any]:
         "cold_over_hit": round(cold_secs / median(hits), 1),
     }
     if model != _CHANGED:
-        return found
+        return result
     changed = folder / "changed.onnx"
     _change_one_layer(Path(light_model(model)), changed)
     request = ModelRequest(str(changed), random_weights=0)
     changed_secs, built, _ = _build(context, request, traces, folder / "changed")
     return {
-        **found,
+        **result,
         "changed_compiled": _n_misses(built),
         "changed_secs": round(changed_secs, 3),
         "cold_over_changed": round(cold_secs / changed_secs, 1),
@@ -94,7 +94,7 @@ def _request(model: str) -> ModelRequest:
 def _build(
     context: Context, request: ModelRequest, traces: dict[str, str], out: Path
 ) -> tuple[float, Built, Prepared]:
-    """Split a network, schedule what has no schedule, and time the build alone."""
+    """Split a network, draw missing schedules, and time the build alone."""
     with fresh_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         traces.update(_draw(prepared, worker, traces))

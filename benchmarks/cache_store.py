@@ -1,8 +1,8 @@
-"""The store of compiled code at size: 100,000 entries, and 64 processes that want the same one.
+"""Build cache at size: 100,000 entries, and 64 processes that request the same one.
 
 Fills a store, then looks random keys up, each time opening, verifying and closing the entry;
-sums it up; removes half of it. Then processes that have started wait at a barrier and ask for
-one key that nobody made yet: one of them makes it. Prints one JSON line.
+computes its statistics; removes half of it. Then processes that have started wait at a barrier and
+request one missing key, which one of them builds. Prints one JSON line.
 
     python -m benchmarks.cache_store --entries 100000 --processes 64
 """
@@ -34,23 +34,25 @@ _GOALS = {
     "n_made": 1,
     "cold_key_ratio": 1.2,
 }
-# What an object of a subgraph takes, unpacked; half of it compresses.
+# Size of a subgraph's object, unpacked; half of it compresses.
 _OBJECT_BYTES = 16_000
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--lookups", type=int, default=5_000)
     parser.add_argument("--processes", type=int, default=64)
-    parser.add_argument("--make-secs", type=float, default=5.0, help="what making the key takes")
-    parser.add_argument("--dir", type=Path, help="where the store is; a temporary folder")
+    parser.add_argument(
+        "--make-secs", type=float, default=5.0, help="seconds that building the key takes"
+    )
+    parser.add_argument("--dir", type=Path, help="folder of the store [default: a temporary one]")
     arguments = parser.parse_args()
     _services.exit_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="cache-store-", dir=arguments.dir))
     try:
-        found = {
+        results = {
             "entries": arguments.entries,
             **_at_size(Cache(folder / "large"), arguments.entries, arguments.lookups),
             **_cold_key(folder / "cold", arguments.processes, arguments.make_secs),
@@ -58,12 +60,12 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     reached = (
-        found["lookup"]["p99_ms"] < _GOALS["lookup_p99_ms"]
-        and found["n_made"] == 1
-        and all(found[name] <= _GOALS[name] for name in ("stats_secs", "gc_half_secs"))
-        and found["cold_key_ratio"] <= _GOALS["cold_key_ratio"]
+        results["lookup"]["p99_ms"] < _GOALS["lookup_p99_ms"]
+        and results["n_made"] == 1
+        and all(results[name] <= _GOALS[name] for name in ("stats_secs", "gc_half_secs"))
+        and results["cold_key_ratio"] <= _GOALS["cold_key_ratio"]
     )
-    line = {"benchmark": "cache_store", **found, "goals": _GOALS, "reached": reached}
+    line = {"benchmark": "cache_store", **results, "goals": _GOALS, "reached": reached}
     print(json.dumps(line), flush=True)
 
 
@@ -74,15 +76,15 @@ def _at_size(cache: Cache, n_entries: int, n_lookups: int) -> dict[str, Any]:
     def look_up(number: int) -> None:
         entry = cache.find(_key(number))
         if entry is None:
-            raise LookupError(f"entry {number} is gone")
+            raise LookupError(f"entry {number} is missing")
         entry.close()
 
     numbers = [drawn.randrange(n_entries) for _ in range(n_lookups)]
-    # Once without the clock, so that the disk is not what is measured.
+    # Once untimed, so that the disk is not measured.
     timed(look_up, numbers)
     before = time.process_time()
     lookups = timed(look_up, numbers)
-    # Unlike the time, this hardly depends on what else runs.
+    # Unlike the time, CPU time hardly depends on other load.
     cpu_ms = (time.process_time() - before) / n_lookups * 1e3
     misses = timed(lambda number: cache.find(_key(number)), range(-n_lookups, 0))
     stats_secs = _clocked(lambda: cache_stats.stats(cache.local))
@@ -111,7 +113,7 @@ def _key(number: int) -> Key:
 
 
 def _fill(cache: Cache, n_entries: int) -> None:
-    """Write entries as the cache does, without waiting for the disk at each of them."""
+    """Write entries as the cache does, without waiting for the disk each time."""
     content = random.Random(0).randbytes(_OBJECT_BYTES // 2) + bytes(_OBJECT_BYTES // 2)
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "object.o").write_bytes(content)
@@ -120,12 +122,12 @@ def _fill(cache: Cache, n_entries: int) -> None:
             path = cache.local.path_of(key.kind, key.digest)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(packing.pack(key, Path(made), {"n_calls": 1}).data)
-    # What the disk has yet to write would be measured with what comes next.
+    # Pending writes to the disk would distort the next measurement.
     os.sync()
 
 
 def _cold_key(root: Path, n_processes: int, make_secs: float) -> dict[str, Any]:
-    """Let processes ask for one key at once; ``ratio`` is how long the last of them took."""
+    """Let processes request one key at once; ``ratio`` is the longest wait over the build time."""
     context = multiprocessing.get_context("fork")
     ready, answers = context.Barrier(n_processes + 1), context.Queue()
     arguments = (root, make_secs, ready, answers)
@@ -158,8 +160,8 @@ def _ask(root: Path, make_secs: float, ready: Any, answers: Any) -> None:
     cache = Cache(root)
     ready.wait()
     started = time.monotonic()
-    found = cache.get_or_make(_key(0), make)
-    answers.put((time.monotonic() - started, not found.hit))
+    entry = cache.get_or_make(_key(0), make)
+    answers.put((time.monotonic() - started, not entry.hit))
 
 
 def _clocked(work: Callable[[], object]) -> float:

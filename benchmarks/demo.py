@@ -1,7 +1,7 @@
 """The demonstration: tune SqueezeNet on this CPU, build it, check it and time it.
 
-Everything goes through the command line, so that each step can be typed again. What was
-measured stays in ``demo-out``; a second run goes on from there.
+Every step is a command that a user can repeat. The measurements stay in ``demo-out``; a second
+run continues from them.
 
     python -m benchmarks.demo --seconds 240
 """
@@ -26,14 +26,14 @@ from benchmarks._models import light_model
 _FOLDER = Path("demo-out")
 _MODEL = _FOLDER / "squeezenet.onnx"
 _LIBRARY = _FOLDER / "squeezenet.lib"
-# The weights in the file are placeholders, and with them the output is one constant.
+# The weights in the file are placeholders that make the output a constant.
 _WEIGHTS = ("--random-weights", "0")
-_PLACE = ("--data-dir", str(_FOLDER))
+_DATA_DIR_OPTION = ("--data-dir", str(_FOLDER))
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What ``tuner bench`` printed; no estimate if a subgraph had no record yet."""
+    """Output of ``tuner bench``; the estimate is None if a subgraph has no record."""
 
     library_secs: float
     estimated_secs: float | None
@@ -41,8 +41,8 @@ class Bench:
     ratio: float
 
 
-class StepFailed(Exception):  # noqa: N818  it is what happened
-    """A command of the demonstration failed; ``exit_code`` is its exit status."""
+class StepError(Exception):
+    """Failure of a command of the demonstration, with its exit status."""
 
     def __init__(self, command: str, exit_code: int) -> None:
         super().__init__(f"{command} ended with exit status {exit_code}")
@@ -52,31 +52,37 @@ class StepFailed(Exception):  # noqa: N818  it is what happened
 def main() -> None:
     """Run the demonstration."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=240.0, help="for tuning, in all runs")
+    parser.add_argument(
+        "--seconds", type=float, default=240.0, help="seconds of tuning, over all runs"
+    )
     arguments = parser.parse_args()
     try:
         _demonstrate(arguments.seconds)
-    except StepFailed as failure:
-        print(f"demo: {failure}; make demo goes on from here", file=sys.stderr)
+    except StepError as failure:
+        print(f"demo: {failure}; make demo continues from here", file=sys.stderr)
         sys.exit(failure.exit_code)
 
 
 def _demonstrate(seconds: float) -> None:
     started = time.monotonic()
-    _say(
+    _print_comment(
         f"SqueezeNet on {len(os.sched_getaffinity(0))} cores of this CPU: 26 convolutions, "
         "1,000 classes, one image.",
-        "The file has placeholders for weights, so every step draws the same random ones.",
+        "The weights in the file are placeholders, so every step draws the same random ones.",
     )
     _copy_model()
-    _say(
-        f"1. Tune: {seconds:.0f} s of measurements, each spent where it is expected to shorten",
-        "the network most. Ctrl-C keeps them; the same command goes on.",
+    _print_comment(
+        f"1. Tune: {seconds:.0f} s of measurements, each where it is expected to shorten the",
+        "network most. Ctrl-C keeps them; the same command continues.",
     )
-    _run("tune", str(_MODEL), *_WEIGHTS, "--seconds", f"{seconds:.0f}", *_PLACE)
-    _say("2. Build: compile the network with the fastest verified kernel of each subgraph.")
-    _run("build", str(_MODEL), *_WEIGHTS, "-o", str(_LIBRARY), *_PLACE)
-    _say("3. Bench: the same answers as ONNX Runtime? In what time, with the same threads?")
+    _run("tune", str(_MODEL), *_WEIGHTS, "--seconds", f"{seconds:.0f}", *_DATA_DIR_OPTION)
+    _print_comment(
+        "2. Build: compile the network with the fastest verified kernel of each subgraph."
+    )
+    _run("build", str(_MODEL), *_WEIGHTS, "-o", str(_LIBRARY), *_DATA_DIR_OPTION)
+    _print_comment(
+        "3. Bench: compare outputs and latency with ONNX Runtime, with the same threads."
+    )
     bench = _bench()
     _conclude(bench, _table(), time.monotonic() - started)
 
@@ -90,7 +96,7 @@ def _copy_model() -> None:
 
 def _bench() -> Bench:
     against = ("--against", "onnxruntime", "--model", str(_MODEL))
-    text = _run("bench", str(_LIBRARY), *against, *_WEIGHTS, *_PLACE, keep=True)
+    text = _run("bench", str(_LIBRARY), *against, *_WEIGHTS, *_DATA_DIR_OPTION, keep=True)
     return read_bench(text)
 
 
@@ -114,31 +120,31 @@ def read_bench(text: str) -> Bench:
 
 def _table() -> dict[str, Any]:
     done = subprocess.run(
-        [_tuner(), "table", "--json", *_PLACE], capture_output=True, text=True, check=True
+        [_tuner(), "table", "--json", *_DATA_DIR_OPTION], capture_output=True, text=True, check=True
     )
     table: dict[str, Any] = json.loads(done.stdout)
     return table
 
 
 def _conclude(bench: Bench, table: dict[str, Any], secs: float) -> None:
-    place = os.path.relpath(Path(sys.executable).parent)
+    folder = os.path.relpath(Path(sys.executable).parent)
     print(
         f"\nLatency   {bench.library_secs * 1e3:.2f} ms measured, {_estimate(bench)}"
         f"\nAgainst   ONNX Runtime, {bench.peer_secs * 1e3:.2f} ms: "
-        f"{bench.ratio:.2f} of its time, the same answers"
-        f"\nKept      {table['trials']} trials of {len(table['tasks'])} tasks, in {secs:.0f} s; "
-        f"next: {place}/tuner table --picks 10 --data-dir {_FOLDER}"
+        f"{bench.ratio:.2f} of its time, equal outputs"
+        f"\nStored    {table['trials']} trials of {len(table['tasks'])} tasks, in {secs:.0f} s; "
+        f"next: {folder}/tuner table --picks 10 --data-dir {_FOLDER}"
     )
 
 
 def _estimate(bench: Bench) -> str:
     if bench.estimated_secs is None:
-        return "with subgraphs that got no trial yet: make demo DEMO_SECONDS=480"
+        return "with untuned subgraphs; spend more: make demo DEMO_SECONDS=480"
     off = bench.estimated_secs / bench.library_secs - 1
     return f"{bench.estimated_secs * 1e3:.2f} ms estimated from its kernels ({off:+.1%})"
 
 
-def _say(*lines: str) -> None:
+def _print_comment(*lines: str) -> None:
     print("", *(f"# {line}" for line in lines), sep="\n", flush=True)
 
 
@@ -151,10 +157,10 @@ def _tuner() -> str:
 
 
 def _run(*arguments: str, keep: bool = False) -> str:
-    """Run a command of the tuner and show it; returns what it printed if that is kept.
+    """Run a command of the tuner and show it; return its output if ``keep``, else nothing.
 
     Raises:
-        StepFailed: If its exit status is not 0.
+        StepError: If its exit status is not 0.
     """
     _show("tuner", *arguments)
     process = subprocess.Popen(
@@ -162,7 +168,7 @@ def _run(*arguments: str, keep: bool = False) -> str:
     )
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        # A terminal sends Ctrl-C to both processes; SIGTERM comes to this one alone.
+        # A terminal sends Ctrl-C to both processes; SIGTERM reaches this one only.
         if number == signal.SIGTERM:
             process.terminate()
 
@@ -175,7 +181,7 @@ def _run(*arguments: str, keep: bool = False) -> str:
     if keep:
         print(text, end="", flush=True)
     if process.returncode:
-        raise StepFailed(f"tuner {arguments[0]}", process.returncode)
+        raise StepError(f"tuner {arguments[0]}", process.returncode)
     return text or ""
 
 

@@ -1,10 +1,10 @@
-"""Both engines beside TVM's own drivers for each: trials per hour and final latencies.
+"""Comparison of both engines with TVM's own drivers: trials per hour and final latencies.
 
-The same network gets the same trials, trials a round and evaluator settings four times: from us
-with MetaSchedule (relax) and with Ansor (relay), from TVM's tune_relax and from the TaskScheduler
-of TVM 0.19; one after the other on this machine. At last the four libraries are timed in turns.
-Needs the environment of the engine relay, and as many trials as Ansor finds tasks. Prints one
-JSON line.
+Four drivers tune the same network with the same trials, trials per round and evaluator settings,
+one after the other on this machine: the tuner with MetaSchedule (relax) and with Ansor (relay),
+TVM's tune_relax and the TaskScheduler of TVM 0.19. Then the four libraries are timed in turns.
+Needs the environment of the engine relay, and at least as many trials as Ansor has tasks. Prints
+one JSON line.
 
     python -m benchmarks.engines --model squeezenet --trials 330 --per-round 10
 """
@@ -30,7 +30,7 @@ _NAMES = ("relax", "tune_relax", "relay", "auto_scheduler")
 
 
 def main() -> None:
-    """Run the comparison that the command line asks for."""
+    """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="squeezenet", help="a light ONNX model, or a file")
     parser.add_argument("--trials", type=int, default=330)
@@ -55,13 +55,13 @@ def _compare(plan: Plan, folder: Path) -> dict[str, Any]:
         "trials_per_round": plan.per_round,
         **{
             name: {
-                "trials": each.n_trials,
-                "secs": round(each.secs, 1),
-                "trials_per_hour": round(each.trials_per_hour),
-                "untuned": each.n_untuned,
+                "trials": result.n_trials,
+                "secs": round(result.secs, 1),
+                "trials_per_hour": round(result.trials_per_hour),
+                "untuned": result.n_untuned,
                 "latency_ms": round(latency * 1e3, 4),
             }
-            for name, each, latency in zip(_NAMES, tuned, secs, strict=True)
+            for name, result, latency in zip(_NAMES, tuned, secs, strict=True)
         },
         "relax_rate_ratio": round(relax.ours.trials_per_hour / relax.peer.trials_per_hour, 2),
         "relay_rate_ratio": round(ours.trials_per_hour / peer.trials_per_hour, 2),
@@ -83,10 +83,10 @@ def _run_driver(settings: Settings, prepared: Prepared, plan: Plan, folder: Path
     asked = (prepared.model.file, prepared.target.spec)
     log = str(folder / "ansor.json")
     with fresh_worker(settings) as worker:
-        found = worker.call(_DRIVER, "tune", *asked, plan.trials, plan.per_round, log)
+        result = worker.call(_DRIVER, "tune", *asked, plan.trials, plan.per_round, log)
     with fresh_worker(settings) as worker:
         worker.call(_DRIVER, "build", *asked, log, str(folder / "peer.so"))
-    return Tuned(found["n_trials"], found["secs"], found["n_untuned"])
+    return Tuned(result["n_trials"], result["secs"], result["n_untuned"])
 
 
 def _driver_of(settings: Settings, folder: Path) -> Racer:

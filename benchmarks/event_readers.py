@@ -1,8 +1,8 @@
-"""A thousand readers of one job's event stream, each of whom must see every event.
+"""Delivery of one job's event stream to a thousand readers, each of which must get every event.
 
-Starts an API process, and a job whose events are written at a steady pace. The readers are
-bare sockets in one process; some leave in the middle and come back with ``Last-Event-ID``.
-Every reader checks that numbers follow each other without gap or repetition. Prints one JSON
+Starts an API process, and a job whose events are written at a steady rate. The readers are
+bare sockets in one process; some disconnect in the middle and reconnect with ``Last-Event-ID``.
+Every reader checks that numbers are consecutive. Prints one JSON
 line, with the memory of the API process and the delay from an event's creation to its arrival.
 
     python -m benchmarks.event_readers --readers 1000 --events 600
@@ -38,7 +38,7 @@ _SAMPLE_SECS = 0.25
 
 
 class Reader(asyncio.Protocol):
-    """One reader; ``last`` is the number of the last event it has."""
+    """Reader of the stream; ``last`` is the number of its last event."""
 
     def __init__(self, asking: "Asking", leaves_at: int | None) -> None:
         self.last = 0
@@ -52,7 +52,7 @@ class Reader(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
-        """Connect, and ask for what follows the last event."""
+        """Connect, and request the events after the last one."""
         self.n_connections += 1
         self._head, self._raw, self._rest = True, b"", b""
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Reader(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
         self._connected = time.time()
-        # uvloop's is none of asyncio's, but has its methods.
+        # uvloop's transport is not a subclass of asyncio's, but has its methods.
         self._transport = cast("asyncio.Transport", transport)
         last = f"Last-Event-ID: {self.last}\r\n" if self.n_connections > 1 else ""
         request = (
@@ -74,7 +74,7 @@ class Reader(asyncio.Protocol):
         self._transport.write(request.encode())
 
     def data_received(self, data: bytes) -> None:
-        """Take the events that are whole."""
+        """Process the complete events."""
         self._raw += data
         if self._head:
             head, end, body = self._raw.partition(b"\r\n\r\n")
@@ -90,7 +90,7 @@ class Reader(asyncio.Protocol):
                 self._take(block, now)
 
     def _dechunked(self) -> bytes:
-        """Take the chunks that are whole off what came in."""
+        """Remove and return the complete chunks of the buffer."""
         whole: list[bytes] = []
         while True:
             size, end, rest = self._raw.partition(b"\r\n")
@@ -100,7 +100,7 @@ class Reader(asyncio.Protocol):
             self._raw = rest[n_bytes + 2 :]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Come back if that was planned; else it is a fault."""
+        """Reconnect if that was planned; otherwise record a fault."""
         if self.finished.done():
             return
         if self._leaves_at is None or self.last < self._leaves_at:
@@ -115,9 +115,9 @@ class Reader(asyncio.Protocol):
             self._fail(f"event {sequence} after {self.last}")
         self.last = sequence
         if sequence % self._asking.sampled == 0:
-            told = json.loads(block[block.index(b"data: ") + 6 :])["created"]
-            created = datetime.fromisoformat(told).timestamp()
-            # What happened while it was away is no delay.
+            created_text = json.loads(block[block.index(b"data: ") + 6 :])["created"]
+            created = datetime.fromisoformat(created_text).timestamp()
+            # Events during a planned absence are not delayed.
             if created > self._connected:
                 self.delays.append(now - created)
         if sequence == self._asking.n_events and not self.finished.done():
@@ -132,14 +132,14 @@ class Reader(asyncio.Protocol):
 
 
 class Asking:
-    """What all readers share."""
+    """State that all readers share."""
 
     def __init__(self, port: int, n_events: int, sampled: int) -> None:
         self.port, self.n_events, self.sampled = port, n_events, sampled
         self._tasks: set[asyncio.Task[None]] = set()
 
     def reconnect(self, reader: Reader) -> None:
-        """Let a reader come back in a moment."""
+        """Let a reader reconnect after a moment."""
         task = asyncio.get_running_loop().create_task(self._later(reader))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -151,11 +151,11 @@ class Asking:
 
 
 def main() -> None:
-    """Run the readers that the command line asks for."""
+    """Run the readers of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--readers", type=int, default=1_000)
     parser.add_argument("--events", type=int, default=600)
-    parser.add_argument("--per-sec", type=float, default=10.0, help="events written a second")
+    parser.add_argument("--per-sec", type=float, default=10.0, help="events written per second")
     parser.add_argument("--reconnect", type=float, default=0.2, help="share that leaves once")
     parser.add_argument("--database", choices=_databases.KINDS, default="sqlite")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
@@ -163,7 +163,7 @@ def main() -> None:
     _services.exit_on_sigterm()
     raise_file_limit()
     if arguments.port is not None:
-        # The readers, in a process of their own, say when they are there and what they saw.
+        # The readers run in a process of their own and report their start and their results.
         print(json.dumps(uvloop.run(_read(arguments))), flush=True)
         return
     folder = Path(tempfile.mkdtemp(prefix="event-readers-"))
@@ -230,7 +230,7 @@ def _with_readers(
 
 
 def _write(sessions: sessionmaker[Session], number: int) -> None:
-    told = {
+    data = {
         "pick": number // 8 + 1,
         "task_id": number % 200 + 1,
         "record": number + 1,
@@ -239,7 +239,7 @@ def _write(sessions: sessionmaker[Session], number: int) -> None:
         "best": False,
     }
     with sessions.begin() as session:
-        events.add_event(session, _JOB, "trial", told)
+        events.add_event(session, _JOB, "trial", data)
 
 
 async def _read(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -26,11 +26,11 @@ _POLL_SECS = 0.05
 
 
 def main() -> None:
-    """Run the measurement that the command line asks for."""
+    """Run the measurement of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="squeezenet", help="one of the light ONNX models")
     parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--keep", type=Path, help="keep the data directory here, for networks")
+    parser.add_argument("--keep", type=Path, help="data directory to keep")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data_dir = arguments.keep or Path(folder) / "data"

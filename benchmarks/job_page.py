@@ -1,9 +1,9 @@
-"""The dashboard's page of a job with a million measure records, and what the page asks for.
+"""Response times of the dashboard's page of a job with a million measure records.
 
-Generates one job of 200 tasks into an SQLite file and a PostgreSQL server of its own. Each
-address is asked for cold (the API and the database just started, their files not in memory),
-again and again as nothing changes, and again as every request finds a new event. Prints one
-JSON line a database.
+Generates one job of 200 tasks into an SQLite file and a private PostgreSQL server. The page and
+each resource that it loads are requested cold (the API and the database just started, their files
+not in memory), repeatedly without a change, and repeatedly with a new event before every request.
+Prints one JSON line for each database.
 
     python -m benchmarks.job_page --records 1000000 --dir /var/tmp/job-page --keep
 """
@@ -37,12 +37,16 @@ _PATHS = {
 
 
 def main() -> None:
-    """Run the requests that the command line asks for."""
+    """Run the requests of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--requests", type=int, default=100, help="of each address, each way")
+    parser.add_argument(
+        "--requests", type=int, default=100, help="number for each address and each way"
+    )
     parser.add_argument("--databases", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--dir", type=Path, help="where the databases are; a temporary folder")
+    parser.add_argument(
+        "--dir", type=Path, help="folder of the databases [default: a temporary one]"
+    )
     parser.add_argument("--keep", action="store_true", help="keep them for another run")
     arguments = parser.parse_args()
     _services.exit_on_sigterm()
@@ -60,7 +64,7 @@ def main() -> None:
 def _run(kind: str, folder: Path, filling: _filling.Filling, n_requests: int) -> dict[str, Any]:
     with _databases.running(kind, folder / kind) as url:
         _filling.open_filled(url, filling).dispose()
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         name: {"cold_ms": _cold(kind, folder, path)} for name, path in _PATHS.items()
     }
     with (
@@ -71,22 +75,22 @@ def _run(kind: str, folder: Path, filling: _filling.Filling, n_requests: int) ->
         tell = _teller(url)
         for name, path in _PATHS.items():
             answer = client.get(path).raise_for_status()
-            found[name]["bytes"] = len(answer.content)
-            found[name]["unchanged"] = described(_ask(client, path, n_requests))
-            found[name]["changed"] = described(_ask(client, path, n_requests, tell))
-    page = found["page"]
+            result[name]["bytes"] = len(answer.content)
+            result[name]["unchanged"] = described(_ask(client, path, n_requests))
+            result[name]["changed"] = described(_ask(client, path, n_requests, tell))
+    page = result["page"]
     worst = max(page["cold_ms"], page["changed"]["p99_ms"])
     return {
         "records": filling.n_records,
         "picks": filling.n_picks,
-        **found,
+        **result,
         "goal_ms": _GOAL_MS,
         "reached": worst < _GOAL_MS,
     }
 
 
 def _cold(kind: str, folder: Path, path: str) -> float:
-    """Ask once, milliseconds: processes just started, files not in memory."""
+    """Return milliseconds of one request: processes just started, files not in memory."""
     _forget(folder / kind)
     with (
         _databases.running(kind, folder / kind) as url,
@@ -99,7 +103,7 @@ def _cold(kind: str, folder: Path, path: str) -> float:
 
 
 def _forget(folder: Path) -> None:
-    """Ask the system to drop the files of a folder from its cache."""
+    """Drop the files of a folder from the page cache."""
     for path in folder.rglob("*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY)
@@ -111,7 +115,7 @@ def _forget(folder: Path) -> None:
 
 
 def _teller(url: str) -> Callable[[], None]:
-    """Return what makes the job one event newer, as every trial does."""
+    """Return a function that adds one event to the job, as every trial does."""
     sessions = database.sessions(database.open_database(url))
 
     def tell() -> None:

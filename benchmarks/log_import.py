@@ -1,9 +1,9 @@
-"""Memory of an import while a log of Ansor of any size goes through it.
+"""Memory of the import of an Ansor log of any size.
 
 Tunes a small network with the engine relay for some real schedules, makes a log of them with other
-tile sizes, imports it with ``tuner records import`` twice, and samples the resident memory of the
-process and of its workers. Most lines are of workloads that the database does not know, as in a log
-of many networks. Prints one JSON line.
+tile sizes, imports it twice with ``tuner records import``, and samples the resident memory of the
+process and of its workers. Most lines have workloads that the database lacks, as in a log of many
+networks. Prints one JSON line.
 
     python -m benchmarks.log_import --megabytes 1000
 """
@@ -26,15 +26,15 @@ _NETWORK = "zoo:mlp"
 _TRIALS = 12
 _N_STRANGERS = 400
 _TUNER = str(Path(sys.executable).parent / "tuner")
-_MOST_BYTES = 400e6
+_MAX_BYTES = 400e6
 
 
 def main() -> None:
-    """Run the measurement that the command line asks for."""
+    """Run the measurement of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=1000.0)
     parser.add_argument("--known", type=float, default=0.05, help="share of lines that are stored")
-    parser.add_argument("--folder", type=Path, help="where the log and the database are made")
+    parser.add_argument("--folder", type=Path, help="folder of the log and the database")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         print(json.dumps(_measure(Path(folder), arguments)), flush=True)
@@ -53,7 +53,7 @@ def _measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "megabytes": round(log.stat().st_size / 1e6),
         "first": first,
         "again": again,
-        "reached": peak < _MOST_BYTES / 1e6 and again["added"] == 0,
+        "reached": peak < _MAX_BYTES / 1e6 and again["added"] == 0,
     }
 
 
@@ -71,7 +71,7 @@ def _run(*words: str) -> None:
 
 
 def _lines(templates: list[dict[str, Any]], known: float, n_bytes: float) -> Iterator[str]:
-    """Return lines of templates with other tile sizes, seeded, until they are so many bytes."""
+    """Yield lines of templates with other, seeded tile sizes, up to a number of bytes."""
     draw = random.Random(0)
     written = 0
     while written < n_bytes:
@@ -98,7 +98,7 @@ def _retile(draw: random.Random, step: list[Any]) -> list[Any]:
 
 
 def _import(log: Path, data_dir: Path) -> dict[str, Any]:
-    """Import a log, and watch what memory that takes."""
+    """Import a log and sample its memory."""
     started = time.monotonic()
     command = [_TUNER, "records", "import", str(log), "--json", "--data-dir", str(data_dir)]
     main_bytes = worker_bytes = 0
@@ -116,7 +116,7 @@ def _import(log: Path, data_dir: Path) -> dict[str, Any]:
         "worker_peak_mb": round(worker_bytes / 1e6),
         "added": report["added"],
         "known": report["known"],
-        "skipped": sum(each["lines"] for each in report["skipped"]),
+        "skipped": sum(reason["lines"] for reason in report["skipped"]),
     }
 
 

@@ -1,9 +1,9 @@
-"""Best-record look-up among ten million measure records, in the database and through REST.
+"""Latency of best-record look-ups among ten million measure records, in the database and by REST.
 
-Generates the records into an SQLite file and a PostgreSQL server of its own, then looks up
-random workloads, one at a time: with the API's own statements by the driver alone, by a
-session as the API opens one, and by an HTTP client that keeps its connection. Prints one JSON
-line a database.
+Generates the records into an SQLite file and a private PostgreSQL server, then looks up
+random workloads, one at a time: with the API's own statements through the bare driver, through a
+session like the API's, and by an HTTP client that keeps its connection. Prints one JSON
+line for each database.
 
     python -m benchmarks.lookup --records 10000000 --dir /var/tmp/lookup --keep
 """
@@ -35,7 +35,7 @@ _TARGET = 1
 
 
 def main() -> None:
-    """Run the look-ups that the command line asks for."""
+    """Run the look-ups of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--tasks", type=int, default=20_000, help="a multiple of 200")
@@ -43,7 +43,9 @@ def main() -> None:
     parser.add_argument(
         "--databases", nargs="+", choices=_databases.KINDS, default=_databases.KINDS
     )
-    parser.add_argument("--dir", type=Path, help="where the databases are; a temporary folder")
+    parser.add_argument(
+        "--dir", type=Path, help="folder of the databases [default: a temporary one]"
+    )
     parser.add_argument("--keep", action="store_true", help="keep them for another run")
     arguments = parser.parse_args()
     _services.exit_on_sigterm()
@@ -65,27 +67,27 @@ def _run(url: str, data_dir: Path, filling: _filling.Filling, n_lookups: int) ->
     filling_secs = time.monotonic() - started
     try:
         plan = _plan(engine, _filling.workload_hash(7))
-        found = {
+        result = {
             "by_driver": described(_by_driver(engine, _keys(filling, n_lookups))),
             "by_session": described(_by_session(engine, _keys(filling, n_lookups))),
         }
         with _services.api(url, data_dir) as (service, pid):
             api = psutil.Process(pid)
             before = sum(api.cpu_times()[:2])
-            found["by_rest"] = described(_by_rest(service, _keys(filling, n_lookups)))
-            # Each key is asked for twice. Unlike the time, this hardly depends on what else runs.
+            result["by_rest"] = described(_by_rest(service, _keys(filling, n_lookups)))
+            # Each key is requested twice. Unlike the time, CPU time hardly depends on other load.
             secs = sum(api.cpu_times()[:2]) - before
-            found["by_rest"]["api_cpu_ms"] = round(secs / n_lookups / 2 * 1e3, 3)
+            result["by_rest"]["api_cpu_ms"] = round(secs / n_lookups / 2 * 1e3, 3)
     finally:
         engine.dispose()
     return {
         "records": filling.n_records,
         "tasks": filling.n_tasks,
         "filling_secs": round(filling_secs, 1),
-        **found,
+        **result,
         "goals": _GOALS,
-        "reached": found["by_driver"]["p99_ms"] < _GOALS["database_p99_ms"]
-        and found["by_rest"]["p99_ms"] < _GOALS["rest_p99_ms"],
+        "reached": result["by_driver"]["p99_ms"] < _GOALS["database_p99_ms"]
+        and result["by_rest"]["p99_ms"] < _GOALS["rest_p99_ms"],
         "plan": plan,
         "scans": _filling.scans(plan),
     }
@@ -97,16 +99,16 @@ def _keys(filling: _filling.Filling, n_lookups: int) -> list[str]:
 
 
 def _warm(look_up: Callable[[str], None], keys: list[str]) -> list[float]:
-    """Look every key up once, so that the disk is not what is measured, and then time it."""
+    """Look every key up once, so that the disk is not measured, and then time it."""
     timed(look_up, keys)
     return timed(look_up, keys)
 
 
 def _look_up(session: Session, key: str) -> None:
     """Look a workload up as the API does."""
-    found = record_queries.read_bests(session, workload=key, target_id=_TARGET, limit=101)
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} best records of workload {key}")
+    bests = record_queries.read_bests(session, workload=key, target_id=_TARGET, limit=101)
+    if len(bests) != 1:
+        raise LookupError(f"{len(bests)} best records of workload {key}")
 
 
 def _sent(engine: Engine, key: str) -> list[tuple[str, Any]]:
@@ -168,7 +170,7 @@ def _by_session(engine: Engine, keys: list[str]) -> list[float]:
 
 
 def _by_rest(service: str, keys: list[str]) -> list[float]:
-    # The plainest client there is: its own work would be measured, too.
+    # A minimal client, because its own work is measured too.
     client = http.client.HTTPConnection(urlsplit(service).netloc, timeout=30.0)
 
     def look_up(key: str) -> None:

@@ -1,8 +1,8 @@
-"""Malformed uploads: whatever arrives, the service refuses it or queues it, and lives.
+"""Malformed uploads, each of which the service must reject or queue, and survive.
 
-Sends mutations of a right upload over loopback to an API process: cut bodies, flipped bytes,
-wrong boundaries, wrong lengths, wrong options, damaged models, connections that break. Prints one
-JSON line: how many answers there were of each status.
+Sends mutations of a valid upload over loopback to an API process: cut bodies, flipped bytes,
+wrong boundaries, wrong lengths, wrong options, damaged models, broken connections. Prints one
+JSON line with the number of responses by status.
 
     python -m benchmarks.malformed --uploads 10000
 """
@@ -48,19 +48,19 @@ Mutation = Callable[[random.Random, bytes], bytes]
 
 @dataclass
 class Counts:
-    """What came back: answers by status, and connections that ended without one."""
+    """Responses by status, and connections that ended without one."""
 
     answers: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, status: str) -> None:
-        """Count an answer."""
+        """Count a response."""
         with self.lock:
             self.answers[status] += 1
 
 
 def main() -> None:
-    """Run as many uploads as the command line asks for."""
+    """Run the uploads of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--uploads", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -76,12 +76,12 @@ def main() -> None:
 
 
 def attack(service: str, n_uploads: int, seed: int) -> dict[str, Any]:
-    """Send malformed uploads; returns what came of them.
+    """Send malformed uploads and return the tally.
 
     Args:
         service: URL of the service.
-        n_uploads: How many.
-        seed: The same one sends the same bytes.
+        n_uploads: Number of uploads.
+        seed: Seed of all mutations.
     """
     host, _, port = service.removeprefix("http://").partition(":")
     counts, started = Counts(), time.monotonic()
@@ -106,7 +106,7 @@ def attack(service: str, n_uploads: int, seed: int) -> dict[str, Any]:
 
 
 def malformed(drawn: random.Random) -> bytes:
-    """Return the bytes of a request that has something wrong, as drawn."""
+    """Return the bytes of a request with a drawn mutation."""
     boundary = b"boundary"
     parts = [_file(drawn, boundary)] * drawn.choice((0, 1, 1, 1, 2))
     for _ in range(drawn.randrange(4)):
@@ -120,13 +120,13 @@ def malformed(drawn: random.Random) -> bytes:
 
 
 def send(where: tuple[str, int], request: bytes) -> str:
-    """Send a request as it is; returns the status, or how the connection ended."""
+    """Send raw bytes and return the status, or how the connection ended."""
     try:
         with socket.create_connection(where, timeout=_TIMEOUT_SECS) as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(request)
             if is_short(request):
-                # It waits for what never comes: leave it, as a client that dies does.
+                # The service waits for more bytes: disconnect, as a dying client does.
                 return "left"
             start = b""
             while b"\r\n" not in start and (data := connection.recv(4096)):
@@ -139,7 +139,7 @@ def send(where: tuple[str, int], request: bytes) -> str:
 
 
 def is_short(request: bytes) -> bool:
-    """Return whether a request announces a little more than it has."""
+    """Return True if a request announces slightly more bytes than it has."""
     head, _, body = request.partition(b"\r\n\r\n")
     announced = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
     return len(body) < announced <= len(body) + 100
@@ -152,7 +152,7 @@ def left_behind(data_dir: Path) -> list[Path]:
 
 
 def is_ready(service: str) -> bool:
-    """Return whether a service answers."""
+    """Return True if a service responds."""
     host, _, port = service.removeprefix("http://").partition(":")
     probe = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
     return send((host, int(port)), probe) == "200"

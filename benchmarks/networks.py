@@ -1,8 +1,8 @@
-"""Latency of tuned networks against ONNX Runtime, and against the scheduler's estimate.
+"""Latency of tuned networks, compared with ONNX Runtime and with the estimate from the records.
 
 For each network: tune within the budget, build, compare outputs, time both
-runtimes in turns with the same threads. Prints one JSON line a network. A data
-directory that is kept lets a second run go on where the first was.
+runtimes in turns with the same threads. Prints one JSON line for each network. With a
+kept data directory, a second run continues the first.
 
     python -m benchmarks.networks --models squeezenet zoo:resnet-18 --trials 1000
 """
@@ -25,7 +25,7 @@ from tuner.workers.pools import fresh_worker
 
 
 def main() -> None:
-    """Run the comparison that the command line asks for."""
+    """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(LIGHT))
     parser.add_argument("--trials", type=int)
@@ -46,8 +46,8 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
     with fresh_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         built = build_library(context, [prepared], worker, out)
-    found = bench_library(context.settings, out, prepared.model, n_turns=10, seed=0)
-    estimate = found.estimated_secs
+    comparison = bench_library(context.settings, out, prepared.model, n_turns=10, seed=0)
+    estimate = comparison.estimated_secs
     return {
         "benchmark": "networks",
         "model": name,
@@ -55,19 +55,19 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
         "tuning_secs": round(tuned.secs, 1),
         "tasks": len(prepared.tasks),
         "fallbacks": len(built.fallbacks),
-        "latency_ms": round(found.library_secs * 1e3, 4),
-        "onnxruntime_ms": round((found.peer_secs or 0) * 1e3, 4),
-        "ratio": round(found.ratio or 0, 3),
+        "latency_ms": round(comparison.library_secs * 1e3, 4),
+        "onnxruntime_ms": round((comparison.peer_secs or 0) * 1e3, 4),
+        "ratio": round(comparison.ratio or 0, 3),
         "estimate_ms": estimate and round(estimate * 1e3, 4),
-        "estimate_off": estimate and round(estimate / found.library_secs - 1, 3),
-        "relative_error": found.relative_error,
-        "agrees": found.agrees,
+        "estimate_off": estimate and round(estimate / comparison.library_secs - 1, 3),
+        "relative_error": comparison.relative_error,
+        "agrees": comparison.agrees,
         "where": _where(built.manifest),
     }
 
 
 def _where(manifest: Manifest) -> dict[str, float]:
-    """Share of the estimated latency by kind of subgraph, the five largest."""
+    """Return shares of the estimated latency by kind of subgraph, the five largest."""
     total: dict[str, float] = defaultdict(float)
     for entry in manifest.subgraphs:
         kind = entry.name.partition("[")[0].partition("_")[0]

@@ -1,8 +1,8 @@
-"""Two RPC servers against one: how many more trials an hour, where kernels sleep.
+"""Trials per hour of two RPC servers compared with one, with kernels that sleep.
 
-Starts a tracker and servers of TVM's on loopback, and runs ``tuner tune --rpc`` on two of them and
-then on one. Search and build cost next to nothing, so that what is measured is how well the
-coordinator keeps devices busy. Prints one JSON line; every record is compared with its kernel.
+Starts TVM's tracker and servers on loopback, and runs ``tuner tune --rpc`` on two servers and
+then on one. Search and build are almost free, so the result shows how well the coordinator keeps
+devices busy. Prints one JSON line; every record is compared with its kernel.
 
     python -m benchmarks.rpc_pair
 """
@@ -30,13 +30,12 @@ from records.models import MeasureRecord
 
 _GOAL = 1.7
 _TRIALS_PER_ROUND = 4
-# A sleeper is woken late where the machine has other things to do; the next kernel sleeps
-# a quarter longer.
+# A sleeping process wakes late on a busy machine; the next kernel sleeps a quarter longer.
 _TOLERANCE = 0.12
 
 
 def main() -> None:
-    """Run the tuning that the command line asks for."""
+    """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=128, help="a run")
     parser.add_argument("--nap-secs", type=float, default=0.2, help="of the shortest kernel")
@@ -54,7 +53,7 @@ def main() -> None:
 
 
 def _run(folder: Path, n_servers: int, n_trials: int) -> list[MeasureRecord]:
-    """Tune on so many servers, and return the records."""
+    """Tune on ``n_servers`` servers, and return the records."""
     folder.mkdir(parents=True)
     with RpcServers(folder) as servers:
         for number in range(n_servers):
@@ -71,10 +70,10 @@ def _run(folder: Path, n_servers: int, n_trials: int) -> list[MeasureRecord]:
 
 
 def _tune(folder: Path, url: str, rpc: str, n_trials: int, sessions: sessionmaker[Session]) -> None:
-    """Run the command until its trials are spent; the confirmation of winners is left out.
+    """Run the command until its trials are spent, without the final.
 
     Raises:
-        RuntimeError: If it ends before.
+        RuntimeError: If it ends earlier.
     """
     options = {
         "--target": "llvm",
@@ -108,7 +107,7 @@ def _n_records(sessions: sessionmaker[Session]) -> int:
 
 
 def _described(records: Sequence[MeasureRecord], nap_secs: float) -> dict[str, Any]:
-    """Return trials an hour while trials came in, how busy devices were, and what is wrong."""
+    """Return trials per hour between first and last trial, trials by server, and wrong records."""
     times = [record.created.timestamp() for record in records]
     secs = max(times) - min(times)
     wrong = [record for record in records if not _is_right(record, nap_secs)]
@@ -118,19 +117,19 @@ def _described(records: Sequence[MeasureRecord], nap_secs: float) -> dict[str, A
         "trials_per_hour": round((len(records) - 1) / secs * 3600.0),
         "by_server": sorted(Counter(record.worker for record in records).values()),
         "wrong": len(wrong) + doubled,
-        "wrong_examples": [_told(record) for record in wrong[:3]],
+        "wrong_examples": [_summary(record) for record in wrong[:3]],
     }
 
 
 def _is_right(record: MeasureRecord, nap_secs: float) -> bool:
-    """Whether nothing was shorter than the kernel, and the typical sample as long."""
-    wanted = sleeping.sleep_secs(record.trace, nap_secs)
+    """Return True if no sample is shorter than the kernel, and the median as long as it."""
+    expected = sleeping.sleep_secs(record.trace, nap_secs)
     if not record.verified or not record.run_secs or record.latency is None:
         return False
-    return min(record.run_secs) >= wanted and record.latency < wanted + _TOLERANCE * nap_secs
+    return min(record.run_secs) >= expected and record.latency < expected + _TOLERANCE * nap_secs
 
 
-def _told(record: MeasureRecord) -> str:
+def _summary(record: MeasureRecord) -> str:
     return f"{record.trace}: {record.run_secs or record.error_text}"
 
 

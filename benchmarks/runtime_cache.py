@@ -1,8 +1,8 @@
-"""LeNet by ``tuner.jit``: steps that compile every operator against steps that compile none.
+"""Cost of ``tuner.jit`` on LeNet: steps that compile every operator, and steps that compile none.
 
-Two epochs of forward batches in a new data directory, the last batch of each smaller; the log
-on stderr gives the seconds of each step. Then another process, which finds the libraries in the
-store, and what a call costs beyond the library's own. Prints one JSON line.
+Runs two epochs of forward batches in a new data directory, the last batch of each smaller; the log
+on stderr has the seconds of each step. Then measures another process, which has the libraries in
+its build cache, and the overhead of a call over the library's own time. Prints one JSON line.
 
     python -m benchmarks.runtime_cache --batch 64 --samples 1000
 """
@@ -18,21 +18,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# A published log of a framework that compiles operators at run time: seconds of a step with every
-# operator missed, and with every operator hit.
+# Published log of a framework that compiles operators at run time: seconds of a step in which every
+# operator missed, and of one in which every operator hit.
 _PUBLISHED = {"missed_secs": 0.425, "hit_secs": 0.025, "ratio": 16.9}
 _GOALS = {"ratio": 17.0, "dispatch_us": 20.0}
 _N_CALLS = 2000
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=64, help="samples of a step")
     parser.add_argument("--samples", type=int, default=1000, help="samples of an epoch")
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--dir", type=Path, help="data directory; new and removed if left out")
-    parser.add_argument("--quiet", action="store_true", help="no steps on stderr")
+    parser.add_argument("--dir", type=Path, help="data directory [default: a temporary one]")
+    parser.add_argument(
+        "--quiet", dest="log_steps", action="store_false", help="do not log steps on stderr"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data_dir = arguments.dir or Path(folder)
@@ -59,7 +61,7 @@ def _train(arguments: argparse.Namespace, data_dir: Path) -> list[float]:
             network(batch)
             steps.append(time.perf_counter() - started)
             is_hit = network.cache_info().hits > before.hits
-            if not arguments.quiet:
+            if arguments.log_steps:
                 print(
                     f"epoch {epoch} step {number:2d} ({len(batch)} images): {steps[-1]:.6f} s, "
                     f"every operator {'hit' if is_hit else 'missed'}",
@@ -108,16 +110,17 @@ def _another_process(arguments: argparse.Namespace, data_dir: Path) -> list[floa
 
 
 def _dispatch_us(data_dir: Path) -> float:
-    """Return what a call of a jitted LeNet costs before and after its library runs, median, us.
+    """Return the median overhead of a call of a jitted LeNet, in microseconds.
 
-    The library is called by itself on the same tensors, in turns.
+    The overhead is the time of a call minus that of the bare library; both take turns on the same
+    tensors.
     """
     import torch
 
     import tuner
 
     network = tuner.jit(lenet(), data_dir=data_dir, name="LeNet")
-    # One image: what the kernels take would hide what the dispatch takes.
+    # One image, so that kernels do not hide the dispatch.
     image = torch.randn(1, 1, 32, 32)
     network(image)
     [(_, call)] = network._memory.all()

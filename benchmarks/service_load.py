@@ -1,13 +1,12 @@
-"""Two hundred clients that poll the table of a 200-task job, while it is being tuned.
+"""Load of two hundred clients that poll the table of a 200-task job during its tuning.
 
-Starts ``tuner serve``, submits a job of 200 tasks, and measures in turns how many trials a
-second it makes alone, and while every client asks for the table once a second: alone, polled,
-polled, alone, and so on, so that what drifts hits both alike. The clients share the machine
-with the service, at a lower priority: theirs would have machines of their own. Prints one JSON
-line.
+Starts ``tuner serve``, submits a job of 200 tasks, and measures in turns its trials per second
+alone, and while every client requests the table once a second: alone, polled, polled, alone, and
+so on, so that drift affects both equally. The clients share the machine with the service at a
+lower priority, because real clients have machines of their own. Prints one JSON line.
 
-The job's engine burns a fixed time of the processor for every trial, so that rates compare;
-``--engine real`` tunes six networks of the zoo in one job, whose trials differ by more.
+The job's engine burns a fixed processor time for every trial, so that rates are comparable;
+``--engine real`` tunes six networks of the zoo in one job, whose trials vary more.
 
     python -m benchmarks.service_load --clients 200 --window 60 --pairs 2
 """
@@ -48,7 +47,7 @@ _PREPARE_SECS = 600.0
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of tuning: trials, seconds, processor seconds of the service's processes."""
+    """Stretch of tuning: trials, seconds, processor seconds of the service's processes."""
 
     n_trials: int
     secs: float
@@ -58,17 +57,21 @@ class Window:
 
     @property
     def rate(self) -> float:
-        """Trials a second."""
+        """Trials per second."""
         return self.n_trials / self.secs
 
 
 def main() -> None:
-    """Run the comparison that the command line asks for."""
+    """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--window", type=float, default=60.0, help="seconds of a stretch")
-    parser.add_argument("--pairs", type=int, default=2, help="stretches alone, and polled")
-    parser.add_argument("--settle", type=float, default=30.0, help="seconds of tuning before")
+    parser.add_argument(
+        "--pairs", type=int, default=2, help="number of pairs of stretches, alone and polled"
+    )
+    parser.add_argument(
+        "--settle", type=float, default=30.0, help="seconds of tuning before the first stretch"
+    )
     parser.add_argument("--engine", choices=_ENGINES, default="busy")
     parser.add_argument("--database", choices=_databases.KINDS, default="sqlite")
     parser.add_argument("--client-nice", type=int, default=5, help="as the API's own")
@@ -100,7 +103,7 @@ def _run(database_url: str, data_dir: Path, arguments: argparse.Namespace) -> di
 
 
 def _submit(url: str, engine: str) -> tuple[int, int]:
-    """Submit the job and wait for its first trial; returns its number and its tasks."""
+    """Submit the job, wait for its first trial, and return its number and tasks."""
     models = ["mlp"] if engine == "busy" else list(_REAL)
     form = {"target": "llvm", "seconds": str(_SECS), "trials_per_round": "8"}
     if engine == "busy":
@@ -122,7 +125,7 @@ def _submit(url: str, engine: str) -> tuple[int, int]:
 
 
 def _turns(pairs: int) -> list[bool]:
-    """Order stretches as alone, polled, polled, alone: what drifts evenly cancels out."""
+    """Order stretches as alone, polled, polled, alone, so that linear drift cancels out."""
     return [bool((number + 1) // 2 % 2) for number in range(2 * pairs)]
 
 
@@ -162,12 +165,12 @@ def _poll(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _cpu_secs(pid: int) -> dict[str, float]:
-    """Return processor seconds of the service's processes, by what they are."""
+    """Return processor seconds of the service's processes by role."""
     totals: dict[str, float] = {}
     root = psutil.Process(pid)
-    for each in (root, *root.children(recursive=True)):
+    for process in (root, *root.children(recursive=True)):
         try:
-            times, words = each.cpu_times(), " ".join(each.cmdline())
+            times, words = process.cpu_times(), " ".join(process.cmdline())
         except psutil.Error:
             continue
         kind = "workers" if "spawn_main" in words else "api" if " -m api" in words else "tuner"

@@ -1,4 +1,4 @@
-"""Load of the coordinator under a simulated fleet, in virtual time.
+"""Simulation of a fleet in virtual time, to measure the load of the coordinator.
 
 python -m benchmarks.simulate --devices 1000 --networks 500 --tasks 100000
 """
@@ -30,71 +30,73 @@ def simulate(
         list[Path] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Recordings of tuner replay --save that simulated tasks imitate "
+            help="Recordings of tuner replay --save to draw simulated tasks from "
             "[default: those under benchmarks/curves].",
             show_default=False,
         ),
     ] = None,
-    devices: Annotated[int, typer.Option(help="Devices.", min=1)] = 64,
-    networks: Annotated[int, typer.Option(help="Networks, with a job each.", min=1)] = 20,
-    tasks: Annotated[int, typer.Option(help="Tasks of all networks together.", min=1)] = 1000,
+    devices: Annotated[int, typer.Option(help="Number of devices.", min=1)] = 64,
+    networks: Annotated[int, typer.Option(help="Number of networks; each has a job.", min=1)] = 20,
+    tasks: Annotated[int, typer.Option(help="Number of tasks of all networks.", min=1)] = 1000,
     fingerprints: Annotated[
-        int, typer.Option(help="Kinds of device, over which networks are spread.", min=1)
+        int, typer.Option(help="Number of device kinds that networks are spread over.", min=1)
     ] = 1,
     builders: Annotated[
         int | None,
         typer.Option(
-            help="Calls that builders make side by side [default: a quarter more than enough].",
+            help="Number of concurrent calls of builders [default: a quarter more than needed].",
             min=1,
             show_default=False,
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Virtual time.")] = 10.0,
+    minutes: Annotated[float, typer.Option(help="Virtual minutes to simulate.")] = 10.0,
     warm_up: Annotated[
-        float, typer.Option(metavar="MINUTES", help="Of it, not counted in what is printed.")
+        float, typer.Option(metavar="MINUTES", help="Virtual minutes excluded from the results.")
     ] = 2.0,
-    trials_per_round: Annotated[int, typer.Option(help="Trials that one pick buys.", min=1)] = 64,
+    trials_per_round: Annotated[int, typer.Option(help="Number of trials per round.", min=1)] = 64,
     search_secs: Annotated[
-        float, typer.Option(help="Of a builder, to search for one candidate.")
+        float, typer.Option(help="Seconds a builder needs to find one candidate.")
     ] = 0.2,
-    build_secs: Annotated[float, typer.Option(help="Of a builder, to build one.")] = 1.35,
+    build_secs: Annotated[
+        float, typer.Option(help="Seconds a builder needs to build one candidate.")
+    ] = 1.35,
     run_secs: Annotated[
-        float, typer.Option(help="Of a device, to run one of an average task.")
+        float, typer.Option(help="Seconds a device needs for one candidate of an average task.")
     ] = 0.2,
     call_secs: Annotated[
-        float, typer.Option(help="Of the coordinator's core, for each call to a worker.")
+        float, typer.Option(help="CPU seconds of the coordinator for each call to a worker.")
     ] = 0.0,
     build_errors: Annotated[float, typer.Option(help="Share of builds that fail.")] = 0.01,
     run_errors: Annotated[float, typer.Option(help="Share of runs that fail.")] = 0.01,
     hangs: Annotated[float, typer.Option(help="Share of runs that never end.")] = 0.0005,
     worker_deaths: Annotated[
-        float, typer.Option(help="Share of calls that take their worker with them.")
+        float, typer.Option(help="Share of calls that end their worker.")
     ] = 0.0005,
-    device_losses: Annotated[float, typer.Option(help="Of each device in an hour.")] = 0.1,
-    away_secs: Annotated[float, typer.Option(help="Until a lost device is back.")] = 60.0,
+    device_losses: Annotated[float, typer.Option(help="Losses of each device per hour.")] = 0.1,
+    away_secs: Annotated[float, typer.Option(help="Seconds until a lost device returns.")] = 60.0,
     slow_devices: Annotated[
         float, typer.Option(help="Share of devices that are three times slower.")
     ] = 0.01,
-    seed: Annotated[int, typer.Option(help="Seeds every draw.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)] = 0,
     database: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where records go [default: a SQLite file that is removed].",
+            help="Database for the records [default: a temporary SQLite file].",
             show_default=False,
         ),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Show on stderr what takes the coordinator's time.")
+        bool, typer.Option("--profile", help="Print a profile of the coordinator to stderr.")
     ] = False,
     json_output: options.JsonOption = False,
 ) -> None:
     """Run the coordinator on a simulated fleet, in virtual time.
 
-    Coordinator, database and scheduler are the real ones; devices, builders and the time that
-    passes while they work are not. Time passes as fast as the coordinator works, so that one that
-    is overworked leaves its devices idle. It prints how idle they were, and what a trial took of
-    the coordinator and its database. Exit status 1 if a trial was lost or counted twice.
+    Coordinator, database and scheduler are the real ones; devices, builders and their time are
+    simulated. Time advances with the work of the coordinator, so an overloaded coordinator leaves
+    its devices idle. The report has their idle share, and the cost of a trial for the coordinator
+    and its database. Exit status 1 if a trial was lost or counted twice.
 
     Examples:
         python -m benchmarks.simulate
@@ -144,19 +146,19 @@ def simulate(
     if not report.check.is_clean:
         raise WorkError(
             f"of {report.check.n_records} records {report.check.n_missing} are missing, "
-            f"{report.check.n_surplus} too many and {report.check.n_uncounted} not counted"
+            f"{report.check.n_surplus} surplus and {report.check.n_uncounted} not counted"
         )
 
 
 @contextmanager
-def _profiled(wanted: bool) -> "Iterator[None]":
-    """Print the functions that took most of this thread's time, themselves and in all."""
+def _profiled(is_enabled: bool) -> "Iterator[None]":
+    """Print the functions with the most time of this thread, own and total."""
     import cProfile
     import pstats
     import sys
     import time
 
-    if not wanted:
+    if not is_enabled:
         yield
         return
     profile = cProfile.Profile(time.thread_time)
@@ -181,12 +183,12 @@ def _show(scenario: "Scenario", report: "Report") -> None:
 
 
 def _lines(scenario: "Scenario", report: "Report") -> "Iterator[tuple[str, str]]":
-    """Say a report in lines of a name and a value."""
+    """Yield the lines of a report as name and value."""
     yield "Devices", f"{scenario.n_devices}, {report.n_apart} kept apart"
     yield "Networks and tasks", f"{scenario.n_networks}, {scenario.n_tasks}"
     yield (
         "Trials",
-        f"{report.n_trials} in {report.secs:.0f} s: {report.trials_per_sec:.1f} a second",
+        f"{report.n_trials} in {report.secs:.0f} s: {report.trials_per_sec:.1f} per second",
     )
     yield "Devices idle", f"{report.idle_share:.1%}"
     yield "Coordinator", f"{report.cpu_share:.1%} of a core"
@@ -198,7 +200,7 @@ def _lines(scenario: "Scenario", report: "Report") -> "Iterator[tuple[str, str]]
     yield "  and waiting for it", f"{report.database_wait_secs_per_trial * 1e3:.3f} ms"
     yield "Builders busy", f"{report.busy_builders:.0f} of {report.n_builders}"
     yield "Memory", f"{report.peak_bytes / 2**20:.0f} MiB"
-    yield "Records", f"{report.check.n_records}, {'all there' if report.check.is_clean else 'BAD'}"
+    yield "Records", f"{report.check.n_records}, {'complete' if report.check.is_clean else 'BAD'}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Trials per hour and network latency against TVM's own ``tune_relax``.
+"""Trials per hour and network latency, compared with TVM's own ``tune_relax``.
 
-Both tune the same tasks of one network with the same number of trials, trials a
-round and evaluator settings, one after the other on this machine; then both
-results are built by the same compiler path and the two libraries are timed in
-turns. Prints one JSON line.
+Both drivers tune the same tasks of one network with the same number of trials, trials per
+round and evaluator settings, one after the other on this machine. Both results are built by
+the same compiler path, and the two libraries are timed in turns. Prints one JSON line.
 
     python -m benchmarks.tune_relax --model squeezenet --trials 870 --per-round 64
 """
@@ -38,7 +37,7 @@ from tuner.jobs.preparation import Prepared
 
 @dataclass(frozen=True)
 class Pair:
-    """What both drivers came to, and their libraries."""
+    """Results of both drivers, and their libraries."""
 
     ours: Tuned
     peer: Tuned
@@ -47,7 +46,7 @@ class Pair:
 
 
 def main() -> None:
-    """Run the comparison that the command line asks for."""
+    """Run the comparison of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="squeezenet", help="one of the light ONNX models")
     parser.add_argument("--trials", type=int, default=870)
@@ -59,40 +58,40 @@ def main() -> None:
 
 
 def tune_both(context: Context, plan: Plan, folder: Path) -> Pair:
-    """Tune by us and by tune_relax, and build both by the same compiler path."""
+    """Tune with the tuner and with tune_relax, and build both by the same compiler path."""
     ours, prepared = tune_ours(context, plan)
-    found = _run_peer(prepared, plan, folder)
+    peer_result = _run_peer(prepared, plan, folder)
     best = {
         workload: BestTrace(0, trace, hashlib.sha256(trace.encode()).hexdigest(), 0.0)
-        for workload, trace in found["traces"].items()
+        for workload, trace in peer_result["traces"].items()
     }
     racers = (
         library_of(context, build_ours(context, prepared, folder / "relax-ours")),
         library_of(context, build_ours(context, prepared, folder / "relax-peer", best)),
     )
-    peer = Tuned(found["n_trials"], found["secs"], found["n_untuned"])
+    peer = Tuned(peer_result["n_trials"], peer_result["secs"], peer_result["n_untuned"])
     return Pair(ours, peer, prepared, racers)
 
 
 def _compare(model: str, plan: Plan, folder: Path) -> dict[str, Any]:
     with open_context(None, folder / "data") as context:
-        found = tune_both(context, plan, folder)
-    latency, peer_latency = race(found.racers, found.prepared.model.file.inputs)
+        both = tune_both(context, plan, folder)
+    latency, peer_latency = race(both.racers, both.prepared.model.file.inputs)
     return {
         "benchmark": "tune_relax",
         "model": model,
         "trials_per_round": plan.per_round,
-        "trials": found.ours.n_trials,
-        "secs": round(found.ours.secs, 1),
-        "peer_trials": found.peer.n_trials,
-        "peer_secs": round(found.peer.secs, 1),
-        "trials_per_hour": round(found.ours.trials_per_hour),
-        "peer_trials_per_hour": round(found.peer.trials_per_hour),
-        "rate_ratio": round(found.ours.trials_per_hour / found.peer.trials_per_hour, 2),
+        "trials": both.ours.n_trials,
+        "secs": round(both.ours.secs, 1),
+        "peer_trials": both.peer.n_trials,
+        "peer_secs": round(both.peer.secs, 1),
+        "trials_per_hour": round(both.ours.trials_per_hour),
+        "peer_trials_per_hour": round(both.peer.trials_per_hour),
+        "rate_ratio": round(both.ours.trials_per_hour / both.peer.trials_per_hour, 2),
         "latency_ms": round(latency * 1e3, 4),
         "peer_latency_ms": round(peer_latency * 1e3, 4),
         "latency_ratio": round(latency / peer_latency, 3),
-        "peer_untuned": found.peer.n_untuned,
+        "peer_untuned": both.peer.n_untuned,
     }
 
 
@@ -119,8 +118,8 @@ def _run_peer(prepared: Prepared, plan: Plan, folder: Path) -> dict[str, Any]:
 def _peer(
     queue: Any, model: ModelFile, spec: str, work_dir: str, trials: int, per_round: int
 ) -> None:
-    """Tune with TVM's own driver and report its best traces by our workload hashes."""
-    os.dup2(2, 1)  # what it logs is not our answer
+    """Tune with TVM's own driver and return its best traces by the tuner's workload hashes."""
+    os.dup2(2, 1)  # its log goes to stderr; stdout is for the JSON line
     from tvm.s_tir.meta_schedule.relax_integration import tune_relax
     from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 

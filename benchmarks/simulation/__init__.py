@@ -1,1 +1,1 @@
-"""A fleet on paper: the real coordinator on a real database, devices and time simulated."""
+"""Simulated devices and time for the real coordinator on a real database."""

@@ -1,4 +1,4 @@
-"""Calls to simulated workers: they end when the agenda says so, well or not."""
+"""Calls to simulated workers, which end at times of an agenda, with a result or an error."""
 
 import random
 from asyncio import AbstractEventLoop, Future
@@ -13,11 +13,11 @@ from tuner.workers.base import CallTimeout
 
 
 class World:
-    """What all simulated workers share: the time, what is to come, and chance.
+    """State that all simulated workers share: time, future events, and random numbers.
 
     Attributes:
-        loop: Runs the coordinator; there from :meth:`make_loop` on.
-        draw: Returns numbers from 0 to 1, seeded.
+        loop: Event loop of the coordinator; set by :meth:`make_loop`.
+        draw: Function that returns seeded random numbers from 0 to 1.
     """
 
     loop: AbstractEventLoop
@@ -35,20 +35,20 @@ class World:
         return self.loop
 
     def handing_over(self) -> AbstractContextManager[None]:
-        """Charge for a call, and stop the clock while it is made up inside."""
+        """Charge for a call, and stop the clock while the block simulates it."""
         self.clock.charge(self.scenario.costs.call_secs)
         return self.clock.stopped()
 
     def happens(self, share: float) -> bool:
-        """Toss a coin that falls so with a share of its throws."""
+        """Return True with probability ``share``."""
         return share > 0.0 and self.draw() < share
 
     def wait_for(self, rate: float) -> float:
-        """Draw how long it is until something happens that does so ``rate`` times a second."""
+        """Draw the seconds until the next event of a Poisson process, ``rate`` per second."""
         return self._random.expovariate(rate) if rate > 0.0 else float("inf")
 
     def plan(self, at: float, action: Action) -> None:
-        """Have something happen, at once if it is time."""
+        """Schedule an action; run it at once if its time has come."""
         if at <= self.clock.now():
             action()
         elif at < float("inf"):
@@ -56,7 +56,7 @@ class World:
 
 
 class SimulatedCall:
-    """A call that was handed to a simulated worker; see :class:`tuner.workers.base.Call`."""
+    """Call of a simulated worker; see :class:`tuner.workers.base.Call`."""
 
     __slots__ = ("_future",)
 
@@ -64,13 +64,13 @@ class SimulatedCall:
         self._future = future
 
     def result(self) -> Any:
-        """Return what came of a call that is over.
+        """Return the result of a finished call.
 
         Raises:
-            WorkError: If it is not: time passes in the event loop alone.
+            WorkError: If it has not finished; time advances only in the event loop.
         """
         if not self._future.done():
-            raise WorkError("a simulated call has to be awaited: time passes in the event loop")
+            raise WorkError("await a simulated call: time advances only in the event loop")
         return self._future.result()
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -78,29 +78,29 @@ class SimulatedCall:
         return self._future.__await__()
 
     def end(self, outcome: Any) -> bool:
-        """Answer with a value, or raise an exception, or answer what a function returns.
+        """End with a value, an exception, or the result of a function.
 
         Returns:
-            Whether anybody still waited for it.
+            True if the call was still pending.
         """
         if self._future.done():
             return False
         if isinstance(outcome, BaseException):
             self._future.set_exception(outcome)
-            self._future.exception()  # asyncio complains of one that nobody looked at
+            self._future.exception()  # asyncio warns about exceptions that are never retrieved
         else:
             self._future.set_result(outcome() if callable(outcome) else outcome)
         return True
 
 
 def fate(world: World, secs: float, outcome: Any, timeout_secs: float) -> tuple[float, Any]:
-    """Return how long a call keeps its worker, seconds, and what comes of it.
+    """Return the seconds that a call occupies its worker, and its outcome.
 
     Args:
-        world: Chance.
-        secs: That the work takes; inf if it hangs.
-        outcome: Of the work, see :meth:`SimulatedCall.end`.
-        timeout_secs: Of the call.
+        world: Source of random numbers.
+        secs: Seconds of the work; inf if it hangs.
+        outcome: Outcome of the work, see :meth:`SimulatedCall.end`.
+        timeout_secs: Time-out of the call.
     """
     if world.happens(world.scenario.faults.worker_deaths):
         lost = WorkerLost("the worker was killed by SIGKILL", crashed=False)

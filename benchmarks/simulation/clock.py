@@ -1,8 +1,8 @@
-"""Virtual time: it passes as the coordinator works, and jumps over what it waits for.
+"""Virtual time, which advances with the coordinator's work and jumps over its waits.
 
-The seconds of a simulation are the CPU time of the thread that runs the event loop, plus every
-wait that was skipped. A machine that is busy with other things changes nothing, and neither does
-what the simulation itself takes: the clock stands still meanwhile.
+The seconds of a simulation are the CPU time of the thread that runs the event loop, plus all
+skipped waits. Other load on the machine changes nothing, nor does the work of the simulation
+itself, during which the clock is stopped.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ Action = Callable[[], None]
 
 
 class VirtualClock:
-    """Seconds since it was made.
+    """Clock that counts virtual seconds from its creation.
 
     Args:
-        cpu: Seconds of CPU time that this thread has used.
+        cpu: Function that returns the CPU seconds of this thread.
     """
 
     def __init__(self, cpu: Callable[[], float] = time.thread_time) -> None:
@@ -29,16 +29,16 @@ class VirtualClock:
         self._offset = -cpu()
         self._stopped: float | None = None
         self._n_stops = 0
-        self._stop = _Stop(self._halt, self._go_on)
+        self._stop = _Stop(self._halt, self._resume)
         self.skipped_secs = 0.0
 
     def now(self) -> float:
-        """Return the virtual time, seconds, never going back."""
+        """Return the virtual time in seconds; it never decreases."""
         return self._offset + (self._cpu() if self._stopped is None else self._stopped)
 
     @property
     def worked_secs(self) -> float:
-        """Seconds that the coordinator worked, or was charged for, and did not wait."""
+        """Seconds of the coordinator's work and charges, without its waits."""
         return self.now() - self.skipped_secs
 
     def skip(self, secs: float) -> None:
@@ -47,11 +47,11 @@ class VirtualClock:
         self.skipped_secs += secs
 
     def charge(self, secs: float) -> None:
-        """Let pass what the coordinator would have worked, or stood still for, without it."""
+        """Advance the time by work, or by a blocking wait, that is not simulated."""
         self._offset += secs
 
     def stopped(self) -> AbstractContextManager[None]:
-        """Let no time pass inside, but what is skipped or charged; may be nested."""
+        """Stop the time inside of the block, except for skips and charges; blocks may be nested."""
         return self._stop
 
     def _halt(self) -> None:
@@ -59,7 +59,7 @@ class VirtualClock:
             self._stopped = self._cpu()
         self._n_stops += 1
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._n_stops -= 1
         if self._n_stops == 0 and self._stopped is not None:
             self._offset += self._stopped - self._cpu()
@@ -67,7 +67,7 @@ class VirtualClock:
 
 
 class _Stop(AbstractContextManager[None]):
-    """Made once, for a generator would take longer than what it keeps from being counted."""
+    """Reusable context manager; a generator would take longer than the work it excludes."""
 
     def __init__(self, enter: Action, leave: Action) -> None:
         self._enter, self._leave = enter, leave
@@ -80,7 +80,7 @@ class _Stop(AbstractContextManager[None]):
 
 
 class Agenda:
-    """What will happen in the simulated world, in the order of its time."""
+    """Future events of the simulated world, in the order of their time."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Action]] = []
@@ -88,15 +88,15 @@ class Agenda:
 
     @property
     def next_at(self) -> float:
-        """When the next thing happens; inf if nothing does."""
+        """Time of the next event; inf if there is none."""
         return self._entries[0][0] if self._entries else float("inf")
 
     def add(self, at: float, action: Action) -> None:
-        """Have something happen; what happens at the same time happens in the order of adding."""
+        """Add an event; events of the same time run in the order of their addition."""
         heapq.heappush(self._entries, (at, next(self._numbers), action))
 
     def run(self, now: float) -> bool:
-        """Let everything happen that is due; returns whether anything was."""
+        """Run all events that are due; return True if there were any."""
         was_due = self.next_at <= now
         while self.next_at <= now:
             heapq.heappop(self._entries)[2]()
@@ -104,7 +104,7 @@ class Agenda:
 
 
 class VirtualSelector(selectors.DefaultSelector):
-    """Waits for nothing: time jumps to what is next, unless another thread has to go on."""
+    """Selector that jumps to the next event instead of waiting, unless another thread must run."""
 
     def __init__(self, clock: VirtualClock, agenda: Agenda) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class VirtualSelector(selectors.DefaultSelector):
         self._agenda = agenda
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Return what is ready now; what the agenda has at the end of a wait happens in it."""
+        """Return the files that are ready now, after the events at the end of a skipped wait."""
         ready = super().select(0)
         with self._clock.stopped():
             now = self._clock.now()
@@ -129,7 +129,7 @@ class VirtualSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time."""
+    """Event loop in virtual time."""
 
     def __init__(self, clock: VirtualClock, agenda: Agenda) -> None:
         super().__init__(VirtualSelector(clock, agenda))
@@ -140,13 +140,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the virtual time, seconds."""
         return self.clock.now()
 
-    def run_in_executor(  # type: ignore[override]  # its type is that of no Python version
+    def run_in_executor(  # type: ignore[override]  # typeshed's signature fits no Python version
         self,
         executor: object,  # noqa: ARG002
         func: Callable[..., Any],
         *args: Any,
     ) -> "asyncio.Future[Any]":
-        """Call a function here and now: beside this thread, its time would not be counted."""
+        """Call a function in this thread, because the time of other threads is not counted."""
         future = self.create_future()
         try:
             future.set_result(func(*args))

@@ -1,4 +1,4 @@
-"""What the coordinator asks of its database: transactions, statements, and the time they take."""
+"""Load that the coordinator puts on its database: transactions, statements and their time."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from benchmarks.simulation.clock import VirtualClock
 
 @dataclass
 class Load:
-    """Counts, and seconds: of this thread's core, and of waiting for a server or a disk."""
+    """Counts, and seconds of this thread's core and of waits for a server or a disk."""
 
     n_transactions: int = 0
     n_statements: int = 0
@@ -20,7 +20,7 @@ class Load:
     wait_secs: float = 0.0
 
     def since(self, before: "Load") -> "Load":
-        """Return what came on top of an earlier load."""
+        """Return the difference to an earlier load."""
         return Load(
             self.n_transactions - before.n_transactions,
             self.n_statements - before.n_statements,
@@ -30,10 +30,10 @@ class Load:
 
 
 class DatabaseMeter:
-    """Counts what an engine does, and charges the clock for waits on a server.
+    """Counter of an engine's load, which charges the clock for waits for a server.
 
-    SQLite works in the process that asks. Its waits for the disk are told but not charged: they
-    cannot be told from those for a core that another process has.
+    SQLite works in the calling process. Its waits for the disk are reported but not charged: they
+    cannot be distinguished from waits for a core that another process occupies.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -42,13 +42,13 @@ class DatabaseMeter:
         self._began = 0.0, 0.0
 
     def watch(self, engine: Engine) -> None:
-        """Count from now on."""
+        """Start counting."""
         is_server = engine.dialect.name != "sqlite"
         event.listen(engine, "begin", self._count_transaction)
         event.listen(engine, "before_cursor_execute", self._begin)
         event.listen(engine, "after_cursor_execute", lambda *_: self._end(1, is_server=is_server))
         for name in ("do_commit", "do_rollback"):
-            # There is no event after either of them.
+            # SQLAlchemy has no event after either of them.
             setattr(engine.dialect, name, self._timed(getattr(engine.dialect, name), is_server))
 
     def _count_transaction(self, _connection: object) -> None:

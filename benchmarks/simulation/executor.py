@@ -1,4 +1,4 @@
-"""A simulated fleet: builders that are kept busy, and devices that come and go."""
+"""Simulated fleet: builders, and devices that come and go."""
 
 import heapq
 import random
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from tuner.devices.runners.base import Runner
 
 _HOUR = 3600.0
-# What XGBoost took on two cores: 0.96 s for 5,000 records and 2.14 s for 20,000; its model's size.
+# Training time of XGBoost on two cores: 0.96 s for 5,000 records and 2.14 s for 20,000; model size.
 _TRAIN_SECS = 0.57
 _TRAIN_SECS_PER_RECORD = 7.9e-5
 _MODEL_BYTES = 214_000
 
 
 class SimulatedExecutor:
-    """Builders and devices; see :class:`tuner.executors.base.Executor`.
+    """Simulated builders and devices; see :class:`tuner.executors.base.Executor`.
 
     Args:
-        world: They live in.
+        world: Shared simulation state.
 
     Attributes:
-        scenario: What it is like.
-        devices: All of them, also those that are away.
-        told: How the builds ended that the coordinator was told of and that ended a trial.
+        scenario: Parameters of the simulation.
+        devices: All devices, including lost ones.
+        outcomes: Reported builds that ended a trial, by error kind.
     """
 
     def __init__(self, world: World) -> None:
@@ -42,24 +42,24 @@ class SimulatedExecutor:
         self.n_builders = scenario.n_builders
         self.devices = [_device(world, number) for number in range(scenario.n_devices)]
         self.runners: Sequence[Runner] = list(self.devices)
-        self.told: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self._world = world
         self._free_at = [0.0] * self.n_builders
         for device in self.devices:
             self._plan_loss(device)
 
     def warm_up(self) -> list[Call]:
-        """Nothing has to be started."""
+        """Return no calls, because nothing has to be started."""
         return []
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
-        """See :class:`tuner.executors.base.Executor`; builders search, and do little else."""
+        """Simulate a search or the fetch of the calibration kernel."""
         if function == "calibration_kernel":
             with self._world.handing_over():
                 kernel = b"the kernel that devices are compared by"
                 return self._call(0.0, kernel, timeout_secs)
         if function != "propose":
-            raise ValueError(f"simulated builders propose and build, but do not {function}")
+            raise ValueError(f"simulated builders cannot run {function}")
         with self._world.handing_over():
             request: SearchRequest = args[0]
             secs = self._world.scenario.costs.search_secs * request.n_candidates
@@ -67,14 +67,14 @@ class SimulatedExecutor:
             return self._call(secs, propose, timeout_secs)
 
     def train(self, *args: Any, timeout_secs: float) -> SimulatedCall:
-        """See :class:`tuner.executors.base.Executor`."""
+        """Simulate the training of a cost model."""
         with self._world.handing_over():
             kind, _seed, examples = args
             secs = _TRAIN_SECS + _TRAIN_SECS_PER_RECORD * len(examples)
             return self._call(secs, blobs.seal(kind, bytes(_MODEL_BYTES)), timeout_secs)
 
     def build(self, request: BuildRequest, *, timeout_secs: float) -> SimulatedCall:
-        """See :class:`tuner.executors.base.Executor`."""
+        """Simulate a build."""
         with self._world.handing_over():
             scenario = self._world.scenario
             result = BuildResult(kernels.artifact_of(request.trace))
@@ -83,7 +83,7 @@ class SimulatedExecutor:
             return self._call(scenario.costs.build_secs, result, timeout_secs)
 
     def discard(self, artifact: str) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is held."""
 
     def __enter__(self) -> Self:
         return self
@@ -92,10 +92,10 @@ class SimulatedExecutor:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is held."""
 
     def _call(self, secs: float, outcome: Any, timeout_secs: float) -> SimulatedCall:
-        """Do work in the builder that is free first."""
+        """Do work in the builder that is free next."""
         world = self._world
         call = SimulatedCall(world.loop.create_future())
         secs, outcome = fate(world, secs, outcome, timeout_secs)
@@ -106,7 +106,7 @@ class SimulatedExecutor:
 
     def _end(self, call: SimulatedCall, outcome: Any) -> None:
         if call.end(outcome) and isinstance(outcome, BuildResult) and outcome.error_text:
-            self.told["build_error"] += 1
+            self.outcomes["build_error"] += 1
 
     def _plan_loss(self, device: SimulatedRunner) -> None:
         faults, now = self._world.scenario.faults, self._world.clock.now()
@@ -114,20 +114,20 @@ class SimulatedExecutor:
         self._world.plan(at, lambda: self.lose(device))
 
     def lose(self, device: SimulatedRunner) -> None:
-        """Let a device be gone for a while."""
+        """Lose a device for a while."""
         device.lose()
-        self.runners = [each for each in self.devices if each.away_since is None]
+        self.runners = [runner for runner in self.devices if runner.away_since is None]
         back_at = self._world.clock.now() + self._world.scenario.faults.away_secs
         self._world.plan(back_at, lambda: self._bring_back(device))
 
     def _bring_back(self, device: SimulatedRunner) -> None:
         device.come_back()
-        self.runners = [each for each in self.devices if each.away_since is None]
+        self.runners = [runner for runner in self.devices if runner.away_since is None]
         self._plan_loss(device)
 
 
 def fingerprint_of(number: int) -> dict[str, Any]:
-    """Return what the devices of a kind have in common."""
+    """Return the fingerprint of a kind of device."""
     return {"name": f"simulated device, kind {number}"}
 
 

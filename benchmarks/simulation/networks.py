@@ -23,13 +23,13 @@ from tuner.jobs.preparation import Prepared
 from tuner.networks.base import LoadedModel
 
 SPEC = '{"kind":"simulated"}'
-# Simulated tasks are up to so many times smaller or larger than the recorded ones.
+# Largest factor between the size of a simulated task and its recorded one.
 _SPREAD = 4.0
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A task of a network, before it is stored."""
+    """Task of a network, before it is stored."""
 
     workload: dict[str, Any]
     weight: int
@@ -38,16 +38,20 @@ class _Drawn:
 def store(
     sessions: sessionmaker[Session], scenario: Scenario, recordings: Sequence[Recording]
 ) -> list[Prepared]:
-    """Store the networks of a scenario, and return them as if they had just been prepared.
+    """Store the networks of a scenario, and return them as prepared networks.
 
     Raises:
-        RequestError: If nothing ran in the recordings.
+        RequestError: If the recordings have no task with a latency.
     """
-    found = kernels.usable([task for recording in recordings for task in recording.tasks])
-    if not found:
-        raise RequestError("the recordings have no task of which anything ran")
+    recorded = kernels.usable([task for recording in recordings for task in recording.tasks])
+    if not recorded:
+        raise RequestError(
+            "the recordings have no task with a latency; record a job whose trials ran"
+        )
     with sessions.begin() as session:
-        return [_store(session, scenario, found, number) for number in range(scenario.n_networks)]
+        return [
+            _store(session, scenario, recorded, number) for number in range(scenario.n_networks)
+        ]
 
 
 def _store(
@@ -59,7 +63,7 @@ def _store(
     target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
     network_id = networks.ensure_network(session, sha256, name, {}).id
     drawn = _draw(scenario, recorded, number)
-    n_calls = sum(each.weight for each in drawn)
+    n_calls = sum(task.weight for task in drawn)
     if networks.extraction_of(session, network_id, target_id) is None:
         _store_tasks(session, network_id, target_id, drawn)
         mark = {"network_id": network_id, "target_id": target_id, "n_kernel_calls": n_calls}
@@ -68,13 +72,13 @@ def _store(
     rows = tuple(
         WeightedTask(
             task_id=task_id,
-            workload_hash=each.workload["hash"],
-            name=each.workload["name"],
-            weight=each.weight,
-            flop=each.workload["flop"],
+            workload_hash=task.workload["hash"],
+            name=task.workload["name"],
+            weight=task.weight,
+            flop=task.workload["flop"],
             engine=kernels.ENGINE,
         )
-        for task_id, each in zip(task_ids, drawn, strict=True)
+        for task_id, task in zip(task_ids, drawn, strict=True)
     )
     model = LoadedModel(name, sha256, ModelFile("", "onnx", {}), (), ())
     return Prepared(model, target, network_id, target_id, rows, n_calls, ())
@@ -103,20 +107,20 @@ def _draw(scenario: Scenario, recorded: Sequence[RecordedTask], number: int) -> 
 def _store_tasks(
     session: Session, network_id: int, target_id: int, drawn: Sequence[_Drawn]
 ) -> None:
-    """Store new tasks in few statements: one at a time, a hundred thousand take minutes."""
+    """Store new tasks in few statements; a hundred thousand single statements take minutes."""
     added = insert(Workload).returning(Workload.id, sort_by_parameter_order=True)
-    workload_ids = session.scalars(added, [each.workload for each in drawn]).all()
+    workload_ids = session.scalars(added, [task.workload for task in drawn]).all()
     ids = session.scalars(
         insert(Task).returning(Task.id, sort_by_parameter_order=True),
         [{"workload_id": workload_id, "target_id": target_id} for workload_id in workload_ids],
     ).all()
     rows = [
-        {"network_id": network_id, "task_id": ids[i], "weight": each.weight, "position": i}
-        for i, each in enumerate(drawn)
+        {"network_id": network_id, "task_id": ids[i], "weight": task.weight, "position": i}
+        for i, task in enumerate(drawn)
     ]
     session.execute(insert(NetworkTask), rows)
 
 
 def _task_ids(session: Session, network_id: int) -> Sequence[int]:
-    wanted = select(NetworkTask.task_id).where(NetworkTask.network_id == network_id)
-    return session.scalars(wanted.order_by(NetworkTask.position)).all()
+    statement = select(NetworkTask.task_id).where(NetworkTask.network_id == network_id)
+    return session.scalars(statement.order_by(NetworkTask.position)).all()

@@ -1,4 +1,4 @@
-"""What a simulation came to: how idle the devices were, and what the coordinator took for it."""
+"""Results of a simulation: idle time of the devices, and cost for the coordinator."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,40 +13,41 @@ from benchmarks.simulation.database_load import DatabaseMeter, Load
 from benchmarks.simulation.executor import SimulatedExecutor
 from records.models import MeasureRecord, Pick
 
-# What a device is busy with that is only compared with others, as a share of the time.
-_MOST_CALIBRATION = 0.2
-# Told to a coordinator that then tries again: no trial ended.
+# Largest busy share of a device that is kept apart and only calibrated.
+_MAX_CALIBRATION_SHARE = 0.2
+# Outcome after which the coordinator retries, so that no trial ended.
 _NO_END = "lost"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a simulation is at one moment; times in seconds, ``told`` as runners count it.
+    """State of a simulation at one moment; times in seconds.
 
-    ``busy_secs`` and ``away_secs`` are of each device.
+    ``busy_secs`` and ``away_secs`` have one value for each device; ``outcomes`` are those of all
+    runners and of the executor.
     """
 
     at: float
     worked_secs: float
     busy_secs: tuple[float, ...]
     away_secs: tuple[float, ...]
-    told: Counter[str]
+    outcomes: Counter[str]
     load: Load
 
     @property
     def n_trials(self) -> int:
-        """Trials whose end the coordinator was told of."""
-        return sum(n for kind, n in self.told.items() if kind != _NO_END)
+        """Number of trials whose end was reported to the coordinator."""
+        return sum(n for kind, n in self.outcomes.items() if kind != _NO_END)
 
 
 @dataclass(frozen=True)
 class Check:
-    """What the coordinator was told against what it stored; every number but the first is 0.
+    """Comparison of reported and stored trials; all numbers but the first must be 0.
 
     Attributes:
-        n_records: Stored.
-        n_missing: Trials that ended and were not stored, or stored as something else.
-        n_surplus: Records of trials that no device or builder told of.
+        n_records: Number of stored records.
+        n_missing: Trials that ended and were not stored, or stored with another outcome.
+        n_surplus: Records of trials that no device or builder reported.
         n_uncounted: Records that their picks do not count.
     """
 
@@ -57,7 +58,7 @@ class Check:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was lost, and nothing counted twice."""
+        """True if nothing was lost or counted twice."""
         return not (self.n_missing or self.n_surplus or self.n_uncounted)
 
 
@@ -66,23 +67,23 @@ class Report:
     """Shares and rates of the time after the warm-up; times in seconds.
 
     Attributes:
-        secs: Of that time.
+        secs: Length of that time.
         n_trials: Trials that ended.
-        n_rounds: Rounds that those are, of full size.
-        trials_per_sec: Of all devices together.
-        idle_share: Of the devices that were there, but for slow ones that were kept apart.
-        n_apart: Slow devices that were.
-        cpu_share: Of one core, by the coordinator, its database driver included.
-        cpu_secs_per_trial: Likewise.
-        cpu_secs_per_round: Likewise.
-        transactions_per_trial: Of the database.
-        statements_per_trial: Of the database.
-        database_secs_per_trial: Inside the database driver, on the coordinator's core.
-        database_wait_secs_per_trial: Waiting there for a server or a disk.
-        n_builders: Calls that builders could make side by side.
-        busy_builders: That so many trials keep busy.
-        peak_bytes: Most memory of the process.
-        check: Of the whole time.
+        n_rounds: The same as a number of full rounds.
+        trials_per_sec: Rate of all devices together.
+        idle_share: Idle share of the available devices, without slow ones that were kept apart.
+        n_apart: Number of slow devices that were kept apart.
+        cpu_share: Share of one core that the coordinator used, including its database driver.
+        cpu_secs_per_trial: CPU time of the same.
+        cpu_secs_per_round: CPU time of the same.
+        transactions_per_trial: Number of database transactions.
+        statements_per_trial: Number of database statements.
+        database_secs_per_trial: CPU time inside the database driver.
+        database_wait_secs_per_trial: Waits of the driver for a server or a disk.
+        n_builders: Maximum number of concurrent calls of builders.
+        busy_builders: Number of builders that this rate of trials keeps busy.
+        peak_bytes: Peak memory of the process.
+        check: Comparison over the whole run.
     """
 
     secs: float
@@ -105,14 +106,14 @@ class Report:
 
 
 def take_snapshot(world: World, executor: SimulatedExecutor, database: DatabaseMeter) -> Snapshot:
-    """Note where a simulation is."""
+    """Return the current state of a simulation."""
     devices = executor.devices
     return Snapshot(
         at=world.clock.now(),
         worked_secs=world.clock.worked_secs,
         busy_secs=tuple(device.meter.busy_secs for device in devices),
         away_secs=tuple(device.away_secs() for device in devices),
-        told=sum((device.told for device in devices), Counter(executor.told)),
+        outcomes=sum((device.outcomes for device in devices), Counter(executor.outcomes)),
         load=replace(database.load),
     )
 
@@ -120,13 +121,13 @@ def take_snapshot(world: World, executor: SimulatedExecutor, database: DatabaseM
 def make_report(
     executor: SimulatedExecutor, moments: Sequence[Snapshot], check: Check, peak_bytes: int
 ) -> Report:
-    """Compare two moments; what would be divided by nothing is 0."""
+    """Compare two moments; quotients by zero are 0."""
     scenario = executor.scenario
     before, after = moments
     secs = after.at - before.at
     n_trials = after.n_trials - before.n_trials
     worked, load = after.worked_secs - before.worked_secs, after.load.since(before.load)
-    idle_secs, there_secs, n_apart = _idle(executor, before, after)
+    idle_secs, available_secs, n_apart = _idle(executor, before, after)
     trials, n_rounds = max(n_trials, 1), n_trials / scenario.trials_per_round
     preparing = scenario.costs.search_secs + scenario.costs.build_secs
     return Report(
@@ -134,7 +135,7 @@ def make_report(
         n_trials=n_trials,
         n_rounds=n_rounds,
         trials_per_sec=n_trials / secs,
-        idle_share=idle_secs / max(there_secs, 1e-9),
+        idle_share=idle_secs / max(available_secs, 1e-9),
         n_apart=n_apart,
         cpu_share=worked / secs,
         cpu_secs_per_trial=worked / trials,
@@ -153,31 +154,31 @@ def make_report(
 def _idle(
     executor: SimulatedExecutor, before: Snapshot, after: Snapshot
 ) -> tuple[float, float, int]:
-    """Add up for how long devices had nothing to do, and were there; and who was kept apart."""
-    idle_secs = there_secs = 0.0
+    """Return idle seconds and available seconds of all devices, and the number kept apart."""
+    idle_secs = available_secs = 0.0
     n_apart = 0
     for i, device in enumerate(executor.devices):
         busy = after.busy_secs[i] - before.busy_secs[i]
-        there = after.at - before.at - (after.away_secs[i] - before.away_secs[i])
-        if device.slowness > 1.0 and busy < _MOST_CALIBRATION * there:
+        available = after.at - before.at - (after.away_secs[i] - before.away_secs[i])
+        if device.slowness > 1.0 and busy < _MAX_CALIBRATION_SHARE * available:
             n_apart += 1
             continue
-        idle_secs += max(there - busy, 0.0)
-        there_secs += there
-    return idle_secs, there_secs, n_apart
+        idle_secs += max(available - busy, 0.0)
+        available_secs += available
+    return idle_secs, available_secs, n_apart
 
 
-def check_records(session: Session, told: Counter[str], last_id: int) -> Check:
-    """Compare what is stored with what the coordinator was told.
+def check_records(session: Session, outcomes: Counter[str], last_id: int) -> Check:
+    """Compare the stored records with the reported outcomes.
 
-    A trial that the coordinator gave up, because its workers died under it, is told of by nobody
-    and may be stored. A build that failed in a round whose device was then lost may not be: the
+    A trial that the coordinator gave up because its workers died is not reported and may be
+    stored. A build that failed in a round whose device was lost later may be missing: the
     round builds it again elsewhere.
 
     Args:
-        session: The transaction.
-        told: How trials ended.
-        last_id: Records up to this one were there before.
+        session: Session of the caller's transaction.
+        outcomes: Number of reported trials by outcome.
+        last_id: Id of the last record before the simulation.
     """
     kind = func.coalesce(MeasureRecord.error_kind, "timed")
     rows = session.execute(
@@ -186,7 +187,7 @@ def check_records(session: Session, told: Counter[str], last_id: int) -> Check:
     stored = Counter[str]({row[0]: row[1] for row in rows})
     n_records = stored.total()
     stored.pop("worker_lost", None)
-    ended = Counter[str]({kind: n for kind, n in told.items() if kind != _NO_END})
+    ended = Counter[str]({kind: n for kind, n in outcomes.items() if kind != _NO_END})
     missing = ended - stored
     missing.pop("build_error", None)
     everything = session.scalar(select(func.count()).select_from(MeasureRecord)) or 0

@@ -1,4 +1,4 @@
-"""A simulated device: it works when asked, fails sometimes, and is away sometimes."""
+"""Simulated device, which works, fails sometimes, and is lost sometimes."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,18 +20,18 @@ _DESCRIBE_SECS = 0.01
 
 
 class SimulatedRunner:
-    """A device; see :class:`tuner.devices.runners.base.Runner`.
+    """Simulated device; see :class:`tuner.devices.runners.base.Runner`.
 
     Args:
-        world: It lives in.
-        name: Of the device.
-        fingerprint: Of its kind.
-        is_slow: Whether its latencies and its runs take three times as long.
+        world: Shared simulation state.
+        name: Name of the device.
+        fingerprint: Fingerprint of its kind.
+        is_slow: True if its latencies and runs take three times as long.
 
     Attributes:
-        slowness: Factor on its latencies and on what its runs take.
-        told: How the trials ended that the coordinator was told of, by error kind or "timed".
-        away_since: When it was lost, seconds; None if it is there.
+        slowness: Factor on its latencies and on the time of its runs.
+        outcomes: Number of trials reported to the coordinator, by error kind or "timed".
+        away_since: Time of its loss in seconds; None if it is available.
     """
 
     shares_cores = False
@@ -41,7 +41,7 @@ class SimulatedRunner:
     ) -> None:
         self.name = name
         self.meter = UtilisationMeter(clock=world.clock.now)
-        self.told: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self.away_since: float | None = None
         self._away_secs = 0.0
         self._world = world
@@ -51,12 +51,12 @@ class SimulatedRunner:
         self._calls: dict[SimulatedCall, bool] = {}
 
     def describe(self, spec: str) -> SimulatedCall:
-        """See :class:`tuner.devices.runners.base.Runner`."""
+        """Describe every target alike."""
         info = TargetInfo(spec, "simulated", self._fingerprint)
         return self._call((_DESCRIBE_SECS, info), _DESCRIBE_SECS, is_trial=False)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
-        """See :class:`tuner.devices.runners.base.Runner`."""
+        """Simulate a run, a reference or a final."""
         with self._world.handing_over():
             functions: dict[str, Callable[..., tuple[float, Any]]] = {
                 "run": self._run,
@@ -68,24 +68,24 @@ class SimulatedRunner:
             return self._call((secs * self.slowness, outcome), timeout_secs, is_trial=is_trial)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is held."""
 
     def away_secs(self) -> float:
-        """Return for how long it was lost in all, seconds."""
+        """Return the seconds that it was lost in all."""
         now = self._world.clock.now()
         return self._away_secs + (0.0 if self.away_since is None else now - self.away_since)
 
     def lose(self) -> None:
-        """Let it be gone, with the calls that it holds."""
+        """Lose the device with its calls."""
         self.away_since = self._world.clock.now()
         for call, has_begun in self._calls.items():
             if has_begun:
                 self.meter.end()
-            call.end(DeviceLost(f"device {self.name} is gone"))
+            call.end(DeviceLost(f"device {self.name} was lost"))
         self._calls.clear()
 
     def come_back(self) -> None:
-        """Let it be there again."""
+        """Make the device available again."""
         self._away_secs = self.away_secs()
         self.away_since = None
         self._free_at = 0.0
@@ -114,11 +114,11 @@ class SimulatedRunner:
     def _call(
         self, work: tuple[float, Any], timeout_secs: float, *, is_trial: bool
     ) -> SimulatedCall:
-        """Do work after what was asked before."""
+        """Do work after all earlier calls."""
         world, call = self._world, SimulatedCall(self._world.loop.create_future())
         now = world.clock.now()
         if self.away_since is not None:
-            call.end(DeviceLost(f"device {self.name} is gone"))
+            call.end(DeviceLost(f"device {self.name} was lost"))
             return call
         secs, outcome = fate(world, *work, timeout_secs)
         begin = max(now, self._free_at)
@@ -138,7 +138,7 @@ class SimulatedRunner:
             return
         self.meter.end()
         if call.end(outcome) and is_trial:
-            self.told[_kind_of(outcome)] += 1
+            self.outcomes[_kind_of(outcome)] += 1
 
 
 def _kind_of(outcome: Any) -> str:

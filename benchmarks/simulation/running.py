@@ -1,4 +1,4 @@
-"""Runs a simulation: a database with its networks, a fleet, and the coordinator between them."""
+"""Execution of a simulation: a database with networks, a fleet, and the coordinator."""
 
 import resource
 from collections.abc import Sequence
@@ -24,23 +24,23 @@ from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 
-# More than any simulation spends, and as many as a database can count.
+# More trials than any simulation spends, within the range of a database integer.
 _NO_LIMIT = 2**31 - 1
 
 
 def simulate(
     scenario: Scenario, recordings: Sequence[Recording], engine: Engine, data_dir: Path
 ) -> Report:
-    """Have the coordinator tune the networks of a scenario on its fleet.
+    """Tune the networks of a scenario on its fleet, and report.
 
     Args:
-        scenario: The fleet, and what it does.
-        recordings: Curves of the tasks that simulated ones are drawn from.
-        engine: An opened database; networks of an earlier simulation go on where they were.
-        data_dir: For what the coordinator keeps in files.
+        scenario: Parameters of the fleet and its work.
+        recordings: Recorded tasks to draw simulated ones from.
+        engine: Opened database; networks of an earlier simulation continue.
+        data_dir: Folder for the coordinator's files.
 
     Raises:
-        RequestError: If nothing ran in the recordings.
+        RequestError: If the recordings have no task with a latency.
         TunerError: If a job failed.
     """
     sessions = database.sessions(engine)
@@ -51,14 +51,14 @@ def simulate(
     executor = SimulatedExecutor(world)
     meter = DatabaseMeter(world.clock)
     meter.watch(engine)
-    taken: list[Snapshot] = []
+    moments: list[Snapshot] = []
     for at in (scenario.warm_up_secs, scenario.secs):
-        world.agenda.add(at, lambda: taken.append(report.take_snapshot(world, executor, meter)))
+        world.agenda.add(at, lambda: moments.append(report.take_snapshot(world, executor, meter)))
     _coordinate(world, executor, sessions, prepared, data_dir)
     end = report.take_snapshot(world, executor, meter)
     with sessions() as session:
-        check = report.check_records(session, end.told, last_id)
-    return report.make_report(executor, taken, check, _peak_bytes())
+        check = report.check_records(session, end.outcomes, last_id)
+    return report.make_report(executor, moments, check, _peak_bytes())
 
 
 def _coordinate(
@@ -68,7 +68,7 @@ def _coordinate(
     prepared: Sequence[Prepared],
     data_dir: Path,
 ) -> None:
-    """Run a job a network until the time is over, and the rounds that are then under way."""
+    """Run a job for each network until the time is over and its running rounds have ended."""
     context = TuningContext(sessions, executor, data_dir)
     coordinator = Coordinator(context, loop_factory=world.make_loop)
     options = TuneOptions(
@@ -77,9 +77,9 @@ def _coordinate(
         seed=world.scenario.seed,
     )
     with world.clock.stopped():
-        opened = [TuningSession(context, each, options, _ignore) for each in prepared]
+        opened = [TuningSession(context, network, options, _ignore) for network in prepared]
     world.agenda.add(
-        world.scenario.secs, lambda: _pause(sessions, [each.job_id for each in opened])
+        world.scenario.secs, lambda: _pause(sessions, [session.job_id for session in opened])
     )
     coordinator.run(opened)
     for error in coordinator.failures.values():
@@ -97,5 +97,5 @@ def _ignore(_status: TuningStatus) -> None:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory that this process has had; Linux tells it in KiB."""
+    """Return the peak memory of this process; Linux reports it in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

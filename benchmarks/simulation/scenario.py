@@ -1,29 +1,29 @@
-"""What a simulation is asked: how many devices and tasks, what work takes, what goes wrong."""
+"""Parameters of a simulation: devices, tasks, cost of work, faults."""
 
 import math
 from dataclasses import dataclass, field, fields
 
 from tuner.errors import RequestError
 
-# Builders beyond those that are busy all the time, so that rounds need not wait in line.
+# Spare builders beyond those that are always busy, so that rounds need not queue.
 _SPARE_BUILDERS = 1.25
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the work of one trial takes, seconds.
+    """Cost of the work of one trial, in seconds.
 
     Attributes:
-        search_secs: Of a builder; three tenths of what a trial took in the recorded curves, on
-            both cores of that machine.
-        build_secs: Of a builder; NVRTC needs 1.0 to 1.7 s for a kernel.
-        run_secs: Of a device; a GPU is asked for five trials a second. Tasks differ as the
-            recorded ones do.
-        call_secs: Of the coordinator's core, for every call that it makes to a worker. What a
-            call costs depends on the executor, and simulated calls by themselves cost nothing.
+        search_secs: Time of a builder to find a candidate; three tenths of a trial in the recorded
+            curves, on both cores of that machine.
+        build_secs: Time of a builder to build it; NVRTC needs 1.0 to 1.7 s for a kernel.
+        run_secs: Time of a device to run it; the goal for a GPU is five trials a second. Tasks
+            differ as the recorded ones do.
+        call_secs: CPU time of the coordinator for every call to a worker. The cost of a call
+            depends on the executor; a simulated call itself costs nothing.
 
     Raises:
-        RequestError: If one is negative or no number.
+        RequestError: If one is negative or not a number.
     """
 
     search_secs: float = 0.2
@@ -32,25 +32,25 @@ class Costs:
     call_secs: float = 0.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            _check(each.name, getattr(self, each.name), math.inf)
+        for cost in fields(self):
+            _check(cost.name, getattr(self, cost.name), math.inf)
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How often work goes wrong.
+    """Rates of faults.
 
     Attributes:
         build_errors: Share of builds that fail.
         run_errors: Share of runs that fail.
-        hangs: Share of runs that never end, and cost their time-out.
-        worker_deaths: Share of calls that take their worker with them.
-        device_losses: Losses of each device in an hour.
-        away_secs: Until a lost device is back, seconds.
+        hangs: Share of runs that never end and use up their time-out.
+        worker_deaths: Share of calls that end their worker.
+        device_losses: Losses of each device per hour.
+        away_secs: Seconds until a lost device returns.
         slow_devices: Share of devices that are three times slower than the others.
 
     Raises:
-        RequestError: If one is negative or no number, or a share lies above 1.
+        RequestError: If one is negative or not a number, or a share lies above 1.
     """
 
     build_errors: float = 0.01
@@ -62,30 +62,30 @@ class Faults:
     slow_devices: float = 0.01
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            is_share = each.name not in {"device_losses", "away_secs"}
-            _check(each.name, getattr(self, each.name), 1.0 if is_share else math.inf)
+        for fault in fields(self):
+            is_share = fault.name not in {"device_losses", "away_secs"}
+            _check(fault.name, getattr(self, fault.name), 1.0 if is_share else math.inf)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A fleet, and what it is given to do.
+    """Fleet and its work.
 
     Attributes:
-        n_devices: Devices.
-        n_networks: Networks, each with a job.
-        n_tasks: Tasks, of all networks together.
-        n_fingerprints: Kinds of device, over which devices and networks are spread.
-        builders: Calls that builders make side by side; None: as many as keep the devices busy.
-        secs: Virtual time, seconds.
-        warm_up_secs: Of it, not counted in shares and rates: until every device had work.
-        trials_per_round: Trials that one pick buys.
-        seed: Seeds every draw.
-        costs: What work takes.
-        faults: What goes wrong.
+        n_devices: Number of devices.
+        n_networks: Number of networks, each with a job.
+        n_tasks: Number of tasks of all networks.
+        n_fingerprints: Number of device kinds that devices and networks are spread over.
+        builders: Number of concurrent calls of builders; None for enough to keep the devices busy.
+        secs: Virtual time in seconds.
+        warm_up_secs: Part of it that shares and rates exclude, until every device has work.
+        trials_per_round: Number of trials that one pick buys.
+        seed: Seed of all random numbers.
+        costs: Cost of work.
+        faults: Rates of faults.
 
     Raises:
-        RequestError: If there is nothing of something, or less than one task a network.
+        RequestError: If a number is below 1, or there are fewer tasks than networks.
     """
 
     n_devices: int = 64
@@ -116,14 +116,14 @@ class Scenario:
 
     @property
     def n_builders(self) -> int:
-        """Calls that builders make side by side."""
+        """Number of concurrent calls of builders."""
         if self.builders is not None:
             return self.builders
         return max(math.ceil(self.busy_builders * _SPARE_BUILDERS), 2)
 
     @property
     def busy_builders(self) -> float:
-        """Builders that work all the time while every device does."""
+        """Number of builders that are always busy while all devices are."""
         preparing = self.costs.search_secs + self.costs.build_secs
         return self.n_devices * preparing / max(self.costs.run_secs, 1e-9)
 

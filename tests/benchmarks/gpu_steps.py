@@ -1,32 +1,32 @@
 """Steps of a report that take no time."""
 
 from benchmarks._gpu_bench import Bench
-from benchmarks._gpu_commands import StepFailed
+from benchmarks._gpu_commands import StepError
 
 
 def find(bench: Bench, text: str) -> None:
-    """Find something out."""
+    """Add a result."""
     bench.commands.append("tuner find")
-    bench.note(found=text, none=float("nan"))
+    bench.note(result=text, none=float("nan"))
 
 
 def find_half(bench: Bench) -> None:
-    """Find something out, and leave the rest."""
-    bench.note(found="a half", not_reached="the other half")
+    """Add a result, and report the rest as not reached."""
+    bench.note(result="a half", not_reached="the other half")
 
 
 def fail(bench: Bench) -> None:
-    """Find something out, and fail."""
-    bench.note(found="something")
-    raise StepFailed("there is nothing more")
+    """Add a result, and fail."""
+    bench.note(result="something")
+    raise StepError("there is nothing more")
 
 
 def break_down(_bench: Bench) -> None:
-    """Show a defect."""
+    """Raise an unexpected error."""
     raise KeyError("pipe | in a cell")
 
 
 def stop(bench: Bench) -> None:
-    """Be interrupted."""
-    bench.note(found="something")
+    """Raise an interrupt."""
+    bench.note(result="something")
     raise KeyboardInterrupt

@@ -55,26 +55,26 @@ _RACE: dict[str, Any] = {
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """Clock that a test sets."""
 
     def __init__(self) -> None:
         self.at = 100.0
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the seconds."""
         return self.at
 
 
-def test_what_a_step_leaves_goes_to_those_after_it() -> None:
-    """Each gets its share of what is left when it begins."""
+def test_unused_time_goes_to_later_steps() -> None:
+    """Each step gets its share of the time that is left at its start."""
     assert plan(540.0, [1, 2, 3]) == [90.0, 180.0, 270.0]
     assert allot(540.0, [1, 2, 3]) == 90.0
     assert allot(530.0, [2, 3]) == 212.0
     assert allot(100.0, [3]) == 100.0
 
 
-def test_a_timer_counts_down_to_nothing() -> None:
-    """And never below."""
+def test_a_timer_counts_down_to_zero() -> None:
+    """The remaining time is never negative."""
     clock = Clock()
     timer = Timer(30.0, clock)
     clock.at += 20.0
@@ -83,8 +83,8 @@ def test_a_timer_counts_down_to_nothing() -> None:
     assert timer.left == 0.0
 
 
-def test_every_step_is_written_down_whatever_it_comes_to(tmp_path: Path) -> None:
-    """One that fails has its reason and what it found; the others run; JSON is JSON."""
+def test_the_report_has_every_step(tmp_path: Path) -> None:
+    """A failed step has its reason and its results, the others run, and the file is valid JSON."""
     report = Report("llvm", 1.0, tmp_path)
     report.run(
         [
@@ -104,8 +104,8 @@ def test_every_step_is_written_down_whatever_it_comes_to(tmp_path: Path) -> None
     assert states["break_down"] == ("failed", "KeyError: 'pipe | in a cell'")
     assert states["find_half"] == ("partial", "")
     assert states["gone"][1].startswith("ModuleNotFoundError")
-    assert facts["find"] == {"found": "text", "none": "nan"}
-    assert facts["fail"] == {"found": "something"}
+    assert facts["find"] == {"result": "text", "none": "nan"}
+    assert facts["fail"] == {"result": "something"}
     text = (tmp_path / "report.md").read_text()
     assert "KeyError: 'pipe \\| in a cell'" in text
     assert "Not reached: the other half." in text
@@ -113,17 +113,17 @@ def test_every_step_is_written_down_whatever_it_comes_to(tmp_path: Path) -> None
 
 
 def test_an_interrupted_report_says_so(tmp_path: Path) -> None:
-    """What was found until then is there, and the steps after are not reached."""
+    """Earlier results are in the report, and later steps are not reached."""
     with pytest.raises(KeyboardInterrupt):
         Report("llvm", 1.0, tmp_path).run([_step("stop"), _step("find", "text")])
 
     stopped, left = json.loads((tmp_path / "report.json").read_text())["steps"]
-    assert (stopped["state"], stopped["facts"]) == ("interrupted", {"found": "something"})
+    assert (stopped["state"], stopped["facts"]) == ("interrupted", {"result": "something"})
     assert left["state"] == "not reached"
 
 
 def test_steps_of_an_earlier_report_are_kept(tmp_path: Path) -> None:
-    """Until they are run again; those of another target are not."""
+    """They are replaced when they run again; those of another target are dropped."""
     Report("llvm", 1.0, tmp_path).run([_step("fail"), _step("find", "first")])
     again = Report("llvm", 1.0, tmp_path)
     again.run([_step("find", "second")])
@@ -131,12 +131,12 @@ def test_steps_of_an_earlier_report_are_kept(tmp_path: Path) -> None:
     other.run([_step("find", "third")])
 
     assert [row["name"] for row in again.rows] == ["fail", "find"]
-    assert again.rows[1]["facts"]["found"] == "second"
+    assert again.rows[1]["facts"]["result"] == "second"
     assert [row["name"] for row in other.rows] == ["find"]
 
 
-def test_no_step_begins_when_the_time_is_over(tmp_path: Path) -> None:
-    """It says why it was not reached."""
+def test_no_step_starts_without_time(tmp_path: Path) -> None:
+    """The report has the reason why the step was not reached."""
     report = Report("llvm", 0.01, tmp_path)
     report.run([_step("find", "text")])
 
@@ -147,7 +147,7 @@ def test_no_step_begins_when_the_time_is_over(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_gpu_loses_it_at_once(tmp_path: Path) -> None:
-    """The report says what a new process meets, and leaves the steps that need the GPU."""
+    """The report has the error of a new process, and skips the steps that need the GPU."""
     if commands.probe() == "":
         pytest.skip("this machine has a GPU")
     report = Report("cuda", 1.0, tmp_path)
@@ -161,7 +161,7 @@ def test_a_machine_without_a_gpu_loses_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow("15 s: torch is imported")
 def test_a_report_without_results_exits_with_an_error(tmp_path: Path) -> None:
-    """What runs it in turn is not to take it for one with results."""
+    """The exit status tells a script that there are no results."""
     if commands.probe() == "":
         pytest.skip("this machine has a GPU")
     words = ["--out", str(tmp_path), "--steps", "mlp", "--minutes", "0.5"]
@@ -187,12 +187,12 @@ def test_a_report_without_results_exits_with_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_errors_that_end_a_context_are_known(reason: str, sticky: bool) -> None:
-    """By the words of the driver."""
+    """The driver's message identifies them."""
     assert commands.is_sticky(reason) is sticky
 
 
-def test_the_text_tells_the_numbers() -> None:
-    """Latencies in milliseconds, the rates, the busy share, errors, ratios, and the source."""
+def test_the_text_has_the_numbers() -> None:
+    """It has latencies in milliseconds, rates, busy shares, errors, ratios, and the source."""
     facts = {"first_rounds": _TUNING, "tuning": _TUNING, "untuned": _RACE}
     text = writer.as_markdown(_report(title="ResNet-18, float32", facts=facts))
 
@@ -212,7 +212,7 @@ def test_the_text_tells_the_numbers() -> None:
 
 
 def test_a_rehearsal_names_every_step_with_its_time() -> None:
-    """The default is under ten minutes, and all of it is given away."""
+    """The default is under ten minutes, and the shares add up to it."""
     text = rehearsal(STEPS, 540.0, "cuda")
 
     assert all(step.title in text for step in STEPS)
@@ -220,7 +220,7 @@ def test_a_rehearsal_names_every_step_with_its_time() -> None:
 
 
 def test_runtimes_take_turns_and_one_that_fails_is_left_out() -> None:
-    """Every other turn the other way round; the first half of a turn is not counted."""
+    """Every other turn is in reverse order; the first half of a turn is not counted."""
     calls = []
 
     def run(name: str, n_runs: int) -> tuple[float, ...]:
@@ -228,7 +228,7 @@ def test_runtimes_take_turns_and_one_that_fails_is_left_out() -> None:
         return (1.0,) * (n_runs - n_runs // 2) + (0.5,) * (n_runs // 2)
 
     def fail(_n_runs: int, _outputs: str) -> tuple[float, ...]:
-        raise WorkError("it is\nbroken")
+        raise WorkError("it is broken\nin the second line")
 
     race = Race({"a": lambda n, _: run("a", n), "b": lambda n, _: run("b", n), "c": fail})
     race.run(2, Timer(60.0))
@@ -240,7 +240,7 @@ def test_runtimes_take_turns_and_one_that_fails_is_left_out() -> None:
 
 
 def test_a_summary_has_median_and_quartiles() -> None:
-    """Of all samples."""
+    """They are those of all samples."""
     assert summarise([1.0, 2.0, 3.0, 4.0, 5.0]) == {
         "median_secs": 3.0,
         "low_secs": 2.0,
@@ -250,7 +250,7 @@ def test_a_summary_has_median_and_quartiles() -> None:
 
 
 def test_errors_are_relative_to_the_largest_output(tmp_path: Path) -> None:
-    """And no number if an output is none."""
+    """The error is not finite if an output is not finite."""
     np.savez(tmp_path / "a.npz", y=np.array([1.0, 9.0]))
     np.savez(tmp_path / "b.npz", z=np.array([0.0, 10.0]))
     np.savez(tmp_path / "c.npz", y=np.array([np.nan, 9.0]))
@@ -259,7 +259,7 @@ def test_errors_are_relative_to_the_largest_output(tmp_path: Path) -> None:
     assert np.isnan(relative_error(tmp_path / "c.npz", tmp_path / "b.npz"))
 
 
-def test_records_tell_the_rate_and_the_errors(tmp_path: Path) -> None:
+def test_records_have_the_rate_and_the_errors(tmp_path: Path) -> None:
     """The rate counts from the first pick to the last record of this run."""
     engine = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     begun = now()
@@ -292,7 +292,7 @@ def test_records_tell_the_rate_and_the_errors(tmp_path: Path) -> None:
 
 
 def test_busy_shares_are_those_of_the_last_command(tmp_path: Path) -> None:
-    """Nothing if none said any."""
+    """They are empty if no command reported any."""
     log = tmp_path / "step.log"
     assert commands.read_busy(log) == {}
     log.write_text("note: a\nbusy: gpu0 12.5%\nnote: b\nbusy: local 40.0%, gpu0 75.5%\n")
@@ -301,7 +301,7 @@ def test_busy_shares_are_those_of_the_last_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [RESNET, BERT])
 def test_networks_are_the_same_in_every_process(name: str, tmp_path: Path) -> None:
-    """Two exports have the same bytes, and the input that the network draws for itself."""
+    """Two exports have the same bytes and the input that the network draws."""
     import onnx
 
     network = Network(name, "float16", TINY)
@@ -315,7 +315,7 @@ def test_networks_are_the_same_in_every_process(name: str, tmp_path: Path) -> No
 
 
 def test_torch_agrees_with_onnxruntime_on_the_zoo(tmp_path: Path) -> None:
-    """So that it can tell whether a library of ours is right."""
+    """Torch can therefore check the outputs of a library."""
     import onnxruntime
 
     from benchmarks._gpu_peers import run_zoo
@@ -333,7 +333,7 @@ def test_torch_agrees_with_onnxruntime_on_the_zoo(tmp_path: Path) -> None:
 
 @pytest.mark.slow("eight minutes of real tuning")
 def test_a_rehearsal_on_this_cpu_reaches_its_end(tmp_path: Path) -> None:
-    """The steps of a GPU, tiny: tuned, built, right, and compared with torch."""
+    """The steps for a GPU with tiny networks: tuned, built, correct, and compared with torch."""
     steps = ["doctor", "mlp", "bert-layer"]
     words = ["--target", "llvm", "--minutes", "8", "--tiny", "--out", str(tmp_path)]
     subprocess.run(

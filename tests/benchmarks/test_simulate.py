@@ -45,7 +45,7 @@ def test_a_fleet_is_simulated_to_one_json_object() -> None:
     ],
 )
 def test_a_request_that_means_nothing_is_refused(words: tuple[str, ...], reason: str) -> None:
-    """Exit status 2, and the reason in one line."""
+    """The exit status is 2, and the reason is one line."""
     answer = run(*words)
 
     assert answer.returncode == 2

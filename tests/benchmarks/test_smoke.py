@@ -22,7 +22,7 @@ _N_TASKS = 20
 
 
 def test_generated_records_agree_with_their_sums(tmp_path: Path) -> None:
-    """A generated job can be shown, and its table counts what its records are."""
+    """A generated job can be shown, and its table agrees with its records."""
     filling = Filling(_N_RECORDS, _N_TASKS, tasks_per_job=_N_TASKS, events=True)
     engine = open_filled(f"sqlite:///{tmp_path}/records.db", filling)
     with database.sessions(engine, read_only=True)() as session:
@@ -43,7 +43,7 @@ def test_generated_records_agree_with_their_sums(tmp_path: Path) -> None:
 
 
 def test_a_filled_database_is_not_filled_again(tmp_path: Path) -> None:
-    """And one of another size is refused, for its numbers would be another benchmark's."""
+    """A database of another size is refused, because its results would not compare."""
     url = f"sqlite:///{tmp_path}/records.db"
     for _ in range(2):
         open_filled(url, Filling(640, 10, tasks_per_job=10)).dispose()
@@ -54,7 +54,7 @@ def test_a_filled_database_is_not_filled_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 2), (0.99, 4), (1.0, 4)])
 def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
-    """The nearest rank, and never one in between."""
+    """It is the nearest rank, never an interpolated value."""
     assert percentile([3, 1, 4, 2], share) == expected
 
 
@@ -72,7 +72,7 @@ def test_a_percentile_is_a_sample(share: float, expected: int) -> None:
     ],
 )
 def test_a_benchmark_prints_one_line_a_database(words: str) -> None:
-    """As JSON, with what it wanted to reach."""
+    """The line is JSON and has the goals."""
     name, *options = words.split()
 
     for line in _run(name, *options):

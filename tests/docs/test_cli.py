@@ -1,4 +1,4 @@
-"""docs/cli.md knows every command and option, and none that is gone."""
+"""docs/cli.md describes exactly the commands and options of the program."""
 
 import re
 from typing import Any
@@ -14,13 +14,13 @@ _EVERYWHERE = {"--help"}
 
 
 def _commands(command: Any, name: str) -> dict[str, Any]:
-    """Every command that does something, by what one types."""
+    """Return every command without subcommands by its full name."""
     if not hasattr(command, "commands"):
         return {name: command}
     return {
-        found: leaf
+        full_name: leaf
         for word, inner in command.commands.items()
-        for found, leaf in _commands(inner, f"{name} {word}").items()
+        for full_name, leaf in _commands(inner, f"{name} {word}").items()
     }
 
 
@@ -40,7 +40,7 @@ def _options(command: Any) -> set[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_a_section_with_all_its_options(name: str) -> None:
-    """An option that is missing there is an option that nobody finds."""
+    """Every option of a command is in its section."""
     text = section(_TEXT, f"`{name}`")
 
     assert text, f"docs/cli.md has no section for {name}"
@@ -48,29 +48,29 @@ def test_a_command_has_a_section_with_all_its_options(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_section_describes_no_option_that_is_gone(name: str) -> None:
-    """Every row of an option table names options that the command takes."""
+def test_a_section_describes_only_options_of_its_command(name: str) -> None:
+    """Every row of an option table names options of the command."""
     text = section(_TEXT, f"`{name}`")
 
     assert set(_documented(text)) - _options(COMMANDS[name]) == set()
 
 
-def test_no_section_describes_a_command_that_is_gone() -> None:
-    """Every section about a command names one."""
+def test_every_section_describes_an_existing_command() -> None:
+    """No section is left over after a command was removed."""
     described = re.findall(r"^## `(tuner [^-`][^`]*)`", _TEXT, re.MULTILINE)
 
     assert set(described) - set(COMMANDS) == set()
 
 
 def test_options_before_the_command_have_a_section() -> None:
-    """All of them, and none that is gone; those that every program has need no words."""
+    """The section describes exactly these options, except those of shell completion."""
     options = {name for name in _options(PROGRAM) if "completion" not in name}
 
     assert set(_documented(section(_TEXT, "`tuner --server`"))) == options
 
 
 def test_every_option_says_what_it_does() -> None:
-    """``--help`` leaves no option without a word."""
+    """``--help`` describes every option."""
     bare = [
         f"{name} {parameter.opts[0]}"
         for name, command in COMMANDS.items()

@@ -1,4 +1,4 @@
-"""The commands that the documentation shows: all of them parse, the cheap ones run."""
+"""Commands in the documentation: all of them parse, and the cheap ones run."""
 
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tests.docs.documents import ROOT, Example, examples
 from tuner.cli.main import app
 
 EXAMPLES = examples()
-# What needs no budget: no worker at all, or one that loads TVM.
+# Commands that need no budget: without a worker, or with one that loads TVM.
 _FREE = [
     ("records", "best"),
     ("records", "list"),
@@ -25,17 +25,17 @@ _FREE = [
     ("cache", "export"),
 ]
 _WITH_TVM = [("doctor",), ("tasks", "zoo:mlp")]
-# A number of a job or a task is of the reader's own database.
+# Numbers of jobs and tasks belong to the reader's own database.
 _NUMBERED = {"--job", "--task", "--target-id"}
 
 
-def _distinct(found: list[Example]) -> list[Example]:
-    """Leave one example of each command line: the first."""
-    return list({example.arguments: example for example in reversed(found)}.values())[::-1]
+def _distinct(parsed: list[Example]) -> list[Example]:
+    """Return the first example of each command line."""
+    return list({example.arguments: example for example in reversed(parsed)}.values())[::-1]
 
 
-def _starts(example: Example, wanted: Sequence[tuple[str, ...]]) -> bool:
-    return any(example.arguments[: len(words)] == words for words in wanted)
+def _starts(example: Example, prefixes: Sequence[tuple[str, ...]]) -> bool:
+    return any(example.arguments[: len(words)] == words for words in prefixes)
 
 
 FREE = _distinct(
@@ -56,8 +56,8 @@ def cli(tmp_path: Path) -> Cli:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
-def test_an_example_is_a_command_line_that_the_tuner_takes(example: Example) -> None:
-    """Commands, options and values are those of the program; nothing is run."""
+def test_an_example_is_a_valid_command_line(example: Example) -> None:
+    """Commands, options and values exist in the program; nothing runs."""
     command: Any = typer.main.get_command(app)
     words = [word for word in example.arguments if word != "--help"]
     if words and words[0] in ("--server", "--token"):
@@ -80,7 +80,7 @@ def test_an_example_that_needs_no_worker_runs(cli: Cli, example: Example) -> Non
 @pytest.mark.tvm
 @pytest.mark.parametrize("example", WITH_TVM, ids=str)
 def test_an_example_that_needs_no_budget_runs(cli: Cli, example: Example) -> None:
-    """It ends with exit status 0, and a table of tasks is the one that is shown."""
+    """It ends with exit status 0, and prints the table of tasks that is shown."""
     answer = cli(*example.arguments)
 
     assert answer.status == 0, answer.err
@@ -89,7 +89,7 @@ def test_an_example_that_needs_no_budget_runs(cli: Cli, example: Example) -> Non
 
 
 def test_the_readme_shows_every_command() -> None:
-    """A reader of the README has seen each of them once."""
+    """Each command is in an example of the README."""
     command: Any = typer.main.get_command(app)
     shown = {example.arguments[0] for example in EXAMPLES if example.document == "README.md"}
 
@@ -97,7 +97,7 @@ def test_the_readme_shows_every_command() -> None:
 
 
 def test_make_help_lists_every_target() -> None:
-    """The two that the README names come first."""
+    """The two targets of the README come first."""
     command = ["make", "--no-print-directory", "help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 

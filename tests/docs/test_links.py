@@ -1,4 +1,4 @@
-"""Links of the documentation lead somewhere."""
+"""Links and paths in the documentation exist."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.docs.documents import ROOT, documents
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_to_files_and_headings_exist(page: Path) -> None:
-    """A relative link names a file of the repository, and a heading that it has."""
+    """A relative link names an existing file and, with an anchor, one of its headings."""
     broken = [link for link in _links(page.read_text()) if not _leads_somewhere(page, link)]
 
     assert not broken
@@ -18,11 +18,11 @@ def test_links_to_files_and_headings_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_paths_in_backticks_exist(page: Path) -> None:
-    """A path of the source tree that a page names is there."""
+    """A path of the source tree in backticks exists."""
     roots = r"(?:tuner|scheduler|records|benchmarks|tests|docs)"
     paths = re.findall(rf"`({roots}/[\w./-]+)`", page.read_text())
 
-    # NAME stands for a name of the reader's own.
+    # NAME is a placeholder.
     missing = [path for path in paths if not (ROOT / path).exists() and "NAME" not in path]
     assert not missing
 

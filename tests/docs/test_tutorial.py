@@ -1,4 +1,4 @@
-"""The tutorial for a CPU, followed to the letter: its commands, then its Python."""
+"""The tutorial for a CPU works as written: its commands, then its Python."""
 
 import os
 import re
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.tvm
 
 _TEXT = (ROOT / "docs" / "tutorial-cpu.md").read_text()
 _BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", _TEXT, re.DOTALL | re.MULTILINE)
-# Of timeout: the command ended by itself, or was interrupted.
+# Exit statuses of timeout: the command ended by itself, or was interrupted.
 _STOPPED = (0, 124)
 
 
 def run(command: list[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Run a command; its exit status, and what it printed."""
+    """Run a command, and return its exit status and output."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -34,29 +34,29 @@ def run(command: list[str], folder: Path, environ: Mapping[str, str]) -> tuple[i
 
 
 def python_blocks(first: int, last: int | None) -> str:
-    """Join the Python of the tutorial."""
+    """Join the Python blocks of the tutorial."""
     return "\n".join([text for kind, text in _BLOCKS if kind == "python"][first:last])
 
 
 @pytest.mark.guards_data
 @pytest.mark.slow("two minutes of real tuning")
 def test_the_tutorial_for_a_cpu_works(tmp_path: Path) -> None:
-    """Every command ends well, and Python goes on from what the commands did."""
+    """Every command succeeds, and Python continues from the results of the commands."""
     environ = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TUNER_DATA_DIR": str(tmp_path / "data"),
     }
     define, rest = python_blocks(0, 1), python_blocks(0, None)
-    status, told = run([sys.executable, "-c", define], tmp_path, environ)
-    assert status == 0, told
+    status, output = run([sys.executable, "-c", define], tmp_path, environ)
+    assert status == 0, output
     for kind, text in _BLOCKS:
         for line in re.findall(r"^\$ (.*)", text, re.MULTILINE) if kind == "console" else ():
-            status, told = run(["bash", "-c", line], tmp_path, environ)
-            assert status in (_STOPPED if line.startswith("timeout") else (0,)), f"{line}\n{told}"
+            status, output = run(["bash", "-c", line], tmp_path, environ)
+            assert status in (_STOPPED if line.startswith("timeout") else (0,)), f"{line}\n{output}"
 
-    status, told = run([sys.executable, "-c", rest], tmp_path, environ)
+    status, output = run([sys.executable, "-c", rest], tmp_path, environ)
 
-    assert status == 0, told
-    assert "32 0" in told.splitlines()  # trials, of which Python spent none
-    assert re.search(r"^\d\.\d+e-0[5-9]$", told, re.MULTILINE), told  # the largest difference
+    assert status == 0, output
+    assert "32 0" in output.splitlines()  # trials in all, and trials that Python spent
+    assert re.search(r"^\d\.\d+e-0[5-9]$", output, re.MULTILINE), output  # the largest difference

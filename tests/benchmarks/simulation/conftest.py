@@ -1,4 +1,4 @@
-"""Curves to draw simulated tasks from, and a world that costs no time to work in."""
+"""Recorded curves, and a simulated world without the cost of the coordinator's work."""
 
 from pathlib import Path
 
@@ -13,5 +13,5 @@ CURVES: list[Path] = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
 
 @pytest.fixture(scope="session")
 def curves() -> list[Recording]:
-    """The recordings in the repository."""
+    """Return the recordings in the repository."""
     return [recordings.read(path) for path in CURVES]

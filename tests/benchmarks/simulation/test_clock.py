@@ -1,4 +1,4 @@
-"""Virtual time: what passes, and what does not."""
+"""Virtual time advances with work and skips waits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,12 +11,12 @@ HOUR = 3600.0
 
 
 class Cpu:
-    """A core that has worked as long as it is told."""
+    """CPU time that a test sets."""
 
     secs = 0.0
 
     def __call__(self) -> float:
-        """Seconds of work."""
+        """Return seconds of work."""
         return self.secs
 
 
@@ -31,7 +31,7 @@ def run(clock: VirtualClock, main: Callable[[], Awaitable[None]], agenda: Agenda
 
 
 def test_waits_are_skipped_and_work_is_counted() -> None:
-    """Time is what was slept plus what the core worked."""
+    """The time is the sum of sleeps and work."""
     cpu = Cpu()
     clock = VirtualClock(cpu)
     seen = []
@@ -50,7 +50,7 @@ def test_waits_are_skipped_and_work_is_counted() -> None:
 
 
 def test_a_busy_coordinator_is_late() -> None:
-    """What became due while it worked is seen when it has done with that."""
+    """Events that become due during its work are handled afterwards."""
     cpu = Cpu()
     clock = VirtualClock(cpu)
     seen: list[float] = []
@@ -67,8 +67,8 @@ def test_a_busy_coordinator_is_late() -> None:
     assert seen == [pytest.approx(3.0)]
 
 
-def test_a_stopped_clock_counts_nothing_of_what_is_done_meanwhile() -> None:
-    """Also where it is stopped twice; it goes on from where it stood."""
+def test_a_stopped_clock_does_not_count_work() -> None:
+    """The same holds for nested stops; the clock continues where it stopped."""
     cpu = Cpu()
     clock = VirtualClock(cpu)
 
@@ -82,7 +82,7 @@ def test_a_stopped_clock_counts_nothing_of_what_is_done_meanwhile() -> None:
 
 
 def test_the_agenda_wakes_those_who_wait_in_the_order_of_time() -> None:
-    """What is added first comes first where the time is the same."""
+    """Events of the same time run in the order of their addition."""
     clock, agenda = VirtualClock(Cpu()), Agenda()
     seen: list[tuple[str, float]] = []
 
@@ -99,8 +99,8 @@ def test_the_agenda_wakes_those_who_wait_in_the_order_of_time() -> None:
     assert clock.now() == 9.0
 
 
-def test_threads_are_run_here_so_that_their_work_counts() -> None:
-    """A function that the coordinator hands to a thread takes its time all the same."""
+def test_work_for_threads_runs_in_this_thread() -> None:
+    """A function that the coordinator hands to a thread costs time."""
     cpu = Cpu()
     clock = VirtualClock(cpu)
 

@@ -1,4 +1,4 @@
-"""Counting what is asked of a database."""
+"""Counts of transactions and statements."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +13,14 @@ from records import database
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
+    """Return an empty database."""
     opened = database.open_database(f"sqlite:///{tmp_path / 'records.db'}")
     yield opened
     opened.dispose()
 
 
 def test_transactions_and_statements_are_counted(engine: Engine) -> None:
-    """Also those that only read; BEGIN is a statement."""
+    """Read-only transactions count too; BEGIN is a statement."""
     meter = DatabaseMeter(VirtualClock())
     meter.watch(engine)
     sessions = database.sessions(engine)
@@ -38,7 +38,7 @@ def test_transactions_and_statements_are_counted(engine: Engine) -> None:
 
 
 def test_waits_for_a_file_are_not_charged(engine: Engine) -> None:
-    """They cannot be told from waits for a core."""
+    """They cannot be distinguished from waits for a core."""
     clock = VirtualClock(lambda: 0.0)
     meter = DatabaseMeter(clock)
     meter.watch(engine)

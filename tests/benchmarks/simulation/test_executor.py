@@ -33,7 +33,7 @@ Main = Callable[[World, SimulatedExecutor], Coroutine[Any, Any, None]]
 
 
 def act(main: Main, faults: Faults = CALM) -> SimulatedExecutor:
-    """Run a coroutine in a world whose clock is driven by waits alone."""
+    """Run a coroutine in a world whose clock advances by waits only."""
     world = World(replace(SCENARIO, faults=faults), VirtualClock(lambda: 0.0))
     executor = SimulatedExecutor(world)
     with asyncio.Runner(loop_factory=world.make_loop) as runner:
@@ -41,7 +41,7 @@ def act(main: Main, faults: Faults = CALM) -> SimulatedExecutor:
     return executor
 
 
-def test_builders_work_side_by_side_and_no_more_than_there_are() -> None:
+def test_builders_work_concurrently_up_to_their_number() -> None:
     """Three builds on two builders take twice as long as one."""
 
     async def main(world: World, executor: SimulatedExecutor) -> None:
@@ -53,19 +53,19 @@ def test_builders_work_side_by_side_and_no_more_than_there_are() -> None:
     act(main)
 
 
-def test_a_search_takes_as_long_as_it_finds_candidates() -> None:
-    """And they are those of the task."""
+def test_the_time_of_a_search_grows_with_its_candidates() -> None:
+    """The candidates are those of the task."""
 
     async def main(world: World, executor: SimulatedExecutor) -> None:
-        found = await executor.submit("propose", REQUEST, timeout_secs=60.0)
+        candidates = await executor.submit("propose", REQUEST, timeout_secs=60.0)
         assert world.clock.now() == pytest.approx(4.0)
-        assert found[0].trace == TRACE
+        assert candidates[0].trace == TRACE
 
     act(main)
 
 
-def test_devices_work_side_by_side_and_each_on_one_thing_at_a_time() -> None:
-    """Two runs on one device take as long as two on each of both, and it was busy all the time."""
+def test_devices_work_concurrently_and_serve_one_call_at_a_time() -> None:
+    """Two runs on one device take as long as two on each of two devices, and keep it busy."""
 
     async def main(world: World, executor: SimulatedExecutor) -> None:
         one, other = executor.devices
@@ -77,13 +77,13 @@ def test_devices_work_side_by_side_and_each_on_one_thing_at_a_time() -> None:
         results = [await call for call in calls]
         assert world.clock.now() == pytest.approx(10.0)
         assert one.meter.busy_secs == other.meter.busy_secs == pytest.approx(10.0)
-        assert all(isinstance(each, RunResult) and each.run_secs for each in results)
+        assert all(isinstance(result, RunResult) and result.run_secs for result in results)
 
-    assert act(main).devices[0].told == {"timed": 2}
+    assert act(main).devices[0].outcomes == {"timed": 2}
 
 
 def test_a_reference_is_a_file_at_the_end_of_its_call(tmp_path: Path) -> None:
-    """The coordinator finds it where it asked for it."""
+    """The file is at the requested path."""
     out = tmp_path / "reference.npz"
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
@@ -97,13 +97,13 @@ def test_a_reference_is_a_file_at_the_end_of_its_call(tmp_path: Path) -> None:
 
 
 def test_finalists_are_timed_in_turns() -> None:
-    """A sample a turn, and the time of all of them."""
+    """Each turn gives a sample, and the call takes the time of all turns."""
 
     async def main(world: World, executor: SimulatedExecutor) -> None:
         timed = await executor.devices[0].measure(
             "run_interleaved", [RUN, RUN], 5, timeout_secs=200.0
         )
-        assert [len(each.run_secs) for each in timed] == [5, 5]
+        assert [len(result.run_secs) for result in timed] == [5, 5]
         assert world.clock.now() == pytest.approx(50.0)
 
     act(main)
@@ -119,7 +119,7 @@ def test_finalists_are_timed_in_turns() -> None:
 def test_a_call_that_goes_wrong_raises(
     faults: Faults, expected: type[Exception], secs: float | None
 ) -> None:
-    """A kernel that hangs costs its time-out, a dead worker what it had worked."""
+    """A hung kernel costs its time-out, a dead worker the time of its work."""
 
     async def main(world: World, executor: SimulatedExecutor) -> None:
         with pytest.raises(expected):
@@ -131,7 +131,7 @@ def test_a_call_that_goes_wrong_raises(
 
 
 def test_failures_are_data_and_are_counted() -> None:
-    """A build and a run that fail are told as their contract says."""
+    """A failed build and a failed run are results with an error."""
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
         built = await executor.build(BUILD, timeout_secs=60.0)
@@ -141,19 +141,19 @@ def test_failures_are_data_and_are_counted() -> None:
 
     executor = act(main, replace(CALM, build_errors=1.0, run_errors=1.0))
 
-    assert executor.told == {"build_error": 1}
-    assert executor.devices[0].told == {"run_error": 1}
+    assert executor.outcomes == {"build_error": 1}
+    assert executor.devices[0].outcomes == {"run_error": 1}
 
 
 def test_a_lost_device_takes_its_calls_along_and_comes_back() -> None:
-    """Meanwhile it is not among the runners, and who asks it anyway is told."""
+    """While it is lost it is not among the runners, and calls to it raise."""
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
         device = executor.devices[0]
         call = device.measure("run", RUN, timeout_secs=20.0)
         await asyncio.sleep(2.0)
         executor.lose(device)
-        with pytest.raises(DeviceLost, match="device-0 is gone"):
+        with pytest.raises(DeviceLost, match="device-0 was lost"):
             await call
         with pytest.raises(DeviceLost):
             await device.measure("run", RUN, timeout_secs=20.0)
@@ -164,11 +164,11 @@ def test_a_lost_device_takes_its_calls_along_and_comes_back() -> None:
         assert device.away_secs() == pytest.approx(60.0)
         assert device.meter.busy_secs == pytest.approx(7.0)
 
-    assert act(main).devices[0].told == {"timed": 1}
+    assert act(main).devices[0].outcomes == {"timed": 1}
 
 
-def test_devices_are_lost_as_often_as_asked() -> None:
-    """Once an hour each, on average."""
+def test_devices_are_lost_at_the_given_rate() -> None:
+    """Each is lost once an hour on average."""
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
         await asyncio.sleep(400 * 3600.0)
@@ -178,8 +178,8 @@ def test_devices_are_lost_as_often_as_asked() -> None:
     act(main, replace(CALM, device_losses=1.0))
 
 
-def test_slow_devices_take_longer_and_read_higher() -> None:
-    """Three times both."""
+def test_slow_devices_take_longer_and_report_higher_latencies() -> None:
+    """Both are three times as large."""
 
     async def main(world: World, executor: SimulatedExecutor) -> None:
         result = await executor.devices[0].measure("run", RUN, timeout_secs=20.0)
@@ -190,7 +190,7 @@ def test_slow_devices_take_longer_and_read_higher() -> None:
 
 
 def test_a_device_describes_a_target_with_its_fingerprint() -> None:
-    """Devices of a kind are alike."""
+    """Devices of a kind have the same fingerprint."""
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
         one, other = [await device.describe(SPEC) for device in executor.devices]
@@ -200,12 +200,12 @@ def test_a_device_describes_a_target_with_its_fingerprint() -> None:
     act(main)
 
 
-def test_a_call_cannot_be_waited_for_without_the_loop() -> None:
-    """No time would pass."""
+def test_a_call_has_no_result_outside_of_the_loop() -> None:
+    """Waiting would never end, because no time passes."""
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
         call = executor.build(BUILD, timeout_secs=60.0)
-        with pytest.raises(WorkError, match="awaited"):
+        with pytest.raises(WorkError, match="await a simulated call"):
             call.result()
         assert await call == call.result()
 

@@ -1,4 +1,4 @@
-"""What simulated tasks are, and what searching them finds."""
+"""Simulated tasks and the search on them."""
 
 import json
 from dataclasses import replace
@@ -15,33 +15,35 @@ KERNEL = Kernel((8e-3, 4e-3, 2e-3), cost=1.5)
 
 
 def request(n_measured: int, seed: int = 1) -> SearchRequest:
-    """Ask for a round of candidates after so many trials."""
+    """Return a request for a round of candidates after ``n_measured`` trials."""
     measured = tuple(MeasuredTrace("", str(number), None) for number in range(n_measured))
     return SearchRequest(KERNEL.as_ir(7), "", measured, b"", ROUND, 0, 0, seed)
 
 
 @pytest.mark.parametrize(("n_rounds", "secs"), [(0, 8e-3), (1, 4e-3), (2, 2e-3), (9, 2e-3)])
 def test_the_best_of_a_round_comes_close_to_the_recorded_curve(n_rounds: int, secs: float) -> None:
-    """To within a tenth, and never below; the others lie above."""
-    found = kernels.propose(request(n_rounds * ROUND), ROUND)
+    """It is within a tenth and never below the curve; the others are above it."""
+    candidates = kernels.propose(request(n_rounds * ROUND), ROUND)
 
-    latencies = sorted(kernels.run(kernels.artifact_of(each.trace))[0] for each in found)
+    latencies = sorted(
+        kernels.run(kernels.artifact_of(candidate.trace))[0] for candidate in candidates
+    )
     assert secs <= latencies[0] < 1.1 * secs
     assert latencies[ROUND // 2] > 1.2 * secs
 
 
 def test_candidates_are_a_function_of_the_request() -> None:
-    """The same request finds the same; another seed nothing of it."""
+    """Equal requests give equal candidates, another seed gives none of them."""
     first, again = kernels.propose(request(0), ROUND), kernels.propose(request(0), ROUND)
     other = kernels.propose(request(0, seed=2), ROUND)
 
     assert first == again
-    assert len({each.trace for each in (*first, *other)}) == 2 * ROUND
-    assert len({each.module_hash for each in (*first, *other)}) == 2 * ROUND
+    assert len({candidate.trace for candidate in (*first, *other)}) == 2 * ROUND
+    assert len({candidate.module_hash for candidate in (*first, *other)}) == 2 * ROUND
 
 
-def test_a_trace_is_json_that_says_what_its_run_costs() -> None:
-    """A record of a simulation can be exported as any other."""
+def test_a_trace_is_json_with_the_cost_of_its_run() -> None:
+    """Records of a simulation can therefore be exported."""
     trace = kernels.propose(request(0), ROUND)[0].trace
 
     assert isinstance(json.loads(trace), str)
@@ -49,12 +51,12 @@ def test_a_trace_is_json_that_says_what_its_run_costs() -> None:
 
 
 def test_an_unscheduled_build_runs_too() -> None:
-    """References come from it."""
+    """References need it."""
     assert kernels.run(kernels.artifact_of("")) == (1.0, 1.0)
 
 
-def test_tasks_of_which_nothing_ran_are_left_out(curves: list[Recording]) -> None:
-    """There is no curve to follow."""
+def test_tasks_without_a_latency_are_left_out(curves: list[Recording]) -> None:
+    """They have no curve to follow."""
     task = curves[0].tasks[1]
     dead = replace(task, best_secs=(float("inf"),) * len(task.best_secs))
 
@@ -62,7 +64,7 @@ def test_tasks_of_which_nothing_ran_are_left_out(curves: list[Recording]) -> Non
 
 
 def test_average_cost_is_one(curves: list[Recording]) -> None:
-    """What a trial costs is told as a multiple of the average."""
+    """Costs of trials are multiples of the average."""
     tasks = kernels.usable(curves[0].tasks)
     mean = sum(map(kernels.secs_per_trial, tasks)) / len(tasks)
 

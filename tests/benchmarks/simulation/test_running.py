@@ -31,7 +31,7 @@ SMALL = Scenario(
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """An empty database."""
+    """Return an empty database."""
     opened = database.open_database(f"sqlite:///{tmp_path / 'records.db'}")
     yield opened
     opened.dispose()
@@ -40,7 +40,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 def test_every_trial_is_stored_once(
     engine: Engine, tmp_path: Path, curves: list[Recording]
 ) -> None:
-    """What devices told of is what the database has; every round was measured to its end."""
+    """The database has exactly the reported trials, and every round is complete."""
     report = simulate(SMALL, curves, engine, tmp_path)
 
     assert report.check.is_clean
@@ -60,7 +60,7 @@ def test_every_trial_is_stored_once(
 def test_job_whose_rounds_cannot_be_stored_fails_alone(
     engine: Engine, tmp_path: Path, curves: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounds are stored together with those of others, which go on."""
+    """Its rounds are stored together with those of other jobs, which continue."""
     add_picks = picks.add_picks
     n_groups = 0
 
@@ -85,10 +85,10 @@ def test_job_whose_rounds_cannot_be_stored_fails_alone(
         assert states == ["paused", "failed", *["paused"] * 7]
 
 
-def test_devices_measure_as_fast_as_they_are_said_to(
+def test_devices_measure_at_the_given_rate(
     engine: Engine, tmp_path: Path, curves: list[Recording]
 ) -> None:
-    """Three devices, a run a second on average over the tasks, and nothing much in between."""
+    """Three devices do one run a second each on average, and almost nothing between runs."""
     report = simulate(SMALL, curves, engine, tmp_path)
 
     assert 0.5 < report.trials_per_sec / (3 * (1.0 - report.idle_share)) < 2.0
@@ -113,17 +113,19 @@ def test_kinds_of_device_measure_their_own_targets_alone(
     """A job's records come from devices of its fingerprint."""
     simulate(replace(SMALL, n_fingerprints=2), curves, engine, tmp_path)
 
-    wanted = select(Job.id, MeasureRecord.worker).join(Pick, Pick.job_id == Job.id)
+    statement = select(Job.id, MeasureRecord.worker).join(Pick, Pick.job_id == Job.id)
     with database.sessions(engine)() as session:
-        rows = session.execute(wanted.join(MeasureRecord, MeasureRecord.pick_id == Pick.id)).all()
+        rows = session.execute(
+            statement.join(MeasureRecord, MeasureRecord.pick_id == Pick.id)
+        ).all()
     workers = {job: {name for job_id, name in rows if job_id == job} for job, _ in rows}
     assert workers == {1: {"device-0", "device-2"}, 2: {"device-1"}}
 
 
-def test_a_second_simulation_goes_on_with_the_records_of_the_first(
+def test_a_second_simulation_continues_with_the_records_of_the_first(
     engine: Engine, tmp_path: Path, curves: list[Recording]
 ) -> None:
-    """Its own trials are checked, and all of them are there."""
+    """Its own trials are checked, and none is missing."""
     first = simulate(SMALL, curves, engine, tmp_path)
 
     second = simulate(SMALL, curves, engine, tmp_path)
