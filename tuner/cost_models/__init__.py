@@ -1,4 +1,4 @@
-"""Cost models: which unmeasured candidates are worth a trial."""
+"""Cost models that rank unmeasured candidates."""
 
 from tuner.cost_models.base import CostModel, TrainingSet
 from tuner.cost_models.registry import DEFAULT_KIND, KINDS, create, load

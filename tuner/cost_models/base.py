@@ -1,4 +1,4 @@
-"""The contract of a cost model, and the measured trials it learns from."""
+"""The contract of cost models and their training sets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class TrainingSet:
     """Measured trials of any number of tasks.
 
     Args:
-        features: One array a trial, shape (n_stores, width), with at least one store.
-        latencies: Seconds, shape (n_samples,); inf for a failed trial.
-        tasks: The task of each trial, shape (n_samples,). Only trials of one task compare.
+        features: One array per trial, shape (n_stores, width), with at least one store.
+        latencies: Latencies, seconds, shape (n_samples,); inf for a failed trial.
+        tasks: Task of each trial, shape (n_samples,); only trials of one task are comparable.
 
     Raises:
         ValueError: If the lengths differ, or a latency is not a positive number.
@@ -40,9 +40,9 @@ class TrainingSet:
             raise ValueError(f"latencies must be positive, got {self.latencies.min()}")
 
     def throughputs(self) -> Floats:
-        """Return the labels: the best latency of the task over the trial's, 0 for a failed trial.
+        """Return the labels: best latency of the task / latency of the trial, 0 if it failed.
 
-        Ansor (OSDI'20, section 5.2) and MetaSchedule normalise the same way.
+        Ansor (OSDI'20, section 5.2) and MetaSchedule normalise in the same way.
         """
         _, task = np.unique(self.tasks, return_inverse=True)
         best_secs = np.full(task.max(initial=-1) + 1, np.inf)
@@ -52,42 +52,43 @@ class TrainingSet:
 
 
 class CostModel(Protocol):
-    """Scores candidates; the higher, the faster the candidate should run.
+    """A model that scores candidates; a higher score predicts a lower latency.
 
-    A model is a pure function of its settings and the last training set: the same two give the
-    same scores, in this process or in another. Instances are not safe to share between threads.
+    A model is a pure function of its settings and the last training set: equal ones give equal
+    scores, in this process or in another. Instances are not thread-safe.
     """
 
     @property
     def kind(self) -> str:
-        """The name that `registry.create` knows this model by."""
+        """Name of this kind of model in `registry.create`."""
 
     def train(self, samples: TrainingSet) -> None:
-        """Forget what was learned and learn from these samples; an empty set is allowed.
+        """Train from scratch on these samples; an empty set is allowed.
 
         Raises:
-            ValueError: If a feature array is misshapen, or the widths differ.
+            ValueError: If a feature array has an invalid shape, or the widths differ.
         """
 
     def predict(self, features: Sequence[Features]) -> Floats:
         """Score candidates.
 
-        A score depends on its own candidate only, never on the others of the call. Evolutionary
+        The score of a candidate does not depend on the other candidates of the call. Evolutionary
         search samples parents in proportion to the scores, so they are finite, at least 0, and
-        spread out. A model without enough samples spreads its scores by chance, which explores.
+        spread out. A model without enough samples returns random scores, which explores.
 
         Args:
-            features: One array a candidate, shape (n_stores, width), with at least one store.
+            features: One array per candidate, shape (n_stores, width), with at least one store.
 
         Returns:
             Scores, shape (n_candidates,).
 
         Raises:
-            ValueError: If an array is misshapen, or its width is not the one learned.
+            ValueError: If an array has an invalid shape, or its width differs from the training
+                set's.
         """
 
     def save(self) -> bytes:
-        """Return a blob from which `load` gives a model with bit-exact scores."""
+        """Return a blob from which `load` restores a model with bit-exact scores."""
 
     @classmethod
     def load(cls, blob: bytes) -> Self:

@@ -1,4 +1,4 @@
-"""The envelope of a saved model: kind, version and a checksum around its own bytes."""
+"""File format of saved models: kind, version and checksum, followed by the model's bytes."""
 
 import struct
 import zlib
@@ -17,13 +17,13 @@ def unseal(blob: bytes) -> tuple[str, bytes]:
     """Return the kind and the bytes that were sealed.
 
     Raises:
-        ValueError: If the blob is no saved model, is damaged, or has another version.
+        ValueError: If the blob is not a saved model, is damaged, or has another version.
     """
     if len(blob) < _HEADER.size or not blob.startswith(_MAGIC):
-        raise ValueError(f"no saved cost model: {len(blob)} bytes starting {blob[:8]!r}")
+        raise ValueError(f"not a saved cost model: {len(blob)} bytes starting {blob[:8]!r}")
     _, version, kind, checksum = _HEADER.unpack_from(blob)
     if version != VERSION:
-        raise ValueError(f"saved cost model has version {version}, this code reads {VERSION}")
+        raise ValueError(f"saved cost model has version {version}, only {VERSION} is supported")
     body = blob[_HEADER.size :]
     if zlib.crc32(body) != checksum:
         raise ValueError(f"saved cost model is damaged: wrong checksum over {len(body)} bytes")

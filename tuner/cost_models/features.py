@@ -1,4 +1,4 @@
-"""Feature arrays as bytes for the database, and as one matrix for a model."""
+"""Conversion of feature arrays to bytes for the database and to one matrix for a model."""
 
 import struct
 import zlib
@@ -15,18 +15,18 @@ _MAGIC = b"F1"
 
 
 class Stores(NamedTuple):
-    """The stores of many candidates, one under the other."""
+    """The stores of many candidates as one matrix."""
 
     rows: npt.NDArray[np.float32]
     """Shape (n_rows, width), finite."""
     starts: Ints
-    """The first row of each candidate, shape (n_candidates,)."""
+    """First row of each candidate, shape (n_candidates,)."""
     counts: Ints
-    """The rows of each candidate, at least 1, shape (n_candidates,)."""
+    """Number of rows of each candidate, at least 1, shape (n_candidates,)."""
 
 
 def pack(features: npt.NDArray[np.float32]) -> bytes:
-    """Compress one candidate's features without loss: about 200 bytes a store.
+    """Compress one candidate's features without loss, to about 200 bytes per store.
 
     Raises:
         ValueError: If ``features`` is not a two-dimensional float32 array, or has a side
@@ -41,18 +41,18 @@ def pack(features: npt.NDArray[np.float32]) -> bytes:
 
 
 def unpack(blob: bytes) -> npt.NDArray[np.float32]:
-    """Return what `pack` was given.
+    """Return the features in a blob of `pack`.
 
     Raises:
-        ValueError: If ``blob`` is not, to the byte, something that `pack` returned.
+        ValueError: If ``blob`` is not a complete, undamaged result of `pack`.
     """
     if len(blob) < _HEADER.size or not blob.startswith(_MAGIC):
-        raise ValueError(f"no packed features: {len(blob)} bytes starting {blob[:8]!r}")
+        raise ValueError(f"not packed features: {len(blob)} bytes starting {blob[:8]!r}")
     _, n_stores, width = _HEADER.unpack_from(blob)
     n_bytes = 4 * n_stores * width
     inflater = zlib.decompressobj()
     try:
-        # Bounded, so that a damaged header cannot ask for all the memory.
+        # The bound keeps a damaged header from allocating all memory.
         body = inflater.decompress(blob[_HEADER.size :], n_bytes + 1)
     except zlib.error as error:
         raise ValueError(f"packed features are damaged: {error}") from error
@@ -62,7 +62,7 @@ def unpack(blob: bytes) -> npt.NDArray[np.float32]:
 
 
 def stack(features: Sequence[Features]) -> Stores:
-    """Put the stores of all candidates into one float32 matrix; what is not finite becomes finite.
+    """Stack the stores of all candidates in one float32 matrix, with NaN and infinity replaced.
 
     Raises:
         ValueError: If an array is not two-dimensional, is empty, or differs in width.
@@ -71,7 +71,7 @@ def stack(features: Sequence[Features]) -> Stores:
         if array.ndim != 2 or not array.size or array.shape[1] != features[0].shape[1]:
             raise ValueError(
                 f"candidate {i} has features of shape {array.shape}, "
-                f"candidate 0 of shape {features[0].shape}: want (n_stores >= 1, width)"
+                f"candidate 0 of shape {features[0].shape}: expected (n_stores >= 1, width)"
             )
     counts = np.array([len(array) for array in features], np.int64)
     starts = np.cumsum(counts) - counts

@@ -1,4 +1,4 @@
-"""What a learned cost model minimises: gradients in the scores of whole programs."""
+"""Loss functions of learned cost models, as gradients in the scores of whole programs."""
 
 from collections.abc import Callable
 
@@ -7,17 +7,17 @@ import numpy as np
 from tuner.cost_models.base import Floats, Ints
 
 Objective = Callable[[Floats], tuple[Floats, Floats]]
-"""Scores to their gradients and (positive) second derivatives, all of shape (n_samples,)."""
+"""Map from scores to gradients and (positive) second derivatives, all of shape (n_samples,)."""
 
-# A failed trial has label 0: with Ansor's weight, the label itself, it would teach nothing. On
-# measured trials this floor also ordered held-out candidates better than 0 and 0.1 did.
+# A failed trial has label 0; with Ansor's weight, which is the label, it would have no effect. On
+# measured trials this minimum also ordered held-out candidates better than 0 and 0.1 did.
 _MIN_WEIGHT = 0.3
 
 
 def throughput(labels: Floats) -> Objective:
-    """Return the squared error to the labels, fast programs weighing more.
+    """Return the squared error to the labels, with larger weights for fast programs.
 
-    Ansor (OSDI'20, section 5.2): weight = label; here at least 0.3.
+    Ansor (OSDI'20, section 5.2) uses weight = label; here the weight is at least 0.3.
     """
     weights = np.maximum(labels, _MIN_WEIGHT)
 
@@ -28,14 +28,14 @@ def throughput(labels: Floats) -> Objective:
 
 
 def ranking(labels: Floats, faster: Ints, slower: Ints) -> Objective:
-    """Return the pairwise logistic loss, pairs that differ more weighing more.
+    """Return the pairwise logistic loss, with larger weights for pairs that differ more.
 
-    RankNet (ICML'05) with the difference of the labels as the gain of getting a pair right.
+    RankNet (ICML'05) with the difference of the labels as the weight of a pair.
 
     Args:
         labels: Normalised throughputs, shape (n_samples,).
-        faster: The faster sample of each pair, shape (n_pairs,).
-        slower: The slower sample of each pair, shape (n_pairs,).
+        faster: Index of the faster sample of each pair, shape (n_pairs,).
+        slower: Index of the slower sample of each pair, shape (n_pairs,).
     """
     n_samples = len(labels)
     weights = labels[faster] - labels[slower]
@@ -44,7 +44,7 @@ def ranking(labels: Floats, faster: Ints, slower: Ints) -> Objective:
         return np.bincount(samples, amounts, n_samples).astype(np.float64, copy=False)
 
     def differentiate(scores: Floats) -> tuple[Floats, Floats]:
-        # The chance that the model gets the pair wrong, without overflow.
+        # The probability that the model orders the pair wrongly, computed without overflow.
         wrong = 0.5 - 0.5 * np.tanh(0.5 * (scores[faster] - scores[slower]))
         pull = weights * wrong
         curve = pull * (1.0 - wrong)
@@ -56,10 +56,10 @@ def ranking(labels: Floats, faster: Ints, slower: Ints) -> Objective:
 
 
 def choose_pairs(labels: Floats, tasks: Ints, per_sample: int, seed: int) -> tuple[Ints, Ints]:
-    """Choose pairs of one task with different labels.
+    """Choose pairs of samples of one task with different labels.
 
-    All pairs of a task with up to ``2 * per_sample + 1`` samples, else ``per_sample`` random
-    ones a sample, so that the time grows with the samples and not with their square.
+    All pairs of a task with up to ``2 * per_sample + 1`` samples, otherwise ``per_sample`` random
+    pairs per sample, so that the time grows linearly with the samples.
 
     Returns:
         The faster and the slower sample of each pair, both of shape (n_pairs,).

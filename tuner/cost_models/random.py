@@ -1,4 +1,4 @@
-"""The cost model that knows nothing, for baselines and for the first round."""
+"""The random cost model, for baselines and for the first round."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ def chance_scores(stores: Stores, seed: int) -> Floats:
         hashlib.blake2b(rows[start : start + count].tobytes(), digest_size=8, key=key).digest()
         for start, count in zip(starts, counts, strict=True)
     )
-    # 53 bits and a half: a double holds every value, and neither 0 nor 1 occurs.
+    # 53 bits plus 0.5: every value is exact in a double, and neither 0 nor 1 occurs.
     return ((np.frombuffer(digests, "<u8") >> 11) + 0.5) / 2**53
 
 
 class RandomModel:
-    """Scores by chance, and learns nothing."""
+    """A model with random scores that ignores its training set."""
 
     kind = "random"
 
@@ -32,21 +32,23 @@ class RandomModel:
         self._seed = seed
 
     def train(self, samples: TrainingSet) -> None:
-        """See `CostModel.train`."""
+        """Check the shapes of the samples."""
         stack(samples.features)
 
     def predict(self, features: Sequence[Features]) -> Floats:
-        """See `CostModel.predict`; a pure function of the seed and the candidate."""
+        """Return scores that depend on the seed and the candidate only."""
         return chance_scores(stack(features), self._seed)
 
     def save(self) -> bytes:
-        """See `CostModel.save`."""
+        """Return a blob with the seed."""
         return blobs.seal(self.kind, self._seed.to_bytes(8, "little", signed=True))
 
     @classmethod
     def load(cls, blob: bytes) -> Self:
-        """See `CostModel.load`."""
+        """Restore a model from its blob."""
         kind, body = blobs.unseal(blob)
         if kind != cls.kind or len(body) != 8:
-            raise ValueError(f"want a saved {cls.kind} model, got {kind!r} with {len(body)} bytes")
+            raise ValueError(
+                f"expected a saved {cls.kind} model, got {kind!r} with {len(body)} bytes"
+            )
         return cls(int.from_bytes(body, "little", signed=True))

@@ -11,14 +11,14 @@ from tuner.cost_models.random import RandomModel
 
 
 class Kind(NamedTuple):
-    """The two ways to come by a model."""
+    """Functions that create and load a kind of model."""
 
     create: Callable[[int], CostModel]
     load: Callable[[bytes], CostModel]
 
 
 def _create_xgb(objective: Literal["ranking", "throughput"], seed: int) -> CostModel:
-    # Imported when it is needed: a process that only checks names has no use for xgboost.
+    # Imported on demand: a process that only checks names does not need xgboost.
     from tuner.cost_models.xgb import XGBModel, XGBSettings
 
     return XGBModel(XGBSettings(objective=objective, seed=seed))
@@ -52,7 +52,7 @@ def create(kind: str, seed: int) -> CostModel:
 
 
 def load(blob: bytes) -> CostModel:
-    """Restore a model of whatever kind it was saved as.
+    """Restore a saved model of any kind.
 
     Raises:
         ValueError: If the blob is damaged, or has an unknown kind or version.
@@ -63,5 +63,5 @@ def load(blob: bytes) -> CostModel:
 
 def _find(kind: str) -> Kind:
     if kind not in KINDS:
-        raise ValueError(f"unknown cost model {kind!r}: want one of {', '.join(KINDS)}")
+        raise ValueError(f"unknown cost model {kind!r}: use one of {', '.join(KINDS)}")
     return KINDS[kind]

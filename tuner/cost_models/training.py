@@ -1,4 +1,4 @@
-"""Train a cost model from stored records, as a worker function."""
+"""Worker function that trains a cost model on stored records."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def train(kind: str, seed: int, rows: Sequence[tuple[int, bytes, float | None]])
 
     Args:
         kind: A name in ``registry.KINDS``.
-        seed: Seeds the model.
+        seed: Seed of the model.
         rows: Task id, packed features and latency in seconds of each trial; None if it failed.
 
     Raises:

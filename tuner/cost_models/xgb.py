@@ -1,4 +1,4 @@
-"""The learned cost model: gradient boosted trees over the stores of a program."""
+"""The learned cost model: gradient boosted trees on the stores of a program."""
 
 import json
 import struct
@@ -17,26 +17,27 @@ from tuner.cost_models.random import chance_scores
 
 _LENGTH = struct.Struct("<I")
 
-# How far below 0 a predicted throughput may lie before its score vanishes.
+# Scale of the softplus: predicted throughputs further below 0 have scores near 0.
 _SOFTNESS = 0.05
 
 
 @dataclass(frozen=True)
 class XGBSettings:
-    """How the trees are grown.
+    """Hyperparameters of the trees.
 
-    More or deeper trees gained nothing on the trials that `XGBModel` mentions; hiding half of the
-    columns from each tree did.
+    On the trials that `XGBModel` mentions, more or deeper trees gave no improvement; hiding half
+    of the columns from each tree did.
 
     Args:
         objective: "throughput" predicts the label, "ranking" only the order within a task.
-        seed: Seeds the pairs of "ranking" and the scores before there is anything to learn.
-        n_trees: Boosting rounds.
-        max_depth: Depth of each tree.
+        seed: Seed of the pairs of "ranking" and of the scores of an untrained model.
+        n_trees: Number of boosting rounds.
+        max_depth: Maximum depth of each tree.
         eta: Learning rate.
-        min_samples: Fewer samples, or no two of one task that differ, leave the model untrained.
-        pairs_per_sample: Bound on the pairs "ranking" looks at.
-        n_threads: Threads to train and to predict with.
+        min_samples: Minimum number of samples; with fewer, or with equal labels within every
+            task, the model stays untrained.
+        pairs_per_sample: Maximum number of pairs per sample for "ranking".
+        n_threads: Number of threads for training and prediction.
     """
 
     objective: Literal["throughput", "ranking"] = "ranking"
@@ -55,7 +56,7 @@ class XGBSettings:
 
 @dataclass(frozen=True)
 class _Learned:
-    """Trees, the feature width they know, and the spread of their training scores."""
+    """Trees, their feature width, and mean and deviation of their training scores."""
 
     booster: Any
     width: int
@@ -64,15 +65,16 @@ class _Learned:
 
 
 class XGBModel:
-    """Scores a program by the sum of what the trees say of its stores (Ansor's pack-sum).
+    """A model that scores a program by the sum of the trees over its stores (Ansor's pack-sum).
 
     A score is a positive, increasing function of that sum s: for "throughput" the softplus of s,
-    nearly s itself where s > 0.1; for "ranking", where only the order means something, exp(z)
-    with s standardised to z by the sums of the training samples.
+    nearly s itself where s > 0.1; for "ranking", where only the order matters, exp(z) with s
+    standardised to z by the sums of the training samples.
 
-    On 766 CPU trials of four tasks, a third held out, "ranking" ordered a task better (Spearman
-    0.65 against 0.61); the best of its first eight was as fast, within the noise. It also stands
-    one lucky trial better, which pushes every other label of its task towards 0.
+    On 766 CPU trials of four tasks, a third of them held out, "ranking" ordered the trials of a
+    task better (Spearman 0.65 against 0.61); the best of its first eight was equally fast, within
+    the noise. It is also more robust to a single lucky trial, which reduces every other label of
+    its task.
     """
 
     def __init__(self, settings: XGBSettings) -> None:
@@ -81,11 +83,11 @@ class XGBModel:
 
     @property
     def kind(self) -> str:
-        """See `CostModel.kind`."""
+        """Name of this kind of model."""
         return f"xgb-{self._settings.objective}"
 
     def train(self, samples: TrainingSet) -> None:
-        """See `CostModel.train`."""
+        """Grow new trees, or none if there are too few samples."""
         stores = stack(samples.features)
         labels = samples.throughputs()
         if len(labels) < self._settings.min_samples or not _differ(labels, samples.tasks):
@@ -98,7 +100,7 @@ class XGBModel:
         )
 
     def predict(self, features: Sequence[Features]) -> Floats:
-        """See `CostModel.predict`."""
+        """Score candidates by the trees; at random while the model is untrained."""
         stores = stack(features)
         if self._learned is None:
             return chance_scores(stores, self._settings.seed)
@@ -116,7 +118,7 @@ class XGBModel:
         return _SOFTNESS * np.logaddexp(0.0, sums / _SOFTNESS)
 
     def save(self) -> bytes:
-        """See `CostModel.save`."""
+        """Return a blob with the settings and the trees."""
         meta: dict[str, Any] = {"settings": asdict(self._settings)}
         trees = b""
         if self._learned is not None:
@@ -129,7 +131,7 @@ class XGBModel:
 
     @classmethod
     def load(cls, blob: bytes) -> Self:
-        """See `CostModel.load`."""
+        """Restore a model from its blob."""
         kind, body = blobs.unseal(blob)
         try:
             (length,) = _LENGTH.unpack_from(body)
@@ -143,14 +145,14 @@ class XGBModel:
                 )
                 model._learned = _Learned(booster, meta["width"], meta["mean"], meta["deviation"])
         except (struct.error, ValueError, KeyError, TypeError, xgboost.core.XGBoostError) as error:
-            raise ValueError(f"want a saved xgb model, got {kind!r}: {error}") from error
+            raise ValueError(f"expected a saved xgb model, got {kind!r}: {error}") from error
         if model.kind != kind:
             raise ValueError(f"saved as {kind!r}, but the settings are those of {model.kind!r}")
         return model
 
 
 def _differ(labels: Floats, tasks: Ints) -> bool:
-    """Return whether any task has two samples with different labels."""
+    """Return whether some task has two samples with different labels."""
     distinct = np.unique(np.column_stack([tasks, labels]), axis=0)
     return len(distinct) > len(np.unique(tasks))
 
@@ -170,8 +172,8 @@ def _boost(stores: Stores, objective: objectives.Objective, settings: XGBSetting
     ) -> tuple[Floats, Floats]:
         sums = np.add.reduceat(predictions.astype(np.float64), stores.starts)
         gradients, hessians = objective(sums)
-        # All n rows of a program move at once, so its sum moves n times as far: the n-fold
-        # second derivative keeps the Newton step from overshooting, however many stores.
+        # All n rows of a program move together, so its sum moves n times as far; the n-fold
+        # second derivative keeps the Newton step from overshooting.
         return (
             np.repeat(gradients, stores.counts),
             np.repeat(hessians * stores.counts, stores.counts),
@@ -200,10 +202,10 @@ def _sum_stores(booster: Any, stores: Stores) -> Floats:
 
 
 def _append_counts(stores: Stores) -> npt.NDArray[np.float32]:
-    """Add to each row how many stores its program has.
+    """Append the number of stores of the program to each of its rows.
 
-    A row cannot see the others. Without this column, long programs that are slow and short ones
-    that failed came out wrong: every row of the average program adds to the sum.
+    The trees see one row at a time, and every row adds to the sum. Without this column, the scores
+    of long, slow programs and of short, failed ones were wrong.
     """
     counts = np.repeat(stores.counts, stores.counts).astype(np.float32)
     return np.column_stack([stores.rows, counts])

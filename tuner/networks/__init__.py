@@ -1,1 +1,1 @@
-"""Reads a model file, or builds a named network, and fixes every shape in it; knows no TVM."""
+"""Loading of model files and named networks, with fixed input shapes; independent of TVM."""

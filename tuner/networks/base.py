@@ -1,4 +1,4 @@
-"""What a loaded network is, and the hash that identifies it."""
+"""Loaded networks and the hash that identifies them."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from tuner.engines.base import ModelFile
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output: every dimension is a number, the dtype a numpy name."""
+    """One input or output: fixed dimensions and the numpy name of the dtype."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -23,13 +23,13 @@ class Network:
     """A model with fixed input shapes, ready for an engine.
 
     Attributes:
-        name: The file's stem, or what followed ``zoo:``; for people only.
-        format: What ``model`` holds: a serialised ONNX model or a torch.export archive.
-        model: The cleaned bytes, self-contained (no external data).
-        sha256: Identifies the network; see ``network_hash``.
-        inputs: By name, in the order the model takes them.
-        outputs: By name, in the order the model gives them.
-        notes: What was done to the model, and what a user should know; one sentence each.
+        name: Display name: the stem of the file, or the text after ``zoo:``.
+        format: Format of ``model``: a serialised ONNX model or a torch.export archive.
+        model: Cleaned, self-contained bytes, without external data.
+        sha256: Hash that identifies the network; see ``network_hash``.
+        inputs: Inputs by name, in the order of the model.
+        outputs: Outputs by name, in the order of the model.
+        notes: Changes made to the model and advice for the user, one sentence each.
     """
 
     name: str
@@ -46,11 +46,11 @@ class LoadedModel:
     """A cleaned model on disk.
 
     Attributes:
-        name: For people.
-        sha256: Identifies the network.
-        file: Where the cleaned model is, and its inputs.
-        outputs: Names, in order.
-        notes: What was done to it.
+        name: Display name.
+        sha256: Hash that identifies the network.
+        file: Path of the cleaned model, and its inputs.
+        outputs: Names of the outputs, in order.
+        notes: Changes made to the model.
     """
 
     name: str
@@ -61,21 +61,21 @@ class LoadedModel:
 
 
 def network_hash(model: bytes, inputs: Mapping[str, TensorSpec]) -> str:
-    """Hash the cleaned bytes and the input shapes, so that a name or a path changes nothing."""
-    return _finished(hashlib.sha256(model), {n: (s.shape, s.dtype) for n, s in inputs.items()})
+    """Hash the cleaned bytes and the input shapes, independent of names and paths."""
+    return _with_inputs(hashlib.sha256(model), {n: (s.shape, s.dtype) for n, s in inputs.items()})
 
 
 def file_hash(path: Path, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """Return the :func:`network_hash` of a file, and of shape and dtype by input name.
+    """Return the :func:`network_hash` of a file and of its inputs' shapes and dtypes.
 
     Raises:
         OSError: If the file cannot be read.
     """
     with path.open("rb") as stream:
-        return _finished(hashlib.file_digest(stream, "sha256"), inputs)
+        return _with_inputs(hashlib.file_digest(stream, "sha256"), inputs)
 
 
-def _finished(digest: Any, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+def _with_inputs(digest: Any, inputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
     specs = [[name, list(shape), dtype] for name, (shape, dtype) in inputs.items()]
     digest.update(json.dumps(specs).encode())
     return str(digest.hexdigest())

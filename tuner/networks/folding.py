@@ -1,9 +1,9 @@
-"""Folds per-channel scales and shifts into the layer before them, so that they cost nothing.
+"""Folding of per-channel scales and shifts into the layer before them.
 
-onnxslim has such fusions too; they are switched off in favour of these, because its version for Mul
-takes a constant along the width for one along the channels when both have the same length, misses
-BatchNormalization followed by Mul and Add (DenseNet), scalars, Sub, Div, and says nothing about
-what it did.
+onnxslim has similar fusions. They are switched off in favour of these, because its version for Mul
+mistakes a constant along the width for one along the channels when both have the same length,
+misses BatchNormalization followed by Mul and Add (DenseNet), scalars, Sub and Div, and does not
+report its changes.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class _Affine:
 
 @dataclass
 class _Folder:
-    """One pass over a graph whose constants are initialisers already."""
+    """One pass over a graph whose constants are initialisers."""
 
     model: onnx.ModelProto
     counts: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class _Folder:
         }
 
     def run(self) -> Counter[str]:
-        """Fold in place; return how many of each operator disappeared."""
+        """Fold in place; return the number of removed nodes by operator."""
         graph = self.model.graph
         layers: dict[str, onnx.NodeProto] = {}
         kept: list[onnx.NodeProto] = []
@@ -72,7 +72,7 @@ class _Folder:
         return self.counts
 
     def _data_input(self, node: onnx.NodeProto) -> str:
-        """Return the only input that is not a constant, "" if the node can never fold."""
+        """Return the only input that is not a constant, "" if the node cannot be folded."""
         if node.domain or node.op_type not in {*_ARITHMETIC, "BatchNormalization"}:
             return ""
         data = [name for name in node.input if name not in self._constants]
@@ -89,20 +89,20 @@ class _Folder:
         return affine is not None and self._apply(layer, affine, n_channels)
 
     def _rank(self, layer: onnx.NodeProto) -> int | None:
-        """Return the rank of a layer's output; a convolution's is that of its weight."""
+        """Return the rank of a layer's output; that of a convolution is the rank of its weight."""
         if layer.op_type in {"Conv", "ConvTranspose", "Gemm"}:
             weight = self._constants.get(layer.input[1])
             return weight().ndim if weight else None
         return self._ranks.get(layer.output[0])
 
     def _channels(self, layer: onnx.NodeProto) -> int | None:
-        """Return the length of a layer's output along axis 1, None if it is not known here."""
+        """Return the length of a layer's output along axis 1, None if it is unknown."""
         weight = self._constants.get(layer.input[1])
         if weight is None:
             return None
         shape: tuple[int, ...] = weight().shape
         if layer.op_type == "MatMul" and (len(shape) != 2 or self._rank(layer) != 2):
-            # Only in a matrix is axis 1 the last, the one that the weight's columns make.
+            # Only in a matrix is axis 1 the last axis, which the columns of the weight form.
             return None
         if layer.op_type == "ConvTranspose":
             return shape[1] * int(attribute(layer, "group", 1))
@@ -134,8 +134,8 @@ class _Folder:
         return _Affine(factor, bias - mean * factor)
 
     def _apply(self, layer: onnx.NodeProto, affine: _Affine, n_channels: int) -> bool:
-        """Give a layer new weights; input 1 is what scales and input 2 what shifts, in each."""
-        # A MatMul would gain a bias for a scale or a shift that its own fusion serves as well.
+        """Replace a layer's weights; input 1 is the scale and input 2 the shift of each layer."""
+        # A MatMul would get an extra bias for a scalar that its own fusion handles equally well.
         if layer.op_type == "MatMul" and affine.scale.size == 1:
             return False
         weight = self._constants[layer.input[1]]()
@@ -159,7 +159,7 @@ class _Folder:
         data = layer.input[0]
         del layer.input[:]
         layer.input.extend([data, *names, *rest])
-        _settle_gemm(layer)
+        _as_gemm(layer)
         return True
 
     def _add(self, name: str, array: Array) -> str:
@@ -174,20 +174,20 @@ def fold_affine(model: onnx.ModelProto) -> Counter[str]:
     """Fold constant scales and shifts into the Conv, Gemm or BatchNormalization before them.
 
     Args:
-        model: Changed in place; its ``value_info`` gives the ranks of values.
+        model: Model to change in place; its ``value_info`` gives the ranks of values.
 
     Returns:
-        How many nodes disappeared, by operator.
+        Number of removed nodes by operator.
     """
     opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
-    # Before opset 7, arithmetic broadcast by attributes instead of from the right.
+    # Before opset 7, arithmetic operators broadcast by attributes instead of from the right.
     return _Folder(model).run() if opset >= 7 else Counter()
 
 
 def _is_inference(node: onnx.NodeProto) -> bool:
     if node.op_type != "BatchNormalization":
         return True
-    # `spatial=0` (before opset 9) normalises every position by itself.
+    # `spatial=0` (before opset 9) normalises every position separately.
     training = attribute(node, "training_mode", 0) or not attribute(node, "spatial", 1)
     return not training and sum(bool(name) for name in node.output) == 1
 
@@ -203,11 +203,11 @@ def _along_channels(constant: Array, rank: int, n_channels: int) -> Array | None
 
 
 def _weight_factor(layer: onnx.NodeProto, weight: Array, scale: Array) -> Array:
-    """Shape a per-channel scale so that it multiplies a layer's weight."""
+    """Reshape a per-channel scale so that it multiplies a layer's weight."""
     if scale.size == 1 or layer.op_type == "BatchNormalization":
         return scale
     if layer.op_type == "ConvTranspose":
-        # (in, out / group, *kernel): every group of inputs has its own outputs.
+        # (in, out / group, *kernel): every group of inputs has separate outputs.
         n_groups = attribute(layer, "group", 1)
         rows = np.repeat(scale.reshape(n_groups, -1), weight.shape[0] // n_groups, axis=0)
         return rows.reshape(*weight.shape[:2], *[1] * (weight.ndim - 2))
@@ -217,13 +217,13 @@ def _weight_factor(layer: onnx.NodeProto, weight: Array, scale: Array) -> Array:
 
 
 def _output_axis(layer: onnx.NodeProto) -> int:
-    """Return the axis of a layer's weight along which its outputs lie."""
+    """Return the axis of a layer's weight that corresponds to its outputs."""
     is_product = layer.op_type in {"Gemm", "MatMul"}
     return 1 if is_product and not attribute(layer, "transB", 0) else 0
 
 
-def _settle_gemm(layer: onnx.NodeProto) -> None:
-    """Let a matrix product carry its new bias unscaled."""
+def _as_gemm(layer: onnx.NodeProto) -> None:
+    """Make a matrix product a Gemm whose new bias is not scaled."""
     if layer.op_type == "MatMul":
         layer.op_type = "Gemm"
     kept = [item for item in layer.attribute if item.name != "beta"]

@@ -1,4 +1,4 @@
-"""Looks at an ONNX graph from the side: constants, uses, attributes."""
+"""Queries on ONNX graphs: constants, uses and attributes."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def count_uses(graph: onnx.GraphProto) -> Counter[str]:
-    """Count by name how often a value is read, as a graph output too."""
+    """Count the reads of each value by name, including reads as a graph output."""
     uses = Counter(output.name for output in graph.output)
     for node in nodes_within(graph):
         uses.update(node.input)
@@ -38,9 +38,9 @@ def count_uses(graph: onnx.GraphProto) -> Counter[str]:
 
 
 def constant_readers(graph: onnx.GraphProto) -> dict[str, Callable[[], Array]]:
-    """Return a function for every initialiser and Constant node that makes its array.
+    """Return a function for every initialiser and Constant node that reads its array.
 
-    Reading costs memory and time with large weights, so nothing is read until it is called.
+    Large weights cost memory and time, so nothing is read before the function is called.
     """
     readers: dict[str, Callable[[], Array]] = {}
     for tensor in graph.initializer:
@@ -53,7 +53,7 @@ def constant_readers(graph: onnx.GraphProto) -> dict[str, Callable[[], Array]]:
 
 
 def drop_unused_constants(graph: onnx.GraphProto) -> None:
-    """Remove the initialisers that nothing reads."""
+    """Remove the initialisers that no node reads."""
     uses = count_uses(graph)
     kept = [tensor for tensor in graph.initializer if uses[tensor.name]]
     if len(kept) < len(graph.initializer):

@@ -1,4 +1,4 @@
-"""Finds out what a model reference means and loads it."""
+"""Loading of a model reference: a file or a zoo network."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,12 +25,12 @@ def load_network(
     Args:
         reference: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME?option=value&...``.
         inputs: Shapes for inputs with dynamic dimensions, by input name.
-        random_weights: Seed; replaces the weights of an ONNX model by random ones.
-        alone: The file comes from somebody else: it is to be ONNX, and no other file is read.
+        random_weights: Seed of random weights that replace those of an ONNX model; None keeps them.
+        alone: True for an untrusted upload, which must be ONNX and must not read other files.
 
     Raises:
-        ModelError: If there is no such model, or it cannot be read or fixed; one line that says
-            what is wrong and what to do.
+        ModelError: If the model does not exist, or it cannot be read or its shapes fixed; one line
+            with the problem and its remedy.
     """
     if random_weights is not None and random_weights < 0:
         raise ModelError(f"the seed of random weights must be at least 0, got {random_weights}")
@@ -43,18 +43,18 @@ def load_network(
 
         return _load_onnx(onnx_file.read(path, alone=alone), path.stem, requested, random_weights)
     if alone:
-        raise ModelError(f"{str(path)!r} is no .onnx file, and no other upload is taken")
+        raise ModelError(f"{str(path)!r} is not a .onnx file; upload an ONNX model")
     if path.suffix.lower() == ".pt2":
         from tuner.networks import torch
 
         if random_weights is not None:
-            raise ModelError(f"{path}: random weights can be given to ONNX models only")
+            raise ModelError(f"{path}: random weights are supported for ONNX models only")
         return torch.load(path, requested)
     raise ModelError(f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}")
 
 
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read the value of ``--input``: ``NAME=1,3,224,224``; a name may itself hold ``=``.
+    """Parse the shape of an input: ``NAME=1,3,224,224``; a name may contain ``=``.
 
     Raises:
         ModelError: If the text has another form, or a dimension is below 1.
@@ -65,15 +65,15 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not (name and equals and shape):
-        raise ModelError(f"cannot read --input {text!r}: expected NAME=1,3,224,224")
+        raise ModelError(f"cannot read the input shape {text!r}: expected NAME=1,3,224,224")
     if min(shape) < 1:
-        raise ModelError(f"--input {text}: every dimension must be at least 1")
+        raise ModelError(f"input shape {text}: every dimension must be at least 1")
     return name, shape
 
 
 def _existing_file(reference: str) -> Path:
     if not reference:
-        raise ModelError(f"no model was named: {_EXPECTED}")
+        raise ModelError(f"the name of the model is empty: {_EXPECTED}")
     path = Path(reference)
     try:
         if path.is_dir():
@@ -105,7 +105,7 @@ def _load_onnx(
     elif weights.is_degenerate(model):
         notes = (
             "weights are placeholders (constant); "
-            "pass --random-weights to make output checks meaningful",
+            "use random weights to make output checks meaningful",
         )
     return onnx.clean(model, requested, name=name, notes=notes)
 
@@ -116,7 +116,9 @@ def _load_zoo(query: str, requested: dict[str, tuple[int, ...]], seed: int | Non
 
     model = catalogue.build(query)
     if requested:
-        raise ModelError(f"zoo:{query} takes no --input: set its shape with ?batch=N&image=N")
+        raise ModelError(
+            f"zoo:{query} does not take input shapes: set its shape with ?batch=N&image=N"
+        )
     notes: tuple[str, ...] = ("zoo network with random weights",)
     if seed is not None:
         model = weights.randomise_weights(model, seed)

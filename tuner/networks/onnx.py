@@ -1,4 +1,4 @@
-"""Cleans an ONNX model: fixed shapes, folded constants, nothing left that only training needs."""
+"""Cleaning of ONNX models: fixed shapes, folded constants, no operators for training."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,17 +22,17 @@ def clean(
     name: str = "network",
     notes: tuple[str, ...] = (),
 ) -> Network:
-    """Fix every shape of a model and simplify its graph; the outputs stay what they were.
+    """Fix every shape of a model and simplify its graph without changing its outputs.
 
     Args:
-        model: Not changed.
+        model: Model, which is not changed.
         inputs: Shapes for inputs with dynamic dimensions.
-        name: For people; not part of the hash.
-        notes: What was done before; this function's notes follow.
+        name: Display name, not part of the hash.
+        notes: Notes on earlier changes; those of this function are appended.
 
     Returns:
         The same network for the same model and shapes in any process: names of producers,
-        documentation and metadata are dropped, and the bytes are written in a fixed order.
+        documentation and metadata are removed, and the bytes have a fixed order.
 
     Raises:
         ModelError: If a shape cannot be fixed, the ONNX checker refuses the model, or the result
@@ -46,7 +46,7 @@ def clean(
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
     declared_outputs = {} if fixed else _copy_outputs(model)
-    _forget_output_shapes(model)
+    _clear_output_shapes(model)
     before = _count_operators(model)
     n_sums = replace_sums(model)
     model, problem = simplify(model)
@@ -98,11 +98,11 @@ def _check(model: onnx.ModelProto) -> None:
 
 
 def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInfoProto]) -> None:
-    """Give every output a fixed shape again, by inference or, failing that, as declared."""
+    """Give every output a fixed shape again, by inference or, if that fails, as declared."""
     for info in model.graph.output:
-        for found in (info, declared.get(info.name)):
-            if found is not None and _is_fixed(_dims(found)):
-                info.CopyFrom(found)
+        for candidate in (info, declared.get(info.name)):
+            if candidate is not None and _is_fixed(_dims(candidate)):
+                info.CopyFrom(candidate)
                 break
         else:
             raise ModelError(
@@ -131,7 +131,7 @@ def _unknown_operators(model: onnx.ModelProto) -> str:
 
 
 def _serialise(model: onnx.ModelProto) -> bytes:
-    """Write a model without anything that its computation does not need, in a fixed order."""
+    """Serialise the parts of a model that its computation needs, in a fixed order."""
     graph = model.graph
     for message in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
         message.ClearField("doc_string")
@@ -162,8 +162,8 @@ def _set_input_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ..
             shape.dim.add().dim_value = size
 
 
-def _forget_output_shapes(model: onnx.ModelProto) -> None:
-    """Open the outputs' dimensions: declared ones go stale when inputs are fixed."""
+def _clear_output_shapes(model: onnx.ModelProto) -> None:
+    """Clear the outputs' dimensions, which may be wrong once the inputs are fixed."""
     for info in model.graph.output:
         for dim in info.type.tensor_type.shape.dim:
             dim.Clear()
@@ -173,7 +173,7 @@ def _dims(info: onnx.ValueInfoProto) -> Dims:
     _dtype(info)
     if not info.type.tensor_type.HasField("shape"):
         return None
-    # Exporters write 0 or -1 for a dimension they do not know.
+    # Exporters write 0 or -1 for unknown dimensions.
     return tuple(
         dim.dim_value if dim.dim_value > 0 else dim.dim_param or "?"
         for dim in info.type.tensor_type.shape.dim
@@ -197,7 +197,7 @@ def _count_operators(model: onnx.ModelProto) -> Counter[str]:
 
 
 def _describe(before: Counter[str], after: Counter[str], folded: Counter[str]) -> tuple[str, ...]:
-    """Say in short sentences what became of the operators."""
+    """Describe the changes of operators in short notes."""
     n_norms = folded["BatchNormalization"]
     counts = (
         (n_norms, "folded {} batch norms into the layers before"),

@@ -1,4 +1,4 @@
-"""Reads an ONNX file and its external data, and says plainly what is wrong with a bad one."""
+"""Reading of ONNX files with their external data, with precise errors for bad files."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -10,16 +10,16 @@ from onnx.external_data_helper import load_external_data_for_tensor, uses_extern
 
 from tuner.errors import ModelError, summary
 
-#: A protobuf message cannot be larger.
+#: Maximum size of a protobuf message.
 MAX_BYTES = 2**31 - 1
 
 
 def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
-    """Read a model whole, weights kept beside the file included.
+    """Read a model completely, including weights in external files.
 
     Args:
         path: The file.
-        alone: Read no other file, whatever the model says: it comes from somebody else.
+        alone: True for an untrusted upload, which must not read other files.
 
     Raises:
         ModelError: If the file is not an ONNX model, is damaged, lacks its external data, or
@@ -75,7 +75,7 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
             load_external_data_for_tensor(tensor, str(path.parent))
     except ModelError:
         raise
-    # onnx raises its own, protobuf's and the system's errors here, by version.
+    # Depending on its version, onnx raises its own, protobuf's or the system's errors here.
     except Exception as error:
         raise ModelError(
             f"cannot read the external data of {str(path)!r}: {summary(error, max_chars=200)}"
@@ -83,39 +83,39 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
 
 
 def tensors_within(message: Any) -> Iterator[onnx.TensorProto]:
-    """Yield every tensor of a message, wherever it is: in attributes, subgraphs, functions."""
+    """Yield every tensor of a message, including those in attributes, subgraphs and functions."""
     if isinstance(message, onnx.TensorProto):
         yield message
         return
     for _, value in message.ListFields():
         if isinstance(value, str | bytes | int | float):
             continue
-        for each in (value,) if hasattr(value, "ListFields") else value:
-            if hasattr(each, "ListFields"):
-                yield from tensors_within(each)
+        for item in (value,) if hasattr(value, "ListFields") else value:
+            if hasattr(item, "ListFields"):
+                yield from tensors_within(item)
 
 
 def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
-    """Return how many bytes a tensor takes of its file; raise ModelError if they are not there."""
+    """Return the number of bytes of a tensor in its file; raise ModelError if some are missing."""
     entry = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
     if PurePath(location).is_absolute() or ".." in PurePath(location).parts:
         raise ModelError(
             f"{str(path)!r} keeps weights in {location!r}, outside its own directory: "
-            "save the model again, with its weights beside it"
+            "save the model again with its weights in the same directory"
         )
-    beside = path.parent / location
-    if not beside.is_file():
+    data_file = path.parent / location
+    if not data_file.is_file():
         raise ModelError(
             f"{str(path)!r} keeps weights in {location!r}, which is missing: "
             "put that file in the same directory"
         )
-    size = beside.stat().st_size
+    size = data_file.stat().st_size
     start = int(entry.get("offset", 0))
     length = int(entry.get("length", size - start))
     if start + length > size:
         raise ModelError(
-            f"{str(beside)!r} is cut off: {path.name!r} needs {start + length} bytes of it, "
+            f"{str(data_file)!r} is cut off: {path.name!r} needs {start + length} bytes of it, "
             f"it has {size}; export or download it again"
         )
     return length

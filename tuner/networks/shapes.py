@@ -1,11 +1,11 @@
-"""Turns the shapes a model declares and the shapes a user asks for into fixed ones."""
+"""Fixed input shapes from the declared shapes of a model and the requested ones."""
 
 from collections.abc import Iterable, Mapping
 
 from tuner.errors import ModelError
 
-#: One declared shape: a number, or the name of a dynamic dimension ("?" without one); None if
-#: even the rank is open.
+#: A declared shape: numbers and names of dynamic dimensions ("?" if unnamed); None if even the
+#: rank is unknown.
 Dims = tuple[int | str, ...] | None
 
 
@@ -15,11 +15,11 @@ def fix_shapes(
     """Return the shape of every input, in declared order.
 
     Args:
-        declared: Each input's shape as the model gives it.
-        requested: Shapes from the user; they may set dynamic dimensions only.
+        declared: Shapes declared by the model.
+        requested: Shapes from the user, which may set dynamic dimensions only.
 
     Raises:
-        ModelError: If a request fits no input or contradicts the model, if two inputs disagree
+        ModelError: If a request matches no input or contradicts the model, if two inputs disagree
             on a named dimension, or if a dynamic input has no request.
     """
     for name, shape in requested.items():
@@ -29,10 +29,10 @@ def fix_shapes(
     missing = [name for name, dims in declared.items() if _is_open(dims) and name not in requested]
     if missing:
         shown = " and ".join(f"{name!r} with shape {_show(declared[name])}" for name in missing)
-        flags = " ".join(f"--input {name}={_suggest(declared[name])}" for name in missing)
-        raise ModelError(f"the shape must be fixed for input {shown}; for example: {flags}")
+        examples = " ".join(f"{name}={_suggest(declared[name])}" for name in missing)
+        raise ModelError(f"the shape must be fixed for input {shown}; for example: {examples}")
     _check_symbols(declared, requested)
-    # An input without a request has numbers only, or it would be missing.
+    # The shape of an input without a request consists of numbers, as checked above.
     return {
         name: requested[name] if name in requested else tuple(int(dim) for dim in dims or ())
         for name, dims in declared.items()
@@ -40,35 +40,36 @@ def fix_shapes(
 
 
 def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:
-    flag = f"--input {name}={','.join(map(str, shape))}"
+    request = f"input shape {name}={','.join(map(str, shape))}"
     if any(size < 1 for size in shape):
-        raise ModelError(f"{flag}: every dimension must be at least 1")
+        raise ModelError(f"{request}: every dimension must be at least 1")
     if dims is None:
         return
     if len(shape) != len(dims):
         raise ModelError(
-            f"{flag} has {len(shape)} dimensions, but input {name!r} has {len(dims)}: {_show(dims)}"
+            f"{request} has {len(shape)} dimensions, but the model declares {len(dims)}: "
+            f"{_show(dims)}"
         )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if isinstance(dim, int) and dim != size:
             what = "its batch dimension" if axis == 0 else f"dimension {axis}"
             raise ModelError(
-                f"{flag}: input {name!r} has the shape {_show(dims)}, and {what} is fixed at {dim};"
+                f"{request}: the model declares {_show(dims)}, and {what} is fixed at {dim};"
                 " only dynamic dimensions can be set, so export the model again to change it"
             )
 
 
 def _check_symbols(declared: Mapping[str, Dims], requested: Mapping[str, tuple[int, ...]]) -> None:
-    seen: dict[str, tuple[str, int]] = {}
+    sizes: dict[str, tuple[str, int]] = {}
     for name, shape in requested.items():
         for dim, size in zip(declared[name] or (), shape, strict=False):
             if not isinstance(dim, str) or dim == "?":
                 continue
-            other, known = seen.setdefault(dim, (name, size))
-            if known != size:
+            other, other_size = sizes.setdefault(dim, (name, size))
+            if other_size != size:
                 raise ModelError(
                     f"inputs {other!r} and {name!r} share the dimension {dim!r}, "
-                    f"but --input gives it {known} and {size}"
+                    f"but their shapes give it {other_size} and {size}"
                 )
 
 
@@ -78,7 +79,7 @@ def _is_open(dims: Dims) -> bool:
 
 def _suggest(dims: Dims) -> str:
     dims = ("batch", 3, "height", "width") if dims is None else dims
-    # Rank 4 is nearly always an image; anything else is most likely a sequence.
+    # A tensor of rank 4 is nearly always an image, any other most likely a sequence.
     size = 224 if len(dims) == 4 else 128
     guess = [d if isinstance(d, int) else 1 if axis == 0 else size for axis, d in enumerate(dims)]
     return ",".join(map(str, guess))

@@ -1,14 +1,14 @@
-"""Rewrite n-ary sums as additions.
+"""Replacement of n-ary sums by additions.
 
-Importers stack the operands of ONNX's ``Sum`` and reduce the stack: two copies and a
-reduction where an addition fuses into the convolution before it.
+Importers stack the operands of ONNX's ``Sum`` and reduce the stack, which costs two copies and a
+reduction, whereas an addition is fused into the convolution before it.
 """
 
 import onnx
 
 
 def replace_sums(model: onnx.ModelProto) -> int:
-    """Replace every Sum of the main graph by Adds, in place; returns how many there were."""
+    """Replace every Sum of the main graph by Adds, in place; return the number replaced."""
     nodes: list[onnx.NodeProto] = []
     n_replaced = 0
     for node in model.graph.node:

@@ -1,4 +1,4 @@
-"""Reads what torch.export saved; torch itself is optional."""
+"""Reading of torch.export archives, which needs the optional torch."""
 
 import logging
 import zipfile
@@ -12,7 +12,7 @@ from tuner.networks.shapes import Dims, fix_shapes
 
 
 def load(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Network:
-    """Load a ``.pt2`` file; the network's bytes are the file's.
+    """Load a ``.pt2`` file; the bytes of the network are those of the file.
 
     Args:
         path: An existing file.
@@ -55,13 +55,13 @@ def _read(path: Path) -> Any:
         raise ModelError(
             "reading .pt2 needs the torch extra: pip install 'subgraph-tuner[torch]'"
         ) from error
-    # torch logs a traceback of its own before it raises.
+    # torch logs a traceback before it raises.
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         return torch.export.load(path)
-    # Archives of other versions fail in ways that torch does not list.
+    # torch documents no exceptions for archives of other versions.
     except Exception as error:
         raise ModelError(
             f"torch {torch.__version__} cannot load {str(path)!r}: write it with torch.export.save "
@@ -72,16 +72,16 @@ def _read(path: Path) -> Any:
 
 
 def _values(program: Any, names: tuple[Any, ...], what: str) -> dict[str, tuple[Dims, str]]:
-    """Return the dimensions and the dtype of graph values, dynamic dimensions by their symbol."""
+    """Return the dimensions and the dtype of graph values, with symbols for dynamic dimensions."""
     nodes = {node.name: node for node in program.graph.nodes}
-    found: dict[str, tuple[Dims, str]] = {}
+    values: dict[str, tuple[Dims, str]] = {}
     for name in names:
         value: Any = nodes[name].meta.get("val") if name in nodes else None
         if not hasattr(value, "dtype"):
             raise ModelError(f"{what} {name!r} of the program is not a tensor: export without it")
         dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
-        found[name] = (dims, str(value.dtype).removeprefix("torch."))
-    return found
+        values[name] = (dims, str(value.dtype).removeprefix("torch."))
+    return values
 
 
 def _is_dynamic(dims: Dims) -> bool:

@@ -1,7 +1,7 @@
-"""Puts random weights into a model whose own were left out, keeping every activation near 1.
+"""Random weights for models without their own, scaled so that activations stay near 1.
 
-The models that the onnx package ships hold ConstantOfShape(0.02) in place of every large weight:
-each output is then 0.001 whatever the input, and a comparison of outputs proves nothing.
+The models that the onnx package ships have ConstantOfShape(0.02) instead of every large weight:
+each output is then 0.001 for any input, and a comparison of outputs proves nothing.
 """
 
 import math
@@ -16,17 +16,17 @@ from onnx import numpy_helper
 
 from tuner.networks.graph import Array, attribute, constant_readers
 
-#: Inputs that hold weights, and the part each plays. "variance" wins over all others, because a
-#: constant shared with it must stay positive.
-_PARTS = {
+#: Inputs that hold weights, and their roles. "variance" takes precedence over the others, because
+#: a constant shared with it must stay positive.
+_ROLES = {
     "Conv": {1: "weight", 2: "shift"},
     "ConvTranspose": {1: "weight", 2: "shift"},
     "Gemm": {0: "weight", 1: "weight", 2: "shift"},
     "MatMul": {0: "weight", 1: "weight"},
     "BatchNormalization": {1: "scale", 2: "shift", 3: "mean", 4: "variance"},
 }
-#: The same where a placeholder or one number per channel feeds an operator.
-_CHANNEL_PARTS = {
+#: The same for placeholders and constants with one number per channel.
+_CHANNEL_ROLES = {
     "Mul": {0: "scale", 1: "scale"},
     "Add": {0: "shift", 1: "shift"},
     "Sum": {0: "shift", 1: "shift"},
@@ -36,7 +36,7 @@ _MIN_WEIGHT_SIZE = 64
 
 
 class _Placeholder(NamedTuple):
-    """A constant known by its shape: one value repeated, nothing allocated."""
+    """A constant with a single repeated value, represented by its shape."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
@@ -50,20 +50,20 @@ class _Stats(NamedTuple):
 
     @property
     def mean_square(self) -> float:
-        """Of the elements; what a weighted sum of them grows with."""
+        """Mean square of the elements, to which the variance of a weighted sum is proportional."""
         return self.mean**2 + self.variance
 
 
 class _Use(NamedTuple):
-    """The node and the part for which a constant is used."""
+    """A node that reads a constant, and the role of the constant there."""
 
     node: onnx.NodeProto
-    part: str
+    role: str
 
 
 @dataclass
 class _Weights:
-    """The constants of a model that are weights, found by what reads them."""
+    """The constants of a model that are weights, according to the nodes that read them."""
 
     model: onnx.ModelProto
     uses: dict[str, _Use] = field(default_factory=dict)
@@ -76,33 +76,33 @@ class _Weights:
         for node in graph.node:
             if node.op_type in _VIEWS and node.input and node.input[0] in origin:
                 origin[node.output[0]] = origin[node.input[0]]
-            for index, part in self._parts(node).items():
+            for index, role in self._roles(node).items():
                 name = origin.get(node.input[index], "") if index < len(node.input) else ""
-                if not name or (node.op_type in _CHANNEL_PARTS and not self._is_vector(name)):
+                if not name or (node.op_type in _CHANNEL_ROLES and not self._is_vector(name)):
                     continue
-                if name not in self.uses or part == "variance":
-                    self.uses[name] = _Use(node, part)
+                if name not in self.uses or role == "variance":
+                    self.uses[name] = _Use(node, role)
         self.origin = origin
 
-    def _parts(self, node: onnx.NodeProto) -> dict[int, str]:
+    def _roles(self, node: onnx.NodeProto) -> dict[int, str]:
         if node.domain not in ("", "ai.onnx"):
             return {}
-        return _PARTS.get(node.op_type) or _CHANNEL_PARTS.get(node.op_type) or {}
+        return _ROLES.get(node.op_type) or _CHANNEL_ROLES.get(node.op_type) or {}
 
     def _is_vector(self, name: str) -> bool:
         shape = self.shape(name)
         return name in self.placeholders or 1 < math.prod(shape) == max(shape)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        known = self.placeholders.get(name)
-        return known.shape if known else self.readers[name]().shape
+        placeholder = self.placeholders.get(name)
+        return placeholder.shape if placeholder else self.readers[name]().shape
 
     def dtype(self, name: str) -> np.dtype[np.generic]:
-        known = self.placeholders.get(name)
-        return known.dtype if known else self.readers[name]().dtype
+        placeholder = self.placeholders.get(name)
+        return placeholder.dtype if placeholder else self.readers[name]().dtype
 
     def is_constant(self, name: str) -> bool:
-        """Tell if all elements are equal; looks at a few first, because weights are large."""
+        """Return whether all elements are equal; a few are compared first, for speed."""
         if name in self.placeholders:
             return True
         array = self.readers[name]().reshape(-1)
@@ -110,12 +110,12 @@ class _Weights:
 
 
 def is_degenerate(model: onnx.ModelProto) -> bool:
-    """Tell if most of a model's weights, by number of elements, are tensors of one value."""
+    """Return whether most of a model's weights, by number of elements, are constant tensors."""
     weights = _Weights(model)
     n_elements = {
         name: math.prod(weights.shape(name))
         for name, use in weights.uses.items()
-        if use.part == "weight" and math.prod(weights.shape(name)) >= _MIN_WEIGHT_SIZE
+        if use.role == "weight" and math.prod(weights.shape(name)) >= _MIN_WEIGHT_SIZE
     }
     n_constant = sum(n for name, n in n_elements.items() if weights.is_constant(name))
     return 2 * n_constant > sum(n_elements.values())
@@ -126,12 +126,12 @@ def randomise_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 
     The weights of Conv, ConvTranspose, Gemm, MatMul and BatchNormalization are replaced, and
     the constants per channel of Mul, Add and Sum. The mean square of every activation is
-    estimated on the way, and a weight drawn with the variance 1 / (fan-in * that mean square),
-    which is He's rule (ICCV'15) after a Relu and keeps residual sums from growing as well.
+    estimated, and each weight drawn with the variance 1 / (fan-in * mean square), which is He's
+    rule (ICCV'15) after a Relu and also keeps residual sums from growing.
 
     Args:
-        model: Not changed; operators inside If, Loop and Scan keep their weights.
-        seed: At least 0; with a weight's name it fixes its values, whatever the order.
+        model: Model, which is not changed; operators inside If, Loop and Scan keep their weights.
+        seed: Seed, at least 0; together with the name of a weight it determines its values.
     """
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -144,15 +144,15 @@ def randomise_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 def _find_placeholders(
     graph: onnx.GraphProto, readers: dict[str, Callable[[], Array]]
 ) -> dict[str, _Placeholder]:
-    found = {}
+    placeholders = {}
     for node in graph.node:
         if node.op_type == "ConstantOfShape" and node.input[0] in readers:
             value = attribute(node, "value")
             dtype = numpy_helper.to_array(value).dtype if value else np.dtype(np.float32)
             shape = tuple(int(size) for size in readers[node.input[0]]())
             if dtype.kind == "f":
-                found[node.output[0]] = _Placeholder(shape, dtype)
-    return found
+                placeholders[node.output[0]] = _Placeholder(shape, dtype)
+    return placeholders
 
 
 def _draw_all(weights: _Weights, seed: int) -> dict[str, Array]:
@@ -177,27 +177,27 @@ def _draw_all(weights: _Weights, seed: int) -> dict[str, Array]:
 
 
 def _draw(use: _Use, shape: tuple[int, ...], data: _Stats, rng: np.random.Generator) -> Array:
-    """Draw one constant, given the statistics of what the node works on."""
-    if use.part == "weight":
+    """Draw one constant, given the statistics of the node's input."""
+    if use.role == "weight":
         values = rng.standard_normal(shape, dtype=np.float32)
         values *= np.float32(1.0 / math.sqrt(_fan_in(use.node, shape) * data.mean_square))
         return values
-    if use.part == "scale":
+    if use.role == "scale":
         return rng.uniform(0.8, 1.2, shape)
-    if use.part == "variance":
+    if use.role == "variance":
         return data.variance * rng.uniform(0.8, 1.2, shape)
-    if use.part == "mean":
+    if use.role == "mean":
         return data.mean + math.sqrt(data.variance) * rng.normal(0.0, 0.1, shape)
     return rng.normal(0.0, 0.1, shape)
 
 
 def _fan_in(node: onnx.NodeProto, shape: tuple[int, ...]) -> int:
-    """Return how many products one output element sums."""
+    """Return the number of products in the sum of one output element."""
     n_elements = math.prod(shape)
     if node.op_type == "Conv":
         return max(1, n_elements // shape[0])
     if node.op_type == "ConvTranspose":
-        # Strides spread an input over as many outputs fewer.
+        # With strides, each input contributes to fewer outputs.
         strides: int = math.prod(attribute(node, "strides", [1]))
         n_outputs = int(shape[1] * attribute(node, "group", 1))
         return max(1, n_elements // (n_outputs * strides))
@@ -207,8 +207,8 @@ def _fan_in(node: onnx.NodeProto, shape: tuple[int, ...]) -> int:
 
 
 def _propagate(node: onnx.NodeProto, incoming: list[_Stats]) -> _Stats:
-    """Estimate the statistics of a node's outputs; rough, for only the order must be right."""
-    if not incoming or node.op_type in _PARTS:
+    """Estimate the statistics of a node's outputs to within an order of magnitude."""
+    if not incoming or node.op_type in _ROLES:
         return _Stats()
     first = incoming[0]
     if node.op_type in {"Add", "Sum"}:
@@ -220,7 +220,7 @@ def _propagate(node: onnx.NodeProto, incoming: list[_Stats]) -> _Stats:
     if node.op_type in {"Relu", "LeakyRelu", "Clip"}:
         return _rectify(first)
     if node.op_type == "MaxPool":
-        # Nine independent normal values would give 1.5; neighbours are correlated.
+        # Nine independent normal values would give 1.5, but neighbours are correlated.
         return _Stats(first.mean + 1.2 * math.sqrt(first.variance), first.variance)
     factor = 0.4 if node.op_type in {"AveragePool", "GlobalAveragePool"} else 1.0
     return _Stats(first.mean, factor * first.variance)
@@ -238,7 +238,7 @@ def _rectify(data: _Stats) -> _Stats:
 
 
 def _replace(model: onnx.ModelProto, arrays: dict[str, Array]) -> None:
-    """Put arrays in the place of initialisers, Constant and ConstantOfShape nodes of that name."""
+    """Replace initialisers, Constant and ConstantOfShape nodes by arrays of the same name."""
     graph = model.graph
     nodes = [node for node in graph.node if node.output[0] not in arrays]
     constants = [tensor for tensor in graph.initializer if tensor.name not in arrays]
@@ -247,5 +247,5 @@ def _replace(model: onnx.ModelProto, arrays: dict[str, Array]) -> None:
     del graph.initializer[:]
     graph.initializer.extend(constants)
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
-    # Only since version 4 of the format may an initialiser not be an input.
+    # Before version 4 of the format, every initialiser must also be an input.
     model.ir_version = max(model.ir_version, 4)

@@ -1,4 +1,4 @@
-"""Load a model in a worker: only the cleaned file and what is in it come back."""
+"""Worker function that loads a model, writes the cleaned file, and returns its description."""
 
 import os
 import tempfile
@@ -17,14 +17,14 @@ def load_model(
     folder: str,
     alone: bool = False,
 ) -> LoadedModel:
-    """Load a model and keep its cleaned bytes in ``folder`` under its hash.
+    """Load a model and write its cleaned bytes to ``folder`` under its hash.
 
     Raises:
         ModelError: See :func:`tuner.networks.load.load_network`.
     """
     network = load_network(reference, inputs, random_weights=random_weights, alone=alone)
     path = Path(folder) / f"{network.sha256}.{network.format}"
-    # One that is there may have been cut off by a loss of power, or altered.
+    # An existing file may have been truncated by a power failure, or altered.
     if not path.is_file() or path.read_bytes() != network.model:
         _write(path, network.model)
     return LoadedModel(
@@ -37,18 +37,18 @@ def load_model(
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that appears whole, whoever else writes it at the same time."""
+    """Write a file atomically, even if another process writes it at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)
-        Path(beside).chmod(0o644)
-        Path(beside).rename(path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).rename(path)
     finally:
-        Path(beside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _plain(specs: Mapping[str, TensorSpec]) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -1,1 +1,1 @@
-"""Recorded jobs, replayed under other allocators."""
+"""Replay of recorded jobs under other allocators."""

@@ -1,4 +1,4 @@
-"""Allocators against each other on recorded curves: what ``tuner replay`` does."""
+"""Comparison of allocators on recorded curves."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from scheduler.allocators import default_settings, make_allocator
 from scheduler.objectives import Networks, make_objective
 from scheduler.replay import Recording, Trajectory, replay
 
-# How near to the final total latency a run is asked to come.
+# Distances from the final total latency, as fractions of it.
 GOALS = (0.10, 0.05, 0.02, 0.01)
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What an allocator needed to come within a fraction of the final total latency.
+    """Cost of coming within a fraction of the final total latency.
 
-    ``trials`` and ``secs`` are inf where it never came so near.
+    ``trials`` and ``secs`` are inf if the allocator never came that near.
     """
 
     within: float
@@ -27,7 +27,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One allocator on one recording."""
+    """Result of one allocator on one recording."""
 
     network: str
     allocator: str
@@ -45,10 +45,10 @@ def compare(
     """Replay every allocator on every recording.
 
     Args:
-        recordings: The curves.
-        names: Allocators.
-        cost_aware: Whether those that can weigh seconds do; False to compare trials.
-        seed: Seeds the allocators.
+        recordings: The recorded curves.
+        names: Names of the allocators.
+        cost_aware: True to let allocators weigh seconds, False to compare trials only.
+        seed: Seed of the allocators.
 
     Raises:
         SchedulerError: If an allocator is unknown.
@@ -59,9 +59,9 @@ def compare(
 
 
 def geometric_means(results: Sequence[Replayed], base: str, within: float) -> dict[str, float]:
-    """Return how many times fewer trials each allocator needed than ``base``, over all networks.
+    """Return the geometric mean over networks of trials of ``base`` / trials of each allocator.
 
-    A network that either never brought so near counts for neither.
+    A network on which either of the two never came that near is left out.
     """
     trials = {
         (result.network, result.allocator): reached.trials
@@ -82,10 +82,10 @@ def geometric_means(results: Sequence[Replayed], base: str, within: float) -> di
 
 
 def plot(results: Sequence[Replayed], path: Path) -> None:
-    """Draw total latency over trials, one panel a network, one line an allocator, as PNG.
+    """Plot total latency over trials as PNG, with a panel per network and a line per allocator.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     from matplotlib.figure import Figure
 

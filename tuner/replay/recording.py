@@ -1,4 +1,4 @@
-"""Recorded curves as compressed JSON lines: a header, then one line a task."""
+"""Recordings: curves as compressed JSON lines, a header and one line per task."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from tuner.errors import RequestError
 from tuner.tuning.snapshot import similarity_group
 
 _VERSION = 1
-# What reading a file that is something else, or half of one, can raise.
+# Exceptions that a damaged file or a file of another kind can cause.
 _DAMAGE = (
     gzip.BadGzipFile,
     zlib.error,
@@ -30,16 +30,16 @@ _DAMAGE = (
 
 
 def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Recording:
-    """Read the curves of a network's tasks out of the database, rounds of all jobs together.
+    """Read the curves of a network's tasks, with the rounds of all jobs, from the database.
 
-    A round whose time nobody told is taken to have lasted as long as the average of its task.
+    A round of unknown duration gets the average duration of its task.
     """
     histories = rounds.history(session, [task.task_id for task in tasks])
     recorded = []
     for task in tasks:
         history = [r for r in histories[task.task_id] if r.n_trials]
-        known = [r.secs for r in history if r.secs is not None]
-        usual = sum(known) / len(known) if known else 0.0
+        durations = [r.secs for r in history if r.secs is not None]
+        average_secs = sum(durations) / len(durations) if durations else 0.0
         recorded.append(
             RecordedTask(
                 name=task.name,
@@ -48,17 +48,17 @@ def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Rec
                 group=similarity_group(task.name),
                 n_trials=tuple(r.n_trials for r in history),
                 best_secs=tuple(r.best_secs for r in history),
-                secs=tuple(usual if r.secs is None else r.secs for r in history),
+                secs=tuple(average_secs if r.secs is None else r.secs for r in history),
             )
         )
     return Recording(network, tuple(recorded))
 
 
 def write(recording: Recording, path: Path) -> None:
-    """Write a recording; ``.gz`` is compressed, always to the same bytes.
+    """Write a recording; a path ending in ``.gz`` is compressed, reproducibly.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     lines = [json.dumps({"version": _VERSION, "network": recording.network})]
     for task in recording.tasks:
@@ -85,7 +85,7 @@ def read(path: Path) -> Recording:
     """Read a recording.
 
     Raises:
-        RequestError: If it is missing, damaged, or of a newer version.
+        RequestError: If the file is missing, damaged, or of a newer version.
     """
     try:
         data = path.read_bytes()
@@ -97,7 +97,7 @@ def read(path: Path) -> Recording:
             )
         return Recording(header["network"], tuple(_task(line) for line in lines))
     except _DAMAGE as error:
-        raise RequestError(f"{path} is no recording, or a damaged one: {error}") from error
+        raise RequestError(f"{path} is not a recording, or is damaged: {error}") from error
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -1,4 +1,4 @@
-"""The labels and checks of a training set."""
+"""Labels and checks of training sets."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tuner.cost_models import TrainingSet
 
 
 def make_samples(latencies: list[float], tasks: list[int]) -> TrainingSet:
-    """Samples with features that do not matter."""
+    """Return samples with irrelevant features."""
     features = [np.ones((1, 4), np.float32)] * len(latencies)
     return TrainingSet(features, np.array(latencies, np.float64), np.array(tasks, np.int64))
 
@@ -35,6 +35,6 @@ def test_impossible_latency_is_refused(latency: float) -> None:
 
 
 def test_lengths_must_agree() -> None:
-    """Every sample has its latency and its task."""
+    """Every sample needs a latency and a task."""
     with pytest.raises(ValueError, match="as many latencies and tasks"):
         make_samples([1.0, 2.0], [0])

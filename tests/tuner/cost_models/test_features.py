@@ -1,4 +1,4 @@
-"""Features survive the database, and become one matrix."""
+"""Features survive the database, and can be stacked in one matrix."""
 
 import zlib
 
@@ -20,7 +20,7 @@ from tuner.cost_models import features
     )
 )
 def test_pack_is_lossless(array: npt.NDArray[np.float32]) -> None:
-    """Every bit comes back, infinities and nan among them."""
+    """Every bit is restored, including infinity and NaN."""
     restored = features.unpack(features.pack(array))
 
     assert restored.shape == array.shape
@@ -45,8 +45,8 @@ def test_pack_takes_any_memory_layout() -> None:
 @pytest.mark.parametrize(
     "array", [np.zeros((2, 3)), np.zeros(3, np.float32), np.zeros((1, 70000), np.float32)]
 )
-def test_pack_refuses_what_it_cannot_keep(array: npt.NDArray[np.float32]) -> None:
-    """Another type would lose digits, another shape would not come back."""
+def test_pack_refuses_other_types_and_shapes(array: npt.NDArray[np.float32]) -> None:
+    """Another type would lose digits, another shape could not be restored."""
     with pytest.raises(ValueError, match=r"^features "):
         features.pack(array)
 
@@ -60,7 +60,7 @@ def test_unpack_refuses_garbage(blob: bytes) -> None:
 
 @given(st.binary(max_size=64))
 def test_unpack_refuses_garbage_behind_a_header(body: bytes) -> None:
-    """A right start does not help."""
+    """A valid header is not sufficient."""
     header = features.pack(np.ones((2, 8), np.float32))[:6]
 
     with pytest.raises(ValueError, match="damaged"):
@@ -68,7 +68,7 @@ def test_unpack_refuses_garbage_behind_a_header(body: bytes) -> None:
 
 
 def test_unpack_refuses_a_cut_or_longer_blob() -> None:
-    """Every byte counts."""
+    """A missing or an extra byte is refused."""
     blob = features.pack(np.arange(32, dtype=np.float32).reshape(2, 16))
 
     for bad in [*(blob[:n] for n in range(len(blob))), blob + b"x"]:
@@ -77,7 +77,7 @@ def test_unpack_refuses_a_cut_or_longer_blob() -> None:
 
 
 def test_unpack_refuses_more_than_the_header_says() -> None:
-    """A small blob cannot ask for much memory."""
+    """A small blob cannot allocate much memory."""
     header = features.pack(np.ones((1, 1), np.float32))[:6]
 
     with pytest.raises(ValueError, match="not 1 x 1"):
@@ -85,7 +85,7 @@ def test_unpack_refuses_more_than_the_header_says() -> None:
 
 
 def test_stack_keeps_the_borders() -> None:
-    """Candidates of different sizes are told apart."""
+    """Candidates of different sizes stay separate."""
     arrays = [np.full((n, 4), n, np.float64) for n in (2, 1, 3)]
 
     rows, starts, counts = features.stack(arrays)

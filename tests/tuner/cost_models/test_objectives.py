@@ -1,4 +1,4 @@
-"""Gradients are those of the losses they name; pairs stay within a task and a bound."""
+"""Gradients match their losses; pairs stay within a task and a bound."""
 
 from collections.abc import Callable
 
@@ -13,12 +13,12 @@ TASKS = np.array([0, 0, 0, 1, 1])
 
 
 def squared_error(scores: Floats) -> float:
-    """Half the squared error, weighted by the label or 0.3."""
+    """Return half the squared error, weighted by the label or 0.3."""
     return float((0.5 * np.maximum(LABELS, 0.3) * (scores - LABELS) ** 2).sum())
 
 
 def logistic(scores: Floats) -> float:
-    """The logistic loss over the pairs of both tasks."""
+    """Return the logistic loss over the pairs of both tasks."""
     pairs = [(0, 1), (0, 2), (1, 2), (3, 4)]
     return float(
         sum((LABELS[f] - LABELS[s]) * np.log1p(np.exp(scores[s] - scores[f])) for f, s in pairs)
@@ -26,12 +26,12 @@ def logistic(scores: Floats) -> float:
 
 
 def test_throughput_gradient() -> None:
-    """The gradient of the weighted squared error, by differences."""
+    """The gradient matches differences of the weighted squared error."""
     check_gradient(objectives.throughput(LABELS), squared_error)
 
 
 def test_ranking_gradient() -> None:
-    """The gradient of the pairwise logistic loss, by differences."""
+    """The gradient matches differences of the pairwise logistic loss."""
     pairs = objectives.choose_pairs(LABELS, TASKS, per_sample=8, seed=0)
     check_gradient(objectives.ranking(LABELS, *pairs), logistic)
 
@@ -50,7 +50,7 @@ def check_gradient(objective: objectives.Objective, loss: Callable[[Floats], flo
 
 
 def test_ranking_survives_far_scores() -> None:
-    """No overflow however wrong the model is."""
+    """Wrong scores of any size cause no overflow."""
     pairs = objectives.choose_pairs(LABELS, TASKS, per_sample=8, seed=0)
 
     gradients, hessians = objectives.ranking(LABELS, *pairs)(-1e6 * LABELS)
@@ -61,7 +61,7 @@ def test_ranking_survives_far_scores() -> None:
 
 @pytest.mark.parametrize("n_samples", [0, 1, 2, 17, 18, 500])
 def test_pairs_stay_within_task_and_bound(n_samples: int) -> None:
-    """The first of a pair is faster and of the same task; the number grows with the samples."""
+    """The faster sample is first, of the same task; pairs grow linearly with the samples."""
     rng = np.random.default_rng(3)
     labels, tasks = rng.random(n_samples), np.arange(n_samples) % 2
 
@@ -73,7 +73,7 @@ def test_pairs_stay_within_task_and_bound(n_samples: int) -> None:
 
 
 def test_small_tasks_give_all_their_pairs() -> None:
-    """Nothing is drawn by chance where all fits."""
+    """All pairs are used if they are few enough."""
     faster, _ = objectives.choose_pairs(np.arange(9.0), np.zeros(9, np.int64), 4, seed=0)
 
     assert len(faster) == 9 * 8 // 2

@@ -1,4 +1,4 @@
-"""Names lead to models, and wrong names say which are right."""
+"""Models are created by name, and errors list the valid names."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from tuner.cost_models.xgb import XGBModel, XGBSettings
 
 
 def test_unknown_kind_lists_the_known() -> None:
-    """The message is enough to correct the setting."""
-    with pytest.raises(ValueError, match="'mlp': want one of random, xgb-ranking, xgb-throughput"):
+    """The error lists the valid kinds."""
+    with pytest.raises(ValueError, match="'mlp': use one of random, xgb-ranking, xgb-throughput"):
         cost_models.create("mlp", 0)
 
 
@@ -21,14 +21,14 @@ def test_default_kind_is_known() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_seed_outside_its_range_is_refused(seed: int) -> None:
-    """A seed that some generator cannot take is refused at once."""
+    """A seed that some generator cannot use is refused."""
     with pytest.raises(ValueError, match="seed must lie in"):
         cost_models.create("random", seed)
 
 
 def test_blob_of_unknown_kind_lists_the_known() -> None:
-    """A model saved by a later release is named."""
-    with pytest.raises(ValueError, match="'mlp': want one of random"):
+    """The kind of a later release is named."""
+    with pytest.raises(ValueError, match="'mlp': use one of random"):
         cost_models.load(blobs.seal("mlp", b"weights"))
 
 
@@ -38,14 +38,14 @@ def test_blob_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     blob = RandomModel(0).save()
     monkeypatch.undo()
 
-    with pytest.raises(ValueError, match="version 9, this code reads 1"):
+    with pytest.raises(ValueError, match="version 9, only 1 is supported"):
         cost_models.load(blob)
 
 
 def test_blob_of_another_kind_is_refused() -> None:
     """A class loads its own blobs only."""
     xgb = XGBModel(XGBSettings())
-    with pytest.raises(ValueError, match="want a saved random model, got 'xgb-ranking'"):
+    with pytest.raises(ValueError, match="expected a saved random model, got 'xgb-ranking'"):
         RandomModel.load(xgb.save())
-    with pytest.raises(ValueError, match="want a saved xgb model, got 'random'"):
+    with pytest.raises(ValueError, match="expected a saved xgb model, got 'random'"):
         XGBModel.load(RandomModel(0).save())

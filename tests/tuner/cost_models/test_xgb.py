@@ -1,4 +1,4 @@
-"""The learned model learns: order within a task, failures last, scales apart."""
+"""The learned model orders candidates within a task, with failures last."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ KINDS = ["xgb-ranking", "xgb-throughput"]
 
 
 def make_samples(n: int, seed: int, *, scales: tuple[float, ...] = (1e-5,)) -> TrainingSet:
-    """Trials of programs with one to five stores, whose costs add up to the latency."""
+    """Return trials of programs with one to five stores, whose costs add up to the latency."""
     rng = np.random.default_rng(seed)
     features, costs = [], []
     for _ in range(n):
@@ -37,13 +37,13 @@ def train(kind: str, samples: TrainingSet) -> CostModel:
 
 
 def correlate(scores: npt.NDArray[np.float64], latencies: npt.NDArray[np.float64]) -> float:
-    """Spearman correlation of scores and speed."""
+    """Return the Spearman correlation of scores and speed."""
     return float(spearmanr(scores, -latencies).statistic)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_orders_held_out_candidates(kind: str) -> None:
-    """Correlation above 0.7 on trials never seen."""
+    """The correlation exceeds 0.7 on trials that were held out."""
     model, held_out = train(kind, make_samples(600, seed=0)), make_samples(200, seed=1)
 
     assert correlate(model.predict(held_out.features), held_out.latencies) > 0.7
@@ -51,7 +51,7 @@ def test_orders_held_out_candidates(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_stores_do_not_diverge(kind: str) -> None:
-    """Programs of forty stores, whose rows all move at once, are learned as well."""
+    """Programs of forty stores, whose rows all move together, are learned equally well."""
     samples = make_samples(200, seed=0)
     features = [np.repeat(array[:1], 40, axis=0) for array in samples.features]
     latencies = np.array([1e-5 * (1 + array[0, 5]) for array in features])
@@ -63,7 +63,7 @@ def test_many_stores_do_not_diverge(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_trials_rank_last(kind: str) -> None:
-    """Candidates with what made others fail score below those that run, in 19 pairs of 20."""
+    """Candidates with the feature of failures score lower in 19 of 20 pairs."""
     samples, held_out = make_samples(400, seed=0), make_samples(200, seed=1)
     for each in (samples, held_out):
         for i, array in enumerate(each.features):
@@ -98,7 +98,7 @@ def test_scales_of_tasks_do_not_mix(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", ["few", "failed", "alone"])
 def test_untrained_model_scores_by_chance(kind: str, case: str) -> None:
-    """Too few samples, none that ran, or none to compare: the scores are the random model's."""
+    """With too few samples, none that ran, or no pair to compare, scores are random."""
     samples = make_samples(15 if case == "few" else 32, seed=0)
     latencies = np.full(32, np.inf) if case == "failed" else samples.latencies
     tasks = np.arange(32) if case == "alone" else samples.tasks
@@ -113,7 +113,7 @@ def test_untrained_model_scores_by_chance(kind: str, case: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_width_is_refused(kind: str) -> None:
-    """Features of another extractor are named, after a round trip too."""
+    """Features of another extractor are refused, also after saving and loading."""
     model = train(kind, make_samples(32, seed=0))
 
     for each in (model, XGBModel.load(model.save())):

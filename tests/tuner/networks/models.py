@@ -1,4 +1,4 @@
-"""Small models and helpers that several test modules share."""
+"""Small models and helpers for several test modules."""
 
 from pathlib import Path
 from typing import Any

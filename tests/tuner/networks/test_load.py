@@ -1,4 +1,4 @@
-"""A bad reference or file is explained in one line; a good one loads."""
+"""A good reference loads; a bad one is explained in one line."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from tuner.networks.load import load_network
 
 
 def save(proto: onnx.ModelProto, path: Path) -> str:
-    """Write a model; return its path as a user would give it."""
+    """Write a model, and return its path as a user would pass it."""
     path.write_bytes(proto.SerializeToString())
     return str(path)
 
@@ -35,8 +35,8 @@ def test_a_fixed_model_loads(tmp_path: Path) -> None:
     assert network.inputs["data"].dtype == "float32"
 
 
-def test_a_dynamic_model_takes_the_shape_asked_for(tmp_path: Path) -> None:
-    """The outputs follow the inputs, whatever the file declares for them."""
+def test_a_dynamic_model_takes_the_requested_shape(tmp_path: Path) -> None:
+    """The outputs follow the inputs, regardless of their declared shapes."""
     proto = model([helper.make_node("Relu", ["data"], ["y"])], {"data": ("n", 3)}, {"y": (1, 3)})
     path = save(proto, tmp_path / "m.onnx")
 
@@ -59,7 +59,7 @@ def test_a_dynamic_model_takes_the_shape_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    """What is wrong with the file is told apart."""
+    """The error distinguishes the ways in which a file can be bad."""
     path = tmp_path / name
     path.write_bytes(content)
     refuse(str(path), message)
@@ -67,7 +67,7 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> N
 
 @pytest.mark.parametrize("kept", [0.02, 0.5, 0.9, 0.999])
 def test_a_truncated_file(tmp_path: Path, kept: float) -> None:
-    """A download that stopped half way is refused wherever it stopped."""
+    """A download that was cut off at any point is refused."""
     content = (LIGHT / "light_squeezenet.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
     path.write_bytes(content[: int(len(content) * kept)])
@@ -75,16 +75,16 @@ def test_a_truncated_file(tmp_path: Path, kept: float) -> None:
 
 
 def test_bad_paths(tmp_path: Path) -> None:
-    """No file, a directory, or nothing at all."""
+    """A missing file, a directory and an empty path are refused."""
     refuse(str(tmp_path / "none.onnx"), r"no such file: .*none.onnx")
     refuse("resnet-18", r"no such file: 'resnet-18'; did you mean zoo:resnet-18\?")
     refuse(str(tmp_path), r"is a directory")
-    refuse("", r"no model was named")
+    refuse("", r"the name of the model is empty")
     refuse("x" * 5000 + ".onnx", r"cannot read")
 
 
 def test_a_file_above_the_protobuf_limit(tmp_path: Path) -> None:
-    """Two gigabytes are refused before they are read."""
+    """Files above two gigabytes are refused before they are read."""
     path = tmp_path / "huge.onnx"
     with path.open("wb") as file:
         file.truncate(2**31)
@@ -92,7 +92,7 @@ def test_a_file_above_the_protobuf_limit(tmp_path: Path) -> None:
 
 
 def external(path: Path, length: int) -> str:
-    """Write a model whose weight lies in ``weights.bin``."""
+    """Write a model whose weight is in ``weights.bin``."""
     proto = model([helper.make_node("Add", ["data", "w"], ["y"])], {"data": (1, 4)}, {"y": (1, 4)})
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1, 4])
     tensor.data_location = TensorProto.EXTERNAL
@@ -103,7 +103,7 @@ def external(path: Path, length: int) -> str:
 
 
 def test_external_data(tmp_path: Path) -> None:
-    """Weights beside the file are read in, and missing or short ones named."""
+    """Weights in external files are read, and missing or short files named."""
     path = external(tmp_path / "m.onnx", 16)
     refuse(path, r"keeps weights in 'weights.bin', which is missing")
     (tmp_path / "weights.bin").write_bytes(b"\0" * 8)
@@ -117,7 +117,7 @@ def test_external_data(tmp_path: Path) -> None:
 
 
 def test_external_data_above_the_protobuf_limit(tmp_path: Path) -> None:
-    """The weights count too."""
+    """External weights count towards the limit."""
     path = external(tmp_path / "m.onnx", 2**31)
     with (tmp_path / "weights.bin").open("wb") as file:
         file.truncate(2**31)
@@ -125,7 +125,7 @@ def test_external_data_above_the_protobuf_limit(tmp_path: Path) -> None:
 
 
 def tensor_at(location: str) -> TensorProto:
-    """A tensor whose data lies in another file."""
+    """Return a tensor whose data is in another file."""
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1])
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("length", "4")):
@@ -134,7 +134,7 @@ def tensor_at(location: str) -> TensorProto:
 
 
 def hidden(where: str, location: str) -> onnx.ModelProto:
-    """A model with such a tensor in one of the places that can have one."""
+    """Return a model with such a tensor in one of the possible positions."""
     proto = model([helper.make_node("Relu", ["data"], ["y"])], {"data": (1,)}, {"y": (1,)})
     tensor = tensor_at(location)
     constant = helper.make_node("Constant", [], ["w"], value=tensor)
@@ -158,7 +158,7 @@ PLACES = ("initializer", "attribute", "subgraph", "sparse", "function")
 
 @pytest.mark.parametrize("where", PLACES)
 def test_an_upload_is_one_file(tmp_path: Path, where: str) -> None:
-    """Wherever in it a tensor is said to lie in another file, that file is not read."""
+    """External data of an upload is not read, wherever its tensor is."""
     (tmp_path / "other.bin").write_bytes(b"\0" * 4)
     path = save(hidden(where, "other.bin"), tmp_path / "m.onnx")
 
@@ -169,36 +169,36 @@ def test_an_upload_is_one_file(tmp_path: Path, where: str) -> None:
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "a/../../secret.bin"])
 def test_external_data_stays_in_its_directory(tmp_path: Path, where: str, location: str) -> None:
-    """A model names no file outside its own directory, upload or not."""
+    """Files outside the model's directory are refused, for uploads and others."""
     (tmp_path / "secret.bin").write_bytes(b"\0" * 4)
     (tmp_path / "models" / "a").mkdir(parents=True)
 
     refuse(save(hidden(where, location), tmp_path / "models" / "m.onnx"), "outside its own")
 
 
-def test_an_upload_is_no_pickle(tmp_path: Path) -> None:
-    """A .pt2 file is not even opened."""
+def test_an_upload_cannot_be_a_pickle(tmp_path: Path) -> None:
+    """A .pt2 upload is refused unopened."""
     path = tmp_path / "m.pt2"
     path.write_bytes(b"x")
 
-    with pytest.raises(ModelError, match="no other upload is taken"):
+    with pytest.raises(ModelError, match="upload an ONNX model"):
         load_network(str(path), alone=True)
 
 
 def test_bad_inputs(tmp_path: Path) -> None:
-    """The flag to use is printed, and a fixed batch stays."""
+    """The error shows a valid example, and a fixed batch stays fixed."""
     dynamic = save(relu_model("batch", 3, "h", "w"), tmp_path / "dynamic.onnx")
     fixed = save(relu_model(1, 3), tmp_path / "fixed.onnx")
 
-    refuse(dynamic, r"\(batch, 3, h, w\); for example: --input data=1,3,224,224$")
+    refuse(dynamic, r"\(batch, 3, h, w\); for example: data=1,3,224,224$")
     refuse(dynamic, r"its inputs are 'data'", image=(1, 3, 8, 8))
     refuse(fixed, r"batch dimension is fixed at 1", data=(2, 3))
     refuse(fixed, r"has 1 dimensions", data=(3,))
     refuse(fixed, r"at least 1", data=(0, 3))
 
 
-def test_what_the_checker_refuses(tmp_path: Path) -> None:
-    """An operator that ONNX does not have, and an input that nobody makes."""
+def test_models_that_the_checker_refuses(tmp_path: Path) -> None:
+    """Unknown operators and undefined inputs are refused."""
     for node, message in (
         (helper.make_node("Nonsense", ["data"], ["y"]), "No Op registered for Nonsense"),
         (helper.make_node("Relu", ["nothing"], ["y"]), "nothing"),
@@ -220,7 +220,7 @@ def test_an_output_without_a_fixed_shape(tmp_path: Path) -> None:
 
 
 def test_a_custom_operator_stays_for_the_engine(tmp_path: Path) -> None:
-    """Where the outputs declare their shapes, an unknown operator does no harm here."""
+    """An unknown operator is accepted if the outputs declare their shapes."""
     custom = helper.make_node("Foo", ["data"], ["y"], domain="com.acme")
     proto = model([custom], {"data": (2,)}, {"y": (2,)})
 
@@ -230,10 +230,10 @@ def test_a_custom_operator_stays_for_the_engine(tmp_path: Path) -> None:
 
 
 def test_placeholder_weights_are_pointed_out() -> None:
-    """The note names the flag, and the flag removes it."""
+    """A note recommends random weights, and disappears with them."""
     path = str(LIGHT / "light_squeezenet.onnx")
 
-    assert any("pass --random-weights" in note for note in load_network(path).notes)
+    assert any("use random weights" in note for note in load_network(path).notes)
     notes = load_network(path, random_weights=3).notes
     assert notes[0] == "weights replaced by random ones (seed 3)"
 

@@ -1,4 +1,4 @@
-"""A cleaned model computes what the original did, with fewer operators and stable bytes."""
+"""A cleaned model computes the same outputs with fewer operators and reproducible bytes."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def operators(data: bytes) -> Counter[str]:
     ],
 )
 def test_light_models_keep_their_outputs(name: str) -> None:
-    """With random weights, which make the comparison mean something, to 1e-3."""
+    """Outputs with random weights agree to 1e-3."""
     original = onnx_file.read(LIGHT / f"light_{name}.onnx")
     assert weights.is_degenerate(original)
     randomised = weights.randomise_weights(original, seed=1)
@@ -54,7 +54,7 @@ def test_light_models_keep_their_outputs(name: str) -> None:
 
 
 def random(*shape: int) -> Array:
-    """Return float32 values from 0.5 to 1.5, good for any part of a batch norm."""
+    """Return float32 values from 0.5 to 1.5, valid for any input of a batch norm."""
     return np.random.default_rng(len(shape)).uniform(0.5, 1.5, shape).astype(np.float32)
 
 
@@ -90,7 +90,7 @@ CONSTANTS = {**NORM, "scale": random(8, 1, 1), "shift": random(1, 8, 1, 1), "one
     ],
 )
 def test_a_chain_folds_into_a_convolution(layer: onnx.NodeProto, shape: tuple[int, ...]) -> None:
-    """Batch norm, scale, shift, difference and quotient, constants on either side."""
+    """Batch norm, scale, shift, difference and quotient fold, with constants on either side."""
     constants = {**CONSTANTS, "w": random(*shape), "bias": random(8)}
     proto = model([layer, *CHAIN], {"data": (2, 4, 9, 9)}, {"y": (2, 8, "h", "w")}, constants)
     check_folding(proto, {layer.op_type})
@@ -107,21 +107,21 @@ def test_a_chain_folds_into_a_convolution(layer: onnx.NodeProto, shape: tuple[in
 def test_a_batch_norm_folds_into_a_matrix_product(
     layer: onnx.NodeProto, shape: tuple[int, ...]
 ) -> None:
-    """The bias is scaled with the weights; a MatMul becomes a Gemm to have one."""
+    """The bias is scaled with the weights; a MatMul becomes a Gemm with a bias."""
     constants = {**NORM, "w": random(*shape), "bias": random(8)}
     norm = helper.make_node("BatchNormalization", ["x", *NORM], ["y"])
     check_folding(model([layer, norm], {"data": (2, 4)}, {"y": (2, 8)}, constants), {"Gemm"})
 
 
 def test_scales_fold_into_a_batch_norm() -> None:
-    """Where no convolution comes before, as in DenseNet."""
+    """Scales fold into a batch norm without a convolution before it, as in DenseNet."""
     chain = [*CHAIN[:-2], helper.make_node("Relu", ["c"], ["y"])]
     proto = model(chain, {"x": (2, 8, 5, 5)}, {"y": (2, 8, 5, 5)}, CONSTANTS)
     check_folding(proto, {"BatchNormalization", "Relu"})
 
 
-def test_what_must_not_fold() -> None:
-    """A constant along the width, a value read twice, and a division by the data."""
+def test_unsafe_folds_are_left_out() -> None:
+    """A constant along the width, a value with two uses, and a division by the data stay."""
     conv = helper.make_node("Conv", ["data", "w"], ["x"])
     constants = {"w": random(8, 4, 1, 1), "width": random(8), "one": random(1)}
     for nodes, left in (
@@ -141,7 +141,7 @@ def test_what_must_not_fold() -> None:
 
 
 def test_an_output_is_never_folded_away() -> None:
-    """The convolution's own result stays readable."""
+    """The convolution's result stays readable."""
     nodes = [
         helper.make_node("Conv", ["data", "w"], ["x"]),
         helper.make_node("BatchNormalization", ["x", *NORM], ["y"]),
@@ -152,7 +152,7 @@ def test_an_output_is_never_folded_away() -> None:
     check_folding(proto, {"Conv", "BatchNormalization"})
 
 
-def test_the_hash_ignores_what_computes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_hash_ignores_metadata(capfd: pytest.CaptureFixture[str]) -> None:
     """Producer, documentation and metadata do not count; nothing is printed."""
     first = model([helper.make_node("Relu", ["data"], ["y"])], {"data": (2,)}, {"y": (2,)})
     second = onnx.ModelProto.FromString(first.SerializeToString())
@@ -167,13 +167,13 @@ def test_the_hash_ignores_what_computes_nothing(capfd: pytest.CaptureFixture[str
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    """Python's hash seed, which orders sets, does not reach the bytes."""
+    """Python's hash seed, which orders sets, does not affect the bytes."""
     path = LIGHT / "light_shufflenet.onnx"
     script = (
         "from tuner.networks.load import load_network;"
         f"print(load_network({str(path)!r}, random_weights=0).sha256)"
     )
-    found = {
+    hashes = {
         subprocess.run(
             [sys.executable, "-c", script],
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
@@ -183,12 +183,12 @@ def test_the_hash_is_the_same_in_every_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(found) == 1
-    assert len(found.pop().strip()) == 64
+    assert len(hashes) == 1
+    assert len(hashes.pop().strip()) == 64
 
 
-def test_an_input_that_is_no_tensor_of_numbers() -> None:
-    """Strings cannot be tuned."""
+def test_an_input_of_strings_is_refused() -> None:
+    """Inputs must be tensors of numbers."""
     proto = model([helper.make_node("Identity", ["data"], ["y"])], {"data": (2,)}, {"y": (2,)})
     for info in (*proto.graph.input, *proto.graph.output):
         info.type.tensor_type.elem_type = onnx.TensorProto.STRING

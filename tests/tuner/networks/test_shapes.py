@@ -1,4 +1,4 @@
-"""Shapes are fixed by the user where the model leaves them open, and nowhere else."""
+"""Users fix the shapes that the model leaves open, and no others."""
 
 import pytest
 
@@ -18,19 +18,21 @@ def test_parse_input_reads_name_and_shape() -> None:
 )
 def test_parse_input_refuses_other_forms(text: str) -> None:
     """The message shows the text and the form."""
-    with pytest.raises(ModelError, match=r"cannot read --input .*expected NAME=1,3,224,224"):
+    with pytest.raises(
+        ModelError, match=r"input shape .*expected NAME=1,3,224,224"
+    ):
         parse_input(text)
 
 
 @pytest.mark.parametrize("text", ["data=0,3", "data=-1,3"])
 def test_parse_input_refuses_dimensions_below_one(text: str) -> None:
-    """A dynamic dimension must become a real one."""
+    """Every dimension is at least 1."""
     with pytest.raises(ModelError, match="every dimension must be at least 1"):
         parse_input(text)
 
 
 def test_fixed_inputs_need_no_request() -> None:
-    """What the model fixes is taken, and what the user sets is filled in."""
+    """Fixed dimensions are kept, and requested ones filled in."""
     declared: dict[str, Dims] = {"a": (1, 3), "b": ("n", 4), "c": None}
 
     shapes = fix_shapes(declared, {"b": (2, 4), "c": (5,)})
@@ -41,12 +43,12 @@ def test_fixed_inputs_need_no_request() -> None:
 @pytest.mark.parametrize(
     ("declared", "requested", "message"),
     [
-        ({"data": ("batch", 3, "?", "?")}, {}, r"\(batch, 3, \?, \?\).*--input data=1,3,224,224$"),
-        ({"ids": ("n", "t")}, {}, r"--input ids=1,128$"),
-        ({"a": ("n", 2), "b": ("n", 2)}, {"a": (1, 2)}, r"--input b=1,2$"),
-        ({"data": None}, {}, r"shape unknown.*--input data=1,3,224,224$"),
+        ({"data": ("batch", 3, "?", "?")}, {}, r"\(batch, 3, \?, \?\).*example: data=1,3,224,224$"),
+        ({"ids": ("n", "t")}, {}, r"example: ids=1,128$"),
+        ({"a": ("n", 2), "b": ("n", 2)}, {"a": (1, 2)}, r"example: b=1,2$"),
+        ({"data": None}, {}, r"shape unknown.*example: data=1,3,224,224$"),
         ({"data": (1, 3)}, {"x": (1, 3)}, r"no input 'x'; its inputs are 'data'"),
-        ({"data": ("n", 3)}, {"data": (1, 3, 4)}, r"has 3 dimensions, but .* has 2: \(n, 3\)"),
+        ({"data": ("n", 3)}, {"data": (1, 3, 4)}, r"has 3 dimensions, but .* declares 2: \(n, 3\)"),
         ({"data": ("n", 3)}, {"data": (0, 3)}, r"every dimension must be at least 1"),
         ({"data": (1, 3)}, {"data": (4, 3)}, r"batch dimension is fixed at 1; only dynamic"),
         ({"data": ("n", 3)}, {"data": (4, 5)}, r"dimension 1 is fixed at 3; only dynamic"),

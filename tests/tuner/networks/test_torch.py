@@ -1,4 +1,4 @@
-"""Exported torch programs load with their shapes; runs only where torch is installed."""
+"""Exported torch programs load with their shapes, if torch is installed."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def export(path: Path, dynamic: bool = False) -> str:
 
 
 def test_a_static_program_loads(tmp_path: Path) -> None:
-    """The bytes are the file's, and a request that agrees changes nothing."""
+    """The bytes are those of the file, and a matching request changes nothing."""
     path = export(tmp_path / "m.pt2")
 
     network = load_network(path)
@@ -34,7 +34,7 @@ def test_a_static_program_loads(tmp_path: Path) -> None:
 
 
 def test_bad_programs(tmp_path: Path) -> None:
-    """Dynamic shapes, other shapes, and archives of something else."""
+    """Dynamic shapes, other shapes, and other archives are refused."""
     static = export(tmp_path / "m.pt2")
     with pytest.raises(ModelError, match="fixed at 2"):
         load_network(static, {"input": (3, 4)})

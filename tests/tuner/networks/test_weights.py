@@ -1,4 +1,4 @@
-"""Random weights are seeded, replace placeholders of every kind, and say when they are needed."""
+"""Random weights are seeded, replace placeholders of every kind, and are recommended if needed."""
 
 import numpy as np
 import onnx
@@ -20,14 +20,14 @@ def conv_model(weight: Array) -> onnx.ModelProto:
 
 
 def test_constant_weights_are_degenerate() -> None:
-    """Only weights of one value count; batch norms often have them for good."""
+    """Only weights of a single value count; constant batch norms are common."""
     rng = np.random.default_rng(0)
     assert is_degenerate(conv_model(np.full((8, 4, 3, 3), 0.02, np.float32)))
     assert not is_degenerate(conv_model(rng.random((8, 4, 3, 3), dtype=np.float32)))
 
 
 def test_a_seed_fixes_the_weights() -> None:
-    """The same seed gives the same bytes, another seed others; the model given is not changed."""
+    """Equal seeds give equal bytes, different seeds differ; the original is unchanged."""
     proto = conv_model(np.full((8, 4, 1, 1), 0.02, np.float32))
     before = proto.SerializeToString(deterministic=True)
 

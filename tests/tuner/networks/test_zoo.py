@@ -1,4 +1,4 @@
-"""Zoo networks build, run, and are the same every time."""
+"""Zoo networks can be built and run, and are reproducible."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ SMALL = [
 
 
 def test_every_network_is_tested() -> None:
-    """A new entry needs a row above."""
+    """A new entry needs a row in the table above."""
     assert {name for name, _, _ in SMALL} == set(catalogue.ENTRIES)
 
 
@@ -45,7 +45,7 @@ def test_networks_run(name: str, image: int, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet", "resnet3d-18"])
 def test_layouts_agree(name: str) -> None:
-    """The same image gives the same output, whichever way its axes lie."""
+    """The same image gives the same output in either layout."""
     last = load_network(f"zoo:{name}?image=32&classes=8&layout=NHWC")
     first = load_network(f"zoo:{name}?image=32&classes=8&layout=NCHW")
     data = np.random.default_rng(0).random(last.inputs["data"].shape, dtype=np.float32)
@@ -57,7 +57,7 @@ def test_layouts_agree(name: str) -> None:
 
 
 def test_bytes_are_deterministic() -> None:
-    """A query is an identity; every option changes it."""
+    """Equal queries give equal bytes; every option changes them."""
     query = "zoo:squeezenet_v1.1?image=64&classes=10"
     first = load_network(query)
 
@@ -90,8 +90,8 @@ def test_the_full_resnet_has_its_parameters() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("resnet18", r"did you mean zoo:resnet-18\? known are inception_v3, mlp, "),
-        ("nothing-like-it", r"no zoo network 'nothing-like-it': known are"),
+        ("resnet18", r"did you mean zoo:resnet-18\? available: inception_v3, mlp, "),
+        ("nothing-like-it", r"no zoo network 'nothing-like-it': available: "),
         ("", r"no zoo network ''"),
         ("mlp?size=3", r"no option 'size=3': write option=value with batch, layout"),
         ("mlp?batch", r"no option 'batch'"),
@@ -106,13 +106,13 @@ def test_the_full_resnet_has_its_parameters() -> None:
     ],
 )  # fmt: skip
 def test_bad_queries(query: str, message: str) -> None:
-    """The message lists what is known."""
+    """The message lists the valid names or options."""
     with pytest.raises(ModelError, match=message) as caught:
         load_network(f"zoo:{query}")
     assert "\n" not in str(caught.value)
 
 
-def test_a_zoo_network_takes_no_input_flag() -> None:
-    """Its shape is an option."""
+def test_a_zoo_network_takes_no_input_shapes() -> None:
+    """Its shape is set by an option."""
     with pytest.raises(ModelError, match=r"set its shape with \?batch=N&image=N"):
         load_network("zoo:mlp", {"data": (4, 1, 28, 28)})

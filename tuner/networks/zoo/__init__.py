@@ -1,5 +1,5 @@
-"""Builds well-known networks from their names, with random weights and no download.
+"""Well-known networks by name, with random weights and without downloads.
 
-The architectures are those of TVM's former ``relay.testing``, because the published tuning results
-(the 24 tasks of ResNet-18, for one) come from them.
+The architectures are those of TVM's former ``relay.testing``, which published tuning results (for
+example the 24 tasks of ResNet-18) are based on.
 """

@@ -1,4 +1,4 @@
-"""Writes an ONNX graph layer by layer, knowing at each point how many channels there are."""
+"""Construction of ONNX graphs layer by layer, with the number of channels of each value."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ _IR_VERSION = 8
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor in the graph: its name and its length along axis 1."""
+    """Name of a tensor in the graph, and its length along axis 1."""
 
     name: str
     n_channels: int
@@ -21,11 +21,12 @@ class Value:
 
 @dataclass
 class GraphBuilder:
-    """Collects nodes; weights are zeros until ``randomise_weights`` fills them.
+    """Nodes and weights of a graph; weights are zeros until ``randomise_weights`` fills them.
 
     Attributes:
-        dtype: ``float32`` or ``float16``, of the input, the output and every weight.
-        n_spatial: 2 for images, 3 for videos; kernels and strides given as one number are cubes.
+        dtype: Type of the input, the output and every weight: ``float32`` or ``float16``.
+        n_spatial: 2 for images, 3 for videos; a single number for a kernel or stride applies to
+            every spatial axis.
     """
 
     dtype: str
@@ -72,7 +73,7 @@ class GraphBuilder:
         return Value(name, n_channels)
 
     def batch_norm(self, x: Value, epsilon: float = 2e-5) -> Value:
-        """Add an inference batch norm; relay.testing's epsilon is 2e-5 but for MobileNet."""
+        """Add an inference batch norm; relay.testing's epsilon is 2e-5 except in MobileNet."""
         weights = [self.weight(x.n_channels) for _ in range(4)]
         name = self.node("BatchNormalization", x.name, *weights, epsilon=epsilon)
         return Value(name, x.n_channels)
@@ -97,7 +98,7 @@ class GraphBuilder:
         return self.flatten(Value(self.node("GlobalAveragePool", x.name), x.n_channels))
 
     def flatten(self, x: Value) -> Value:
-        """Make a matrix of (batch, channels); other axes must have length 1."""
+        """Reshape to a matrix (batch, channels); other axes must have length 1."""
         return Value(self.node("Flatten", x.name, axis=1), x.n_channels)
 
     def dense(self, x: Value, n_units: int) -> Value:
@@ -106,7 +107,7 @@ class GraphBuilder:
         return Value(self.node("Gemm", x.name, *weights, transB=1), n_units)
 
     def add(self, a: Value, b: Value) -> Value:
-        """Add two values of one shape."""
+        """Add two values of the same shape."""
         return Value(self.node("Add", a.name, b.name), a.n_channels)
 
     def concat(self, *values: Value) -> Value:
@@ -115,17 +116,17 @@ class GraphBuilder:
         return Value(name, sum(value.n_channels for value in values))
 
     def dropout(self, x: Value) -> Value:
-        """Add a dropout, which does nothing at inference."""
+        """Add a dropout, which has no effect at inference."""
         return Value(self.node("Dropout", x.name), x.n_channels)
 
     def to_channels_first(self, name: str, n_channels: int) -> Value:
-        """Move the last axis, the channels, to where ONNX expects them."""
+        """Move the channels from the last axis to axis 1, where ONNX expects them."""
         axes = range(self.n_spatial + 2)
         perm = [0, axes[-1], *axes[1:-1]]
         return Value(self.node("Transpose", name, perm=perm), n_channels)
 
     def model(self, input_shape: tuple[int, ...], logits: Value) -> onnx.ModelProto:
-        """Close the graph with a softmax; the input is ``data``, the output ``output``."""
+        """Return the model with a final softmax, the input ``data`` and the output ``output``."""
         softmax = helper.make_node("Softmax", [logits.name], ["output"], name="softmax", axis=-1)
         code = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
         output_shape = (input_shape[0], logits.n_channels)

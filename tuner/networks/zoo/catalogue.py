@@ -1,4 +1,4 @@
-"""Knows every zoo network by name and builds it."""
+"""The zoo networks by name."""
 
 import difflib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _DEFAULTS = Options()
 
 @dataclass(frozen=True)
 class Entry:
-    """A network: its layers between input and logits, its usual size and its smallest."""
+    """A network: its layers between input and logits, its defaults and its minimum size."""
 
     layers: Callable[[GraphBuilder, Value, Options], Value]
     defaults: Options = _DEFAULTS
@@ -42,7 +42,7 @@ def build(query: str) -> onnx.ModelProto:
     """Build ``NAME?option=value&...``; the same query gives the same model in any process.
 
     The input is ``data``. Its shape is (N, H, W, C), or (N, C, H, W) with ``layout=NCHW``; for
-    videos a D of 16 frames comes before H. Inside, the model is NCHW, as ONNX has it.
+    videos a D of 16 frames comes before H. Internally the model is NCHW, as usual in ONNX.
 
     Raises:
         ModelError: If the name or an option is unknown.
@@ -52,11 +52,11 @@ def build(query: str) -> onnx.ModelProto:
     if entry is None:
         close = difflib.get_close_matches(name, ENTRIES, n=1)
         hint = f"did you mean zoo:{close[0]}? " if close else ""
-        raise ModelError(f"no zoo network {name!r}: {hint}known are {', '.join(ENTRIES)}")
+        raise ModelError(f"no zoo network {name!r}: {hint}available: {', '.join(ENTRIES)}")
     options = parse_options(name, text, entry.defaults, entry.min_image)
     graph = GraphBuilder(options.dtype, n_spatial=3 if entry.n_frames else 2)
     spatial = (entry.n_frames,) * bool(entry.n_frames) + (options.image,) * 2
-    # The order of an MLP's pixels means nothing, so it has one layout.
+    # The order of pixels is irrelevant to an MLP, so it has only one layout.
     channels_last = options.layout == "NHWC" and entry.layers is not mlp.mlp
     if channels_last:
         shape = (options.batch, *spatial, entry.n_channels)

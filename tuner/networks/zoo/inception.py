@@ -9,7 +9,7 @@ _Pool = Callable[[GraphBuilder, Value, int, int, int], Value]
 
 
 def inception_v3(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """A stem of five convolutions and eleven mixed blocks."""
+    """Build a stem of five convolutions and eleven mixed blocks."""
     x = _conv(graph, _conv(graph, data, 32, 3, stride=2), 32, 3)
     x = graph.max_pool(_conv(graph, x, 64, 3, pad=1), 3, 2)
     x = _conv(graph, _conv(graph, x, 80), 192, 3)
@@ -22,7 +22,7 @@ def inception_v3(graph: GraphBuilder, data: Value, options: Options) -> Value:
     x = _block_d(graph, x)
     x = _block_e(graph, x, GraphBuilder.average_pool)
     x = _block_e(graph, x, GraphBuilder.max_pool)
-    # relay.testing pools 8x8, which at 299x299 is all there is; this takes other sizes too.
+    # relay.testing pools 8x8, the whole image at 299x299; this supports other sizes, too.
     return graph.dense(graph.global_pool(x), options.classes)
 
 

@@ -5,7 +5,7 @@ from tuner.networks.zoo.options import Options
 
 
 def mlp(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """Two hidden layers over a flattened grey image."""
+    """Build two hidden layers over a flattened grey image."""
     x = Value(graph.flatten(data).name, options.image**2)
     for n_units in (128, 64):
         x = graph.relu(graph.dense(x, n_units))

@@ -12,7 +12,7 @@ _BLOCKS = (
 
 
 def mobilenet(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """Depthwise and pointwise convolutions in turn."""
+    """Build alternating depthwise and pointwise convolutions."""
     x = _active(graph, graph.conv(data, 32, 3, 2, 1))
     for n_channels, stride in _BLOCKS:
         x = _active(graph, graph.conv(x, x.n_channels, 3, stride, 1, group=x.n_channels))

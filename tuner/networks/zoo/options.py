@@ -1,4 +1,4 @@
-"""The options of a zoo network: what follows the question mark."""
+"""Options of a zoo network: the part of its name after the question mark."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -11,15 +11,15 @@ _LIMITS = {"batch": 65536, "image": 4096, "classes": 100_000, "seed": 2**63 - 1}
 
 @dataclass(frozen=True)
 class Options:
-    """How a zoo network is built.
+    """Options of a zoo network.
 
     Attributes:
-        batch: Images at once.
-        layout: Of the input: NHWC or NCHW (NDHWC or NCDHW for videos; an MLP has only one).
-        dtype: Of the input, the weights and the output: float32 or float16.
+        batch: Number of images.
+        layout: Layout of the input: NHWC or NCHW (NDHWC or NCDHW for videos; an MLP has only one).
+        dtype: Type of the input, the weights and the output: float32 or float16.
         image: Height and width of an image, pixels.
         classes: Length of the output.
-        seed: Of the random weights.
+        seed: Seed of the random weights.
     """
 
     batch: int = 1
@@ -31,22 +31,22 @@ class Options:
 
 
 def parse_options(name: str, text: str, defaults: Options, min_image: int) -> Options:
-    """Read ``batch=4&layout=NCHW``; ``image_size`` is another name for ``image``.
+    """Parse ``batch=4&layout=NCHW``; ``image_size`` is another name for ``image``.
 
     Raises:
         ModelError: If an option is unknown, repeated, malformed, or out of its range.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for item in text.split("&") if text else []:
         key, equals, value = item.partition("=")
         key = "image" if key == "image_size" else key
         if not equals or key not in {entry.name for entry in fields(Options)}:
             names = ", ".join(entry.name for entry in fields(Options))
             raise ModelError(f"zoo:{name} has no option {item!r}: write option=value with {names}")
-        if key in found:
+        if key in values:
             raise ModelError(f"zoo:{name}: option {key!r} is given twice")
-        found[key] = _parse_value(f"zoo:{name}", key, value, min_image)
-    return replace(defaults, **found)
+        values[key] = _parse_value(f"zoo:{name}", key, value, min_image)
+    return replace(defaults, **values)
 
 
 def _parse_value(where: str, key: str, value: str, min_image: int) -> int | str:
@@ -55,11 +55,11 @@ def _parse_value(where: str, key: str, value: str, min_image: int) -> int | str:
             expected = " or ".join(_CHOICES[key])
             raise ModelError(f"{where}: {key}={value!r} is unknown: expected {expected}")
         return value
-    least = {"image": min_image, "seed": 0}.get(key, 1)
-    # int() would take "1_0" and digits of other scripts.
+    lower = {"image": min_image, "seed": 0}.get(key, 1)
+    # int() would accept "1_0" and digits of other scripts.
     number = int(value) if value.isascii() and value.isdigit() and len(value) < 20 else -1
-    if not least <= number <= _LIMITS[key]:
+    if not lower <= number <= _LIMITS[key]:
         raise ModelError(
-            f"{where}: {key}={value!r} must be a whole number from {least} to {_LIMITS[key]}"
+            f"{where}: {key}={value!r} must be a whole number from {lower} to {_LIMITS[key]}"
         )
     return number

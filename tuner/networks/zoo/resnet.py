@@ -1,8 +1,8 @@
 """ResNet v2 for images and for videos, as in relay.testing (and MXNet's symbol before it).
 
 He et al., "Identity Mappings in Deep Residual Networks", ECCV'16: batch norm and ReLU come before
-each convolution, and the data have a batch norm of their own. This is not torchvision's ResNet,
-which is the first version.
+each convolution, and the input has a separate batch norm. torchvision's ResNet differs: it is the
+first version.
 """
 
 from tuner.networks.zoo.builder import GraphBuilder, Value
@@ -12,17 +12,17 @@ _FILTERS = (64, 128, 256, 512)
 
 
 def resnet18(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """Eighteen layers; with a three-dimensional graph, the video network R3D-18."""
+    """Build eighteen layers; with a three-dimensional graph, the video network R3D-18."""
     return _resnet(graph, data, options, (2, 2, 2, 2), bottleneck=False)
 
 
 def resnet34(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """Thirty-four layers."""
+    """Build thirty-four layers."""
     return _resnet(graph, data, options, (3, 4, 6, 3), bottleneck=False)
 
 
 def resnet50(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """Fifty layers in bottleneck units."""
+    """Build fifty layers in bottleneck units."""
     return _resnet(graph, data, options, (3, 4, 6, 3), bottleneck=True)
 
 
@@ -49,7 +49,7 @@ def _stem(graph: GraphBuilder, x: Value, image: int) -> Value:
     if image <= 32:
         return graph.conv(x, 64, 3, pad=1)
     if graph.n_spatial == 3:
-        # relay.testing leaves out the pooling in the video network.
+        # relay.testing has no pooling in the video network.
         x = graph.conv(x, 64, (3, 7, 7), (1, 2, 2), (1, 3, 3))
         return graph.relu(graph.batch_norm(x))
     x = graph.conv(x, 64, 7, 2, 3)
@@ -69,7 +69,7 @@ def _bottleneck_unit(
     graph: GraphBuilder, x: Value, n_filters: int, stride: int, *, project: bool
 ) -> Value:
     active = graph.relu(graph.batch_norm(x))
-    # relay.testing strides in the first convolution of the three.
+    # In relay.testing the first of the three convolutions has the stride.
     y = graph.conv(active, n_filters // 4, 1, stride)
     y = graph.conv(graph.relu(graph.batch_norm(y)), n_filters // 4, 3, 1, 1)
     y = graph.conv(graph.relu(graph.batch_norm(y)), n_filters, 1)

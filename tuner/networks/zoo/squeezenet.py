@@ -5,7 +5,7 @@ from tuner.networks.zoo.options import Options
 
 
 def squeezenet(graph: GraphBuilder, data: Value, options: Options) -> Value:
-    """Eight fire modules and no dense layer."""
+    """Build eight fire modules without a dense layer."""
     x = graph.max_pool(_conv(graph, data, 64, 3, stride=2), 3, 2)
     x = _fire(graph, _fire(graph, x, 16, 64), 16, 64)
     x = graph.max_pool(x, 3, 2)

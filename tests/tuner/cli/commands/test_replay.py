@@ -59,8 +59,8 @@ def test_plot_is_a_picture(tuned: Shell) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no recording"),
-        (b"hello", "no recording"),
+        (b"", "not a recording"),
+        (b"hello", "not a recording"),
         (gzip.compress(b'{"version": 1, "network": "n"}\n')[:-12], "damaged"),
         (gzip.compress(b'{"version": 9, "network": "n"}\n'), "version 9; upgrade"),
         (gzip.compress(b'{"version": 1, "network": "n"}\n'), "no task"),
