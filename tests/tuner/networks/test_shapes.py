@@ -18,9 +18,7 @@ def test_parse_input_reads_name_and_shape() -> None:
 )
 def test_parse_input_refuses_other_forms(text: str) -> None:
     """The message shows the text and the form."""
-    with pytest.raises(
-        ModelError, match=r"input shape .*expected NAME=1,3,224,224"
-    ):
+    with pytest.raises(ModelError, match=r"input shape .*expected NAME=1,3,224,224"):
         parse_input(text)
 
 

@@ -96,7 +96,7 @@ def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
         ("zoo:mlp?batch=0", ("batch",)),
         ("zoo:mlp?size=3", ("no option",)),
         ("resnet-18", ("did you mean zoo:resnet-18",)),
-        ("", ("no model was named",)),
+        ("", ("the name of the model is empty",)),
     ],
 )
 def test_bad_reference(toy_cli: Cli, reference: str, words: Sequence[str]) -> None:
