@@ -12,6 +12,8 @@ _LONGEST_FIRST = ("faults", "tuner/engines", "service", "tuner/executors", "brow
 _KEPT_TOGETHER = ("tuner/engines/relay",)
 
 
+# Groups have to be known before pytest-xdist reads them in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the reasons of slow tests; keep the tests of a file, and those of Ray, together."""
     for item in items:
