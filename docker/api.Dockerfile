@@ -1,4 +1,4 @@
-# The API: REST, pages, event streams. It holds no TVM and no compiler.
+# The API: REST, pages, event streams. It contains neither TVM nor a compiler.
 ARG BASE=debian:trixie-20251117-slim
 
 FROM ${BASE} AS builder
@@ -9,13 +9,13 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_PYTHON
 RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/tuner
 WORKDIR /src
 COPY constraints.txt docker/api-requirements.txt ./
-# Of Plotly only its JavaScript is served: the rest of it stays behind.
+# Only Plotly's JavaScript is served; the rest of Plotly is removed.
 RUN /opt/pip/bin/pip install --only-binary :all: -c constraints.txt -r api-requirements.txt \
     && find /opt/tuner -name tests -type d -prune -exec rm -rf {} + \
     && cd /opt/tuner/lib/python3*/site-packages/plotly \
     && rm -rf graph_objs labextension validators
 COPY . .
-# Apart from what it needs, so that a change of ours is a layer of one megabyte.
+# Separate from the dependencies, so that a change of the tuner is a layer of one megabyte.
 RUN /opt/pip/bin/pip install --no-deps --prefix /ours .
 
 FROM ${BASE}
@@ -41,7 +41,7 @@ WORKDIR /data
 USER 10001:10001
 VOLUME /data
 EXPOSE 8080
-# /readyz looks at the database too. -I and -S: no site, 40 ms of CPU.
+# /readyz checks the database too. -I and -S skip the site module: 40 ms of CPU.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python3", "-I", "-S", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/readyz', timeout=4)"]
 CMD ["python", "-m", "api", "--host", "0.0.0.0", "--port", "8080"]

@@ -1,5 +1,5 @@
 # The worker: coordinator, searches, builds and measurements on one machine.
-# --build-arg VARIANT=cuda adds what compiles and runs kernels on NVIDIA GPUs.
+# --build-arg VARIANT=cuda adds the packages that compile and run kernels on NVIDIA GPUs.
 ARG BASE=debian:trixie-20251117-slim
 ARG VARIANT=cpu
 
@@ -16,8 +16,8 @@ RUN /opt/pip/bin/pip install --only-binary :all: -c constraints.txt -r worker-re
 
 FROM builder AS cuda-builder
 COPY docker/cuda-requirements.txt ./
-# TVM looks for CCCL beside CUDA's own headers. Static libraries, a second NVRTC and the C++ that
-# the bindings were made from are 190 MB that nothing reads.
+# TVM looks for CCCL next to CUDA's own headers. Static libraries, a second NVRTC and the C++
+# sources of the bindings are 190 MB that nothing reads.
 RUN /opt/pip/bin/pip install --only-binary :all: --prefix /cuda -r cuda-requirements.txt \
     && ln -s "$(cd /cuda && echo lib/python3*/site-packages/nvidia/cu13)" /cuda/cuda \
     && ln -s cccl/cub cccl/cuda cccl/thrust /cuda/cuda/include/ \
@@ -26,11 +26,11 @@ RUN /opt/pip/bin/pip install --only-binary :all: --prefix /cuda -r cuda-requirem
 
 FROM builder AS code
 COPY . .
-# Apart from what it needs, so that a change of ours is a layer of one megabyte.
+# Separate from the dependencies, so that a change of the tuner is a layer of one megabyte.
 RUN /opt/pip/bin/pip install --no-deps --prefix /ours .
 
 FROM ${BASE} AS cpu
-# TVM writes machine code itself; cc links it into the libraries that are loaded.
+# TVM generates machine code itself; cc links it into loadable libraries.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev python3 \
     && rm -rf /var/lib/apt/lists/* \
@@ -63,8 +63,8 @@ ENV PATH=/opt/tuner/bin:$PATH \
 WORKDIR /data
 USER 10001:10001
 VOLUME /data
-# The database says whether this machine's worker was heard of lately. Seldom and at the lowest
-# priority: what runs beside a measurement disturbs it.
+# The database has the time at which this machine's worker was last seen. The check runs rarely and
+# at the lowest priority, because it disturbs measurements.
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s --retries=2 \
     CMD ["nice", "-n", "19", "python", "-m", "tuner.service.alive"]
 CMD ["tuner", "worker"]
