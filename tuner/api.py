@@ -13,7 +13,7 @@ from tuner.settings import SettingOverrides
 
 if TYPE_CHECKING:
     from tuner.compile.benchmark import Comparison
-    from tuner.jit.jit import Jitted
+    from tuner.jit.factory import Jitted
     from tuner.jit.onnx_function import OnnxFunction
     from tuner.jit.options import JitFields
     from tuner.jit.torch_function import TorchFunction
@@ -255,7 +255,7 @@ def jit(
         TypeError: If ``function`` is none of these.
         RequestError: If the file is not an ONNX model.
     """
-    from tuner.jit.jit import make
+    from tuner.jit.factory import make
     from tuner.jit.options import JitOptions
 
     jit_options = JitOptions(**options)

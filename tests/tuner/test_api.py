@@ -39,7 +39,7 @@ def test_importing_the_package_is_cheap() -> None:
 
 def test_jit_stays_a_function_when_the_package_of_that_name_is_imported() -> None:
     """An import of ``tuner.jit`` does not replace the function by the package."""
-    program = "import tuner, tuner.jit.options, tuner.jit.jit; print(callable(tuner.jit))"
+    program = "import tuner, tuner.jit.options, tuner.jit.factory; print(callable(tuner.jit))"
     command = [sys.executable, "-c", program]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,5 +1,5 @@
-"""The run-time cache: functions that are compiled when they are called, once a signature.
+"""The run-time cache: functions that are compiled at their first call with each signature.
 
-Nothing here imports torch but the modules whose names begin with ``torch_``, which are imported
-for torch functions only, and nothing imports TVM before a library is loaded.
+Only the modules whose names begin with ``torch_`` import torch, and only torch functions import
+them. TVM is imported when the first library is loaded.
 """

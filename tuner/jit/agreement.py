@@ -1,4 +1,4 @@
-"""Whether two libraries, or a library and what it was made from, compute the same."""
+"""Compare the outputs of two libraries, or of a library and the function it was made from."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,38 +8,38 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 TOLERANCE = 1e-3
-# Where a threshold is crossed, a rounding error more or less makes a value another one.
-_MOST_DIFFERING = 0.01
+# A rounding error may carry a value across a threshold, and so change it completely.
+_MAX_DIFFERING_SHARE = 0.01
 
 
 def disagreement(actual: Sequence[Array], expected: Sequence[Array], tolerance: float) -> str:
-    """Say how outputs differ; empty if they agree.
+    """Return how outputs differ; empty if they agree.
 
-    They agree if no more than one element in a hundred of any output of floats is off by more
-    than ``tolerance`` of the output's largest value. Outputs of whole numbers are often places
-    of a maximum, where equals may change places: only their shapes and dtypes are compared.
+    Outputs of floats agree if at most one element in a hundred differs by more than ``tolerance``
+    of the output's largest value. Of outputs of whole numbers, only shapes and dtypes are compared:
+    they are often positions of maxima, where equal maxima may change places.
     """
     if len(actual) != len(expected):
         return f"{len(actual)} outputs instead of {len(expected)}"
-    for number, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+    for number, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        if left.shape != right.shape or left.dtype != right.dtype:
             return (
-                f"output {number} is {ours.dtype}{list(ours.shape)} instead of "
-                f"{theirs.dtype}{list(theirs.shape)}"
+                f"output {number} is {left.dtype}{list(left.shape)} instead of "
+                f"{right.dtype}{list(right.shape)}"
             )
-        share = _share_off(ours, theirs, tolerance)
-        if share > _MOST_DIFFERING:
+        share = _differing_share(left, right, tolerance)
+        if share > _MAX_DIFFERING_SHARE:
             return f"{share:.0%} of output {number} differ by more than {tolerance:g}"
     return ""
 
 
-def _share_off(ours: Array, theirs: Array, tolerance: float) -> float:
-    if ours.dtype.kind != "f" or not ours.size:
+def _differing_share(actual: Array, expected: Array, tolerance: float) -> float:
+    if actual.dtype.kind != "f" or not actual.size:
         return 0.0
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-    finite = np.isfinite(theirs)
-    scale = float(np.abs(theirs[finite]).max()) if finite.any() else 0.0
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(expected)
+    scale = float(np.abs(expected[finite]).max()) if finite.any() else 0.0
     with np.errstate(invalid="ignore"):
-        near = np.abs(ours - theirs) <= tolerance * scale
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        near = np.abs(actual - expected) <= tolerance * scale
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     return float(np.mean(~(near | same)))

@@ -1,6 +1,6 @@
-"""Tuning by a service while a function is called: submit, wait, download, offer the library.
+"""Tuning by a service while a function is called: submit, wait, download, swap the library.
 
-All of it happens in one thread that ends with the process, and that nobody waits for.
+A daemon thread does all of it; the process may end at any time.
 """
 
 import logging
@@ -15,57 +15,57 @@ from tuner.client import ServiceError, TunerClient
 from tuner.client.errors import RequestRejected
 from tuner.errors import TunerError
 from tuner.jit import libraries
-from tuner.jit.libraries import Loaded
+from tuner.jit.libraries import LoadedLibrary
 from tuner.jit.options import JitOptions
 from tuner.library import manifest as manifests
 from tuner.library.manifest import Manifest
 
 _LOG = logging.getLogger(__name__)
-# Weights that change with every call are not worth a job each.
+# A network that is replaced sooner, as when weights change with every call, is not submitted.
 _SETTLE_SECS = 2.0
-_FIRST_PAUSE_SECS = 0.5
-_LONGEST_PAUSE_SECS = 20.0
+_MIN_PAUSE_SECS = 0.5
+_MAX_PAUSE_SECS = 20.0
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A network whose library is wanted better.
+class TuningRequest:
+    """A network to be tuned, and the call that its library is for.
 
     Attributes:
-        name: For people.
-        manifest: Of the library that serves now.
-        inputs: Shapes for the dynamic inputs of the model.
-        write_model: Puts an ONNX model into a folder, which may take long; returns its file.
-        is_wanted: Whether the library still serves.
-        accept: Serves by the library from now on; returns why not, or nothing.
+        name: Name for people.
+        manifest: Manifest of the library that serves now.
+        inputs: Shapes of the dynamic inputs of the model.
+        write_model: Writes an ONNX model into a folder, which may take long; returns its path.
+        is_current: Returns whether the library still serves.
+        accept: Swaps the library in; returns the reason if it cannot, else an empty text.
     """
 
     name: str
     manifest: Manifest
     inputs: Mapping[str, tuple[int, ...]]
     write_model: Callable[[Path], Path]
-    is_wanted: Callable[[], bool]
-    accept: Callable[[Loaded], str]
+    is_current: Callable[[], bool]
+    accept: Callable[[LoadedLibrary], str]
 
 
 @dataclass
 class _Pending:
-    wish: Wish
+    request: TuningRequest
     since: float
     job: int | None = None
 
 
-class Background:
-    """Has the networks of one function tuned.
+class BackgroundTuner:
+    """Has a service tune the networks of one function.
 
     Args:
-        url: Of the service.
-        token: Of the service; None for none.
+        url: URL of the service.
+        token: Token for the service; None for none.
         trials: Budget of a job.
-        settle_secs: How long a network has to serve before it is submitted.
+        settle_secs: Time for which a network must serve before it is submitted.
 
     Raises:
-        RequestError: If the URL cannot be one.
+        RequestError: If the URL is not valid.
     """
 
     def __init__(
@@ -79,20 +79,20 @@ class Background:
         self._lock = threading.Lock()
         self._pending: list[_Pending] = []
         self._thread: threading.Thread | None = None
-        self._told: set[str] = set()
+        self._warnings: set[str] = set()
 
-    def ask(self, wish: Wish) -> None:
-        """Have a network tuned; returns at once."""
+    def submit(self, request: TuningRequest) -> None:
+        """Have a network tuned, and return at once."""
         with self._lock:
-            self._pending.append(_Pending(wish, time.monotonic()))
+            self._pending.append(_Pending(request, time.monotonic()))
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._work, name="tuner-jit-background", daemon=True
+                    target=self._run, name="tuner-jit-background", daemon=True
                 )
                 self._thread.start()
 
-    def _work(self) -> None:
-        pause = _FIRST_PAUSE_SECS
+    def _run(self) -> None:
+        pause = _MIN_PAUSE_SECS
         with TunerClient(self._url, self._token) as client:
             while True:
                 with self._lock:
@@ -100,54 +100,54 @@ class Background:
                     if not pending:
                         self._thread = None
                         return
-                moved = [each for each in pending if self._advance(client, each)]
+                ended = [item for item in pending if self._advance(client, item)]
                 with self._lock:
-                    self._pending = [each for each in self._pending if each not in moved]
-                pause = _FIRST_PAUSE_SECS if moved else min(pause * 1.3, _LONGEST_PAUSE_SECS)
+                    self._pending = [item for item in self._pending if item not in ended]
+                pause = _MIN_PAUSE_SECS if ended else min(pause * 1.3, _MAX_PAUSE_SECS)
                 time.sleep(pause)
 
     def _advance(self, client: TunerClient, pending: _Pending) -> bool:
-        """Do what can be done for a wish now; return whether that was all."""
-        wish = pending.wish
+        """Take the next step of a request, if it is due; return whether the request has ended."""
+        request = pending.request
         try:
-            if not wish.is_wanted():
+            if not request.is_current():
                 return True
             if pending.job is None:
                 if time.monotonic() < pending.since + self._settle_secs:
                     return False
-                pending.job = self._submit(client, wish)
-            return self._collect(client, wish, pending.job)
+                pending.job = self._submit_job(client, request)
+            return self._collect(client, request, pending.job)
         except RequestRejected as error:
-            self._warn(f"{self._url} does not tune {wish.name}: {error}")
+            self._warn(f"{self._url} does not tune {request.name}: {error}")
         except ServiceError as error:
-            self._warn(f"{self._url} cannot be asked to tune {wish.name} for now: {error}")
+            self._warn(f"{self._url} cannot tune {request.name} for now: {error}")
             return False
         except TunerError as error:
-            self._warn(f"{wish.name} cannot be tuned in the background: {error}")
-        # Whatever it is, it must not end the tuning of the others, nor litter the program's output.
+            self._warn(f"{request.name} cannot be tuned in the background: {error}")
+        # No error may end the thread, or print a traceback into the program's output.
         except Exception as error:
-            self._warn(f"{wish.name} cannot be tuned in the background: {error!r}")
+            self._warn(f"{request.name} cannot be tuned in the background: {error!r}")
         return True
 
-    def _submit(self, client: TunerClient, wish: Wish) -> int:
-        # Before the model is written, which may take seconds of every core.
+    def _submit_job(self, client: TunerClient, request: TuningRequest) -> int:
+        # Before the model is written, which may take seconds on every core.
         client.health()
         with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
-            model = wish.write_model(Path(folder))
+            model = request.write_model(Path(folder))
             submitted = client.tune(
                 model,
                 trials=self._trials,
-                target=wish.manifest.target,
-                inputs={name: list(shape) for name, shape in wish.inputs.items()},
-                name=wish.name,
+                target=request.manifest.target,
+                inputs={name: list(shape) for name, shape in request.inputs.items()},
+                name=request.name,
             )
-        _LOG.info("job %d of %s tunes %s", submitted.job.id, self._url, wish.name)
+        _LOG.info("job %d of %s tunes %s", submitted.job.id, self._url, request.name)
         return submitted.job.id
 
-    def _collect(self, client: TunerClient, wish: Wish, job: int) -> bool:
+    def _collect(self, client: TunerClient, request: TuningRequest, job: int) -> bool:
         now = client.job(job).job
         if now.state in ("failed", "cancelled"):
-            self._warn(f"job {job} of {self._url}, which tuned {wish.name}, {now.state}")
+            self._warn(f"job {job} of {self._url}, which tuned {request.name}, {now.state}")
             return True
         if now.state != "done":
             return False
@@ -155,38 +155,38 @@ class Background:
         client.wait_for_build(client.build(job))
         with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
             out = Path(folder) / "library"
-            described = client.download_library(job, out)
-            problem = _unlike(described, wish.manifest)
+            manifest = client.download_library(job, out)
+            problem = _difference(manifest, request.manifest)
             if not problem:
                 secs = time.perf_counter() - started
-                loaded = Loaded(libraries.load(out), described, "", True, 0.0, secs)
-                problem = wish.accept(loaded)
+                loaded = LoadedLibrary(libraries.load(out), manifest, "", True, 0.0, secs)
+                problem = request.accept(loaded)
         if problem:
-            self._warn(f"the library of {self._url} for {wish.name} is of no use here: {problem}")
+            self._warn(f"the library of {self._url} for {request.name} cannot be used: {problem}")
         return True
 
     def _warn(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warnings:
+            self._warnings.add(text)
             _LOG.warning("%s; the library that serves now stays", text)
 
 
-def make_background(options: JitOptions) -> Background | None:
-    """Return what tunes in the background, if there is a service; nothing is started yet."""
+def make_background_tuner(options: JitOptions) -> BackgroundTuner | None:
+    """Make a tuner for the service of the options, if there is one; nothing is started yet."""
     if options.service is None:
         return None
-    return Background(options.service, options.token, options.trials)
+    return BackgroundTuner(options.service, options.token, options.trials)
 
 
-def _unlike(theirs: Manifest, ours: Manifest) -> str:
-    """Say why a library cannot take the place of another; empty if it can."""
-    for what in ("target", "device"):
-        if getattr(theirs, what) != getattr(ours, what):
-            return f"it is for another {what}: {getattr(theirs, what)}"
-    if _shapes(theirs.inputs) != _shapes(ours.inputs):
-        return f"it has other inputs: {dict(theirs.inputs)}"
-    if len(theirs.outputs) != len(ours.outputs):
-        return f"it has {len(theirs.outputs)} outputs"
+def _difference(new: Manifest, current: Manifest) -> str:
+    """Return why a library cannot replace the current one; empty if it can."""
+    for field in ("target", "device"):
+        if getattr(new, field) != getattr(current, field):
+            return f"it is for another {field}: {getattr(new, field)}"
+    if _shapes(new.inputs) != _shapes(current.inputs):
+        return f"it has other inputs: {dict(new.inputs)}"
+    if len(new.outputs) != len(current.outputs):
+        return f"it has {len(new.outputs)} outputs"
     return ""
 
 

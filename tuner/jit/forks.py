@@ -1,7 +1,7 @@
-"""Forks: the threads that kernels run on do not live on in a child.
+"""Forked processes: the threads that kernels run on do not exist in a child.
 
-TVM's pool of threads cannot be started anew in a process that was forked from one that used it:
-the first parallel kernel would wait for ever. A child may compile if its parent had not.
+TVM cannot start its thread pool again in a process that was forked from one that used it: the
+first parallel kernel would wait for ever. A child may compile if its parent had not.
 """
 
 import os
@@ -11,19 +11,19 @@ from typing import Protocol
 from tuner.errors import WorkError
 
 
-class Forgetful(Protocol):
-    """What holds libraries."""
+class LibraryHolder(Protocol):
+    """An object that holds libraries."""
 
     def forget(self) -> None:
-        """Let go of every library, without waiting for anything."""
+        """Drop every library, without waiting for anything."""
 
 
-_holders: weakref.WeakSet[Forgetful] = weakref.WeakSet()
+_holders: weakref.WeakSet[LibraryHolder] = weakref.WeakSet()
 _state = {"loaded": False, "forked": False}
 
 
-def watch(holder: Forgetful) -> None:
-    """Have a holder forget its libraries in children."""
+def register_holder(holder: LibraryHolder) -> None:
+    """Have a holder forget its libraries in children that cannot use them."""
     _holders.add(holder)
 
 
@@ -31,7 +31,7 @@ def note_library() -> None:
     """Note that this process is about to use a library.
 
     Raises:
-        WorkError: If a parent did before it forked this process.
+        WorkError: If its parent used one before it forked this process.
     """
     if _state["forked"]:
         raise WorkError(

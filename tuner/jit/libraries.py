@@ -1,4 +1,4 @@
-"""Libraries for the process that calls them: out of the build cache, or built into it."""
+"""Build libraries into the build cache, and load them into this process."""
 
 import shutil
 import tempfile
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tuner.compile.build_library import Kept, keep_library
 from tuner.context import Context, open_context
 from tuner.errors import RequestError, TargetError, WorkError
-from tuner.jit import forks, spare
+from tuner.jit import forks
 from tuner.jit.options import JitOptions
+from tuner.jit.spare_worker import borrow_worker
 from tuner.jobs.preparation import ModelRequest, prepare
 from tuner.library.manifest import Manifest
 from tuner.settings import Settings, read_settings
@@ -27,16 +28,16 @@ _TIMEOUT_SECS = 900.0
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedLibrary:
     """A library in this process.
 
     Attributes:
-        library: To be called.
-        manifest: What it is.
-        digest: Of its entry in the build cache; empty if it came from a service.
-        cached: Whether it was built before.
-        compile_secs: What building it took, now or then.
-        secs: What it took to get it.
+        library: The callable library.
+        manifest: Its manifest.
+        digest: Digest of its entry in the build cache; empty if it came from a service.
+        cached: True if the build cache had it.
+        compile_secs: Time of its build, now or earlier.
+        secs: Time to get it now.
     """
 
     library: "Library"
@@ -48,28 +49,28 @@ class Loaded:
 
     @property
     def n_fallbacks(self) -> int:
-        """Subgraphs without a record."""
-        return sum(each.record is None for each in self.manifest.subgraphs)
+        """Number of subgraphs without a record."""
+        return sum(subgraph.record is None for subgraph in self.manifest.subgraphs)
 
 
-def get(
+def build_and_load(
     options: JitOptions,
     reference: Path,
     name: str,
     inputs: Mapping[str, tuple[int, ...]],
     unless: str = "",
-) -> Loaded | None:
-    """Build a model with the best records known, and load it.
+) -> LoadedLibrary | None:
+    """Build a model with its best records, and load it.
 
     Args:
-        options: Where the records and the cache are.
+        options: Target, database and data directory.
         reference: A model file.
-        name: Of the model, for people.
-        inputs: Shapes for its dynamic inputs.
+        name: Name of the model for people.
+        inputs: Shapes of its dynamic inputs.
         unless: Digest of an entry that is loaded already.
 
     Returns:
-        None if the best records still give the library ``unless``.
+        The library; None if the best records still give the entry ``unless``.
 
     Raises:
         RequestError: If the model or the target cannot be used.
@@ -83,7 +84,7 @@ def get(
             if kept.entry.digest == unless:
                 return None
             library = _load(kept)
-    return Loaded(
+    return LoadedLibrary(
         library=library,
         manifest=kept.manifest,
         digest=kept.entry.digest,
@@ -93,19 +94,19 @@ def get(
     )
 
 
-def is_better(new: Loaded, old: Loaded) -> bool:
-    """Whether a library of ours is to take the place of one that a service may have built."""
+def is_better(new: LoadedLibrary, old: LoadedLibrary) -> bool:
+    """Return whether a library built here should replace one that a service may have built."""
     return bool(old.digest) or new.n_fallbacks == 0
 
 
-def in_worker(options: JitOptions, module: str, function: str, *args: Any) -> Any:
+def call_in_worker(options: JitOptions, module: str, function: str, *args: Any) -> Any:
     """Call a function in a process of its own.
 
     Raises:
-        TunerError: What it raises; WorkError if it takes too long or is lost.
+        TunerError: As the function raises it; WorkError if it takes too long or is lost.
     """
     settings = read_settings({"database": options.database, "data_dir": _data_dir(options)})
-    # Not the spare one: what a program calls meanwhile is not to wait, nor to find torch in it.
+    # Not the spare worker: calls of the program must not wait for it, nor find torch in it.
     with fresh_worker(settings, "jit") as worker:
         try:
             return worker.call(module, function, *args, timeout_secs=_TIMEOUT_SECS)
@@ -113,8 +114,8 @@ def in_worker(options: JitOptions, module: str, function: str, *args: Any) -> An
             raise WorkError(f"{function} took longer than {_TIMEOUT_SECS:.0f} s") from error
 
 
-class KeptFile:
-    """A copy of a file that is there for as long as this object."""
+class FileCopy:
+    """A copy of a file that exists as long as this object."""
 
     def __init__(self, path: Path) -> None:
         folder = Path(tempfile.mkdtemp(prefix="tuner-jit-"))
@@ -128,22 +129,22 @@ def _data_dir(options: JitOptions) -> Path | None:
 
 
 def _keep(context: Context, request: ModelRequest) -> Kept:
-    with spare.worker(context.settings) as worker:
+    with borrow_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         if prepared.target.kind != "llvm":
-            raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is none")
+            raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is not one")
         return keep_library(context, [prepared], worker)
 
 
 def _load(kept: Kept) -> "Library":
-    # The process keeps what it has mapped, whatever becomes of the files.
+    # The process keeps files that it has mapped, even when they are removed.
     with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
         kept.write_into(Path(folder))
         return load(Path(folder))
 
 
 def load(folder: Path) -> "Library":
-    """Load a library for good: its folder may go."""
+    """Load a library, whose folder may then be removed."""
     from tuner.engines.relax.network import Library
 
     forks.note_library()
@@ -151,10 +152,10 @@ def load(folder: Path) -> "Library":
 
 
 def _check_engine(settings: Settings) -> None:
-    """Refuse an engine whose libraries run in another process: functions are called in this one.
+    """Check that the libraries of the engine run in this process.
 
     Raises:
-        RequestError: If it is such an engine.
+        RequestError: If they run in a process of another environment.
     """
     if settings.environment:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Jitted ONNX models with dynamic shapes: arrays in, arrays out."""
+"""Jitted ONNX models with dynamic shapes, called on numpy arrays."""
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -9,19 +9,18 @@ import numpy as np
 from tuner.errors import ModelError
 from tuner.jit import forks, libraries
 from tuner.jit.agreement import TOLERANCE, disagreement
-from tuner.jit.background import Wish, make_background
-from tuner.jit.libraries import Loaded, is_better
-from tuner.jit.memory import CacheInfo, Memory, Serving
+from tuner.jit.background import TuningRequest, make_background_tuner
+from tuner.jit.libraries import LoadedLibrary, is_better
 from tuner.jit.options import JitOptions
+from tuner.jit.signature_cache import CacheInfo, ServedLibrary, SignatureCache
 
 Array = np.ndarray[Any, Any]
 
 
 class OnnxFunction:
-    """Calls a library for each set of input shapes; made by :func:`tuner.jit`.
+    """Calls a library for each set of input shapes; made by :func:`tuner.jit`, thread-safe.
 
-    Any thread may call it. The file is read when there are new shapes; one that changed
-    meanwhile makes all libraries obsolete.
+    The file is read again for each new set of shapes; if it has changed, all libraries are dropped.
     """
 
     def __init__(self, path: Path, options: JitOptions) -> None:
@@ -30,52 +29,52 @@ class OnnxFunction:
         self.name = options.name or path.stem
         self.inputs = _read_inputs(path)
         self._state = _state_of(path)
-        self._memory: Memory[_Call] = Memory(options.maxsize, self.name)
-        self._background = make_background(options)
-        forks.watch(self)
+        self._cache: SignatureCache[_Call] = SignatureCache(options.maxsize, self.name)
+        self._background = make_background_tuner(options)
+        forks.register_holder(self)
 
     def __call__(self, *args: Array, **named: Array) -> dict[str, Array]:
         """Run the model on arrays, by position or by name; returns arrays by output name.
 
         Raises:
-            TypeError: If an input is missing, given twice, unknown, or no array of its dtype.
-            ModelError: If the model has no such shapes, or cannot be compiled.
+            TypeError: If an input is missing, given twice, unknown, or not an array of its dtype.
+            ModelError: If the model does not take these shapes, or cannot be compiled.
             WorkError: If the compilation fails.
         """
         arrays = self._bind(args, named)
         key = tuple(array.shape for array in arrays.values())
-        call = self._memory.find(key)
+        call = self._cache.find(key)
         if call is None:
-            with self._memory.lock:
-                call = self._memory.find(key)
+            with self._cache.lock:
+                call = self._cache.find(key)
                 if call is None:
                     return self._add(key, arrays)
         return call(arrays)
 
     def cache_info(self) -> CacheInfo:
-        """Return how the libraries were got that were called."""
-        return self._memory.info()
+        """Return the counts of calls and libraries."""
+        return self._cache.info()
 
     def cache_clear(self) -> None:
-        """Forget libraries and counts; the build cache keeps what it has."""
-        with self._memory.lock:
-            self._memory.reset()
+        """Drop all libraries from memory, and reset the counts; the build cache stays."""
+        with self._cache.lock:
+            self._cache.reset()
 
     def refresh(self) -> int:
-        """Look for better records; see :meth:`TorchFunction.refresh`."""
-        with self._memory.lock:
+        """Load the libraries of better records; return the number of libraries that changed."""
+        with self._cache.lock:
             n_changed = 0
-            for _, call in self._memory.all():
-                loaded = self._get(call.shapes, unless=call.serving.loaded.digest)
-                if loaded is not None and is_better(loaded, call.serving.loaded):
-                    self._memory.swap(call, loaded)
+            for call in self._cache.calls():
+                loaded = self._get(call.shapes, unless=call.served.loaded.digest)
+                if loaded is not None and is_better(loaded, call.served.loaded):
+                    self._cache.swap(call, loaded)
                     n_changed += 1
             return n_changed
 
     def forget(self) -> None:
-        """Let go of everything in a process that was forked."""
-        self._memory = Memory(self._options.maxsize, self.name)
-        self._background = make_background(self._options)
+        """Drop everything in a forked process."""
+        self._cache = SignatureCache(self._options.maxsize, self.name)
+        self._background = make_background_tuner(self._options)
 
     def _bind(self, args: tuple[Array, ...], named: Mapping[str, Array]) -> dict[str, Array]:
         if len(args) > len(self.inputs):
@@ -83,71 +82,71 @@ class OnnxFunction:
         given = dict(zip(self.inputs, args, strict=False))
         for name, array in named.items():
             if name not in self.inputs or name in given:
-                said = "is given twice" if name in given else "is unknown"
-                raise TypeError(f"input {name!r} {said}; inputs are {', '.join(self.inputs)}")
+                problem = "is given twice" if name in given else "is unknown"
+                raise TypeError(f"input {name!r} {problem}; inputs are {', '.join(self.inputs)}")
             given[name] = array
         for name, dtype in self.inputs.items():
             if name not in given:
                 raise TypeError(f"input {name!r} is missing")
-            found = getattr(given[name], "dtype", None)
-            if not isinstance(given[name], np.ndarray) or found != dtype:
+            given_dtype = getattr(given[name], "dtype", None)
+            if not isinstance(given[name], np.ndarray) or given_dtype != dtype:
                 raise TypeError(
-                    f"input {name!r} is to be an array of {dtype}, got "
-                    f"{found or type(given[name]).__name__}"
+                    f"input {name!r} must be an array of {dtype}, got "
+                    f"{given_dtype or type(given[name]).__name__}"
                 )
         return {name: given[name] for name in self.inputs}
 
     def _add(self, key: Hashable, arrays: dict[str, Array]) -> dict[str, Array]:
         state = _state_of(self._path)
         if state != self._state:
-            self._memory.drop_all()
+            self._cache.drop_all()
             self._state = state
         shapes = {name: array.shape for name, array in arrays.items()}
         loaded = self._get(shapes)
         assert loaded is not None
-        call = _Call(shapes, Serving(loaded))
-        self._memory.add(key, call)
+        call = _Call(shapes, ServedLibrary(loaded))
+        self._cache.add(key, call)
         result = loaded.library(arrays)
         if self._background is not None and loaded.n_fallbacks:
-            self._background.ask(self._wish(call, arrays, result))
+            self._background.submit(self._tuning_request(call, arrays, result))
         return result
 
-    def _wish(
+    def _tuning_request(
         self, call: "_Call", arrays: Mapping[str, Array], result: Mapping[str, Array]
-    ) -> Wish:
-        """Ask for a better library, which has to give the same result for the same arrays."""
+    ) -> TuningRequest:
+        """Request a better library, which must return the same result for the same arrays."""
         examples = {name: array.copy() for name, array in arrays.items()}
         expected = [array.copy() for array in result.values()]
 
-        def is_wanted() -> bool:
-            is_served = any(call is other for _, other in self._memory.all())
+        def is_current() -> bool:
+            is_served = any(call is other for other in self._cache.calls())
             return is_served and _state_of(self._path) == self._state
 
-        def accept(loaded: Loaded) -> str:
+        def accept(loaded: LoadedLibrary) -> str:
             problem = disagreement([*loaded.library(examples).values()], expected, TOLERANCE)
             if not problem:
-                with self._memory.lock:
-                    if is_wanted():
-                        self._memory.swap(call, loaded)
+                with self._cache.lock:
+                    if is_current():
+                        self._cache.swap(call, loaded)
             return problem
 
-        manifest = call.serving.loaded.manifest
+        manifest = call.served.loaded.manifest
         shapes = dict(call.shapes)
-        return Wish(self.name, manifest, shapes, lambda _: self._path, is_wanted, accept)
+        return TuningRequest(self.name, manifest, shapes, lambda _: self._path, is_current, accept)
 
-    def _get(self, shapes: Mapping[str, tuple[int, ...]], unless: str = "") -> Loaded | None:
-        return libraries.get(self._options, self._path, self.name, shapes, unless)
+    def _get(self, shapes: Mapping[str, tuple[int, ...]], unless: str = "") -> LoadedLibrary | None:
+        return libraries.build_and_load(self._options, self._path, self.name, shapes, unless)
 
 
 class _Call:
-    """What serves one set of shapes."""
+    """A call with one set of shapes."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], serving: Serving) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], served: ServedLibrary) -> None:
         self.shapes = shapes
-        self.serving = serving
+        self.served = served
 
     def __call__(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return self.serving.run_arrays(arrays)
+        return self.served.run_arrays(arrays)
 
 
 def _read_inputs(path: Path) -> dict[str, np.dtype[Any]]:
@@ -156,13 +155,13 @@ def _read_inputs(path: Path) -> dict[str, np.dtype[Any]]:
 
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's, the system's
+    except Exception as error:  # of protobuf, or of the system
         raise ModelError(f"cannot read {str(path)!r}: {error}") from error
-    weights = {each.name for each in model.graph.initializer}
+    weights = {weight.name for weight in model.graph.initializer}
     return {
-        each.name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type))
-        for each in model.graph.input
-        if each.name not in weights
+        value.name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+        for value in model.graph.input
+        if value.name not in weights
     }
 
 

@@ -1,4 +1,4 @@
-"""What a user may ask of :func:`tuner.jit`."""
+"""The options of :func:`tuner.jit`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ DEFAULT_TRIALS = 1000
 
 
 class JitFields(TypedDict, total=False):
-    """Options of :func:`tuner.jit`; what is left out is as in :class:`JitOptions`."""
+    """Keyword arguments of :func:`tuner.jit`; :class:`JitOptions` has the defaults."""
 
     target: str
     database: str | None
@@ -23,17 +23,17 @@ class JitFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class JitOptions:
-    """How functions are compiled and kept.
+    """Options of a jitted function.
 
     Attributes:
         target: A CPU target, as ``tuner build`` takes it.
-        database: Where the records are; None: as the settings say.
-        data_dir: Where the cache is; None: as the settings say.
-        maxsize: Signatures kept in memory; the least recently used one makes room.
-        service: URL of a service that tunes what has no records; None for none.
-        token: Of the service.
-        trials: Budget of one job there.
-        name: For people; empty: what the function is called.
+        database: URL of the records; None for that of the settings.
+        data_dir: Data directory with the cache; None for that of the settings.
+        maxsize: Largest number of signatures in memory; the least recently used one is dropped.
+        service: URL of a service that tunes subgraphs without records; None for none.
+        token: Token for the service.
+        trials: Budget of one job of the service.
+        name: Name for people; empty for that of the function.
     """
 
     target: str = "llvm"

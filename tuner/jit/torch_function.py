@@ -13,41 +13,44 @@ import torch
 from tuner.errors import WorkError
 from tuner.jit import forks, libraries
 from tuner.jit.agreement import TOLERANCE, disagreement
-from tuner.jit.background import Wish, make_background
-from tuner.jit.libraries import KeptFile, Loaded, is_better
-from tuner.jit.memory import CacheInfo, Memory, Serving
+from tuner.jit.background import TuningRequest, make_background_tuner
+from tuner.jit.libraries import FileCopy, LoadedLibrary, is_better
 from tuner.jit.options import JitOptions
-from tuner.jit.torch_signatures import Signature, ready, split
-from tuner.jit.torch_tracing import Outputs, Traced, alone, is_inside, trace
-from tuner.jit.torch_watching import Reading, Readings, Watch, sources_of
+from tuner.jit.signature_cache import CacheInfo, ServedLibrary, SignatureCache
+from tuner.jit.torch_changes import ChangeDetector, ReadRecorder, TensorState, dependencies_of
+from tuner.jit.torch_signatures import Signature, prepare, split_arguments
+from tuner.jit.torch_tracing import (
+    OutputStructure,
+    TracedProgram,
+    exclusive_tracing,
+    is_tracing,
+    trace,
+)
 
 Tensor = torch.Tensor
 _HALF_TOLERANCE = 0.02
 
 
 class TorchFunction:
-    """Calls a library for each signature; made by :func:`tuner.jit`.
-
-    Any thread may call it.
-    """
+    """Calls a library for each signature; made by :func:`tuner.jit`, thread-safe."""
 
     def __init__(self, function: Callable[..., Any], options: JitOptions) -> None:
         self._function = function
         self._options = options
         self.name = options.name or _name_of(function)
-        self._sources = sources_of(function)
-        self._watch: Watch | None = None
-        self._memory: Memory[_Call] = Memory(options.maxsize, self.name)
-        self._background = make_background(options)
+        self._dependencies = dependencies_of(function)
+        self._detector: ChangeDetector | None = None
+        self._cache: SignatureCache[_Call] = SignatureCache(options.maxsize, self.name)
+        self._background = make_background_tuner(options)
         if not isinstance(function, torch.nn.Module):
             functools.update_wrapper(self, function, updated=())
-        forks.watch(self)
+        forks.register_holder(self)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Return what the function returns, from a library that is compiled if there is none.
+        """Return the result of the function, computed by a library that is compiled if missing.
 
         Raises:
-            TypeError: If an argument is nothing a library can be given.
+            TypeError: If a library cannot take an argument.
             RuntimeError: If a gradient would be lost.
             ModelError: If the function cannot be compiled.
             WorkError: If the compilation fails.
@@ -58,163 +61,169 @@ class TorchFunction:
                 return self._call_slowly(args, named)
             key.append(tensor.shape)
             key.append(tensor.dtype)
-        call = None if named else self._memory.find(tuple(key))
+        call = None if named else self._cache.find(tuple(key))
         if call is None or self._has_changed():
             return self._call_slowly(args, named)
         return call(args)
 
     def cache_info(self) -> CacheInfo:
-        """Return how the libraries were got that were called."""
-        return self._memory.info()
+        """Return the counts of calls and libraries."""
+        return self._cache.info()
 
     def cache_clear(self) -> None:
-        """Forget libraries and counts; the build cache keeps what it has."""
-        with self._memory.lock:
-            self._memory.reset()
-            self._watch = None
+        """Drop all libraries from memory, and reset the counts; the build cache stays."""
+        with self._cache.lock:
+            self._cache.reset()
+            self._detector = None
 
     def refresh(self) -> int:
-        """Look for better records, and serve by the libraries that they give.
+        """Load the libraries of better records.
 
         Returns:
-            Libraries that changed.
+            Number of libraries that changed.
 
         Raises:
-            ModelError, WorkError: As a call.
+            ModelError, WorkError: As a call raises them.
         """
-        with self._memory.lock:
-            with alone():
+        with self._cache.lock:
+            with exclusive_tracing():
                 if self._has_changed():
                     self._drop()
             n_changed = 0
-            for _, call in self._memory.all():
-                traced = trace(self._function, self._sources, call.signature)
-                got = self._get(traced, unless=call.serving.loaded.digest)
-                if got is not None and is_better(got.loaded, call.serving.loaded):
-                    call.learn_sharing(got.loaded)
-                    self._memory.swap(call, got.loaded)
+            for call in self._cache.calls():
+                traced = trace(self._function, self._dependencies, call.signature)
+                built = self._build(traced, unless=call.served.loaded.digest)
+                if built is not None and is_better(built.loaded, call.served.loaded):
+                    call.learn_sharing(built.loaded)
+                    self._cache.swap(call, built.loaded)
                     n_changed += 1
             return n_changed
 
     def forget(self) -> None:
-        """Let go of everything in a process that was forked."""
-        self._memory = Memory(self._options.maxsize, self.name)
-        self._background = make_background(self._options)
-        self._watch = None
+        """Drop everything in a forked process."""
+        self._cache = SignatureCache(self._options.maxsize, self.name)
+        self._background = make_background_tuner(self._options)
+        self._detector = None
 
     def _has_changed(self) -> bool:
-        watch = self._watch
-        return watch is None or watch.has_changed()
+        detector = self._detector
+        return detector is None or detector.has_changed()
 
     def _call_slowly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if is_inside() or _is_traced(args, named):
-            # Part of another function, which is compiled whole.
+        if is_tracing() or _is_traced(args, named):
+            # Part of another function, which is compiled as a whole.
             return self._function(*args, **named)
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError(f"{self.name} is jitted, and cannot be called under autocast")
-        signature, tensors = split(args, named)
-        tensors = [ready(tensor) for tensor in tensors]
-        call = None if self._has_changed() else self._memory.find(signature.key)
+        signature, tensors = split_arguments(args, named)
+        tensors = [prepare(tensor) for tensor in tensors]
+        call = None if self._has_changed() else self._cache.find(signature.key)
         if call is None:
-            with self._memory.lock:
-                # In a trace the parts of a module are not what they are.
-                with alone():
+            with self._cache.lock:
+                # During a trace of another thread, the parts of a module are replaced.
+                with exclusive_tracing():
                     if self._has_changed():
                         self._drop()
-                call = self._memory.find(signature.key)
+                call = self._cache.find(signature.key)
                 if call is None:
                     return self._add(signature, tensors)
         return call(tensors)
 
     def _drop(self) -> None:
-        self._memory.drop_all()
-        self._watch = None
+        self._cache.drop_all()
+        self._detector = None
 
     def _add(self, signature: Signature, tensors: list[Any]) -> Any:
-        """Compile a signature; return what its first call returns."""
-        # What changes from here on is not in the library.
-        with alone():
-            watch = Watch(self._sources)
-            traced = trace(self._function, self._sources, signature)
-            expected, readings = self._run(signature, tensors)
-        got = self._get(traced)
-        assert got is not None
-        call = _Call(signature, Serving(got.loaded), traced.outputs)
-        call.learn_sharing(got.loaded)
-        result = listed(call.serving.try_out(tensors))
+        """Compile a signature; return the result of its first call."""
+        # The library does not reflect changes after this line.
+        with exclusive_tracing():
+            detector = ChangeDetector(self._dependencies)
+            traced = trace(self._function, self._dependencies, signature)
+            expected, states = self._run(signature, tensors)
+        built = self._build(traced)
+        assert built is not None
+        call = _Call(signature, ServedLibrary(built.loaded), traced.outputs)
+        call.learn_sharing(built.loaded)
+        result = as_list(call.served.try_out(tensors))
         problem = compare(result, expected)
         if problem:
-            raise WorkError(f"the library of {self.name} does not compute what it does: {problem}")
-        self._memory.add(signature.key, call)
-        self._watch = self._watch or watch
-        self._watch.add(readings)
-        if got.program is not None and self._background is not None:
-            self._background.ask(self._wish(call, got.program, tensors, result))
+            raise WorkError(f"the library of {self.name} computes another result: {problem}")
+        self._cache.add(signature.key, call)
+        self._detector = self._detector or detector
+        self._detector.add(states)
+        if built.program is not None and self._background is not None:
+            request = self._tuning_request(call, built.program, tensors, result)
+            self._background.submit(request)
         return call.finish(result)
 
-    def _get(self, traced: Traced, unless: str = "") -> "_Got | None":
+    def _build(self, traced: TracedProgram, unless: str = "") -> "_Built | None":
         with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
             path = traced.write(Path(folder))
-            loaded = libraries.get(self._options, path, self.name, {}, unless)
+            loaded = libraries.build_and_load(self._options, path, self.name, {}, unless)
             if loaded is None:
                 return None
             keep = self._background is not None and loaded.n_fallbacks > 0
-            return _Got(loaded, KeptFile(path) if keep else None)
+            return _Built(loaded, FileCopy(path) if keep else None)
 
-    def _run(self, signature: Signature, tensors: Sequence[Any]) -> tuple[list[Any], list[Reading]]:
-        """Call the function itself; return the tensors it returns, and what else it read."""
+    def _run(
+        self, signature: Signature, tensors: Sequence[Any]
+    ) -> tuple[list[Any], list[TensorState]]:
+        """Call the function itself; return its tensors, and the other tensors that it read."""
         args, named = signature.fill(tensors)
-        with torch.no_grad(), Readings(tensors) as readings:
+        with torch.no_grad(), ReadRecorder(tensors) as recorder:
             returned = self._function(*args, **named)
         leaves = torch.utils._pytree.tree_leaves(returned)
         # A result may be an argument, which the caller may change before it is compared.
-        return [leaf.clone() for leaf in leaves if isinstance(leaf, Tensor)], readings.outside
+        return [leaf.clone() for leaf in leaves if isinstance(leaf, Tensor)], recorder.states
 
-    def _wish(
-        self, call: "_Call", program: KeptFile, tensors: Sequence[Any], result: Sequence[Any]
-    ) -> Wish:
-        """Ask for a better library, which has to give the same result for the same tensors."""
+    def _tuning_request(
+        self, call: "_Call", program: FileCopy, tensors: Sequence[Any], result: Sequence[Any]
+    ) -> TuningRequest:
+        """Request a better library, which must return the same result for the same tensors."""
         examples = [tensor.clone() for tensor in tensors]
         expected = [tensor.clone() for tensor in result]
 
-        def is_wanted() -> bool:
-            is_served = any(call is other for _, other in self._memory.all())
+        def is_current() -> bool:
+            is_served = any(call is other for other in self._cache.calls())
             return is_served and not self._has_changed()
 
-        def accept(loaded: Loaded) -> str:
-            problem = compare(listed(Serving(loaded).try_out(examples)), expected)
+        def accept(loaded: LoadedLibrary) -> str:
+            problem = compare(as_list(ServedLibrary(loaded).try_out(examples)), expected)
             if problem:
                 return problem
-            with self._memory.lock:
-                if is_wanted():
+            with self._cache.lock:
+                if is_current():
                     call.learn_sharing(loaded)
-                    self._memory.swap(call, loaded)
+                    self._cache.swap(call, loaded)
             return ""
 
         def write_model(folder: Path) -> Path:
             out = folder / f"{self.name}.onnx"
-            libraries.in_worker(
+            libraries.call_in_worker(
                 self._options, "tuner.jit.torch_onnx", "convert", str(program.path), str(out)
             )
             return out
 
-        return Wish(self.name, call.serving.loaded.manifest, {}, write_model, is_wanted, accept)
+        manifest = call.served.loaded.manifest
+        return TuningRequest(self.name, manifest, {}, write_model, is_current, accept)
 
 
 @dataclass(frozen=True)
-class _Got:
-    """A library of a signature; ``program`` only if it is to be tuned."""
+class _Built:
+    """A library of a signature, and its program if a service should tune it."""
 
-    loaded: Loaded
-    program: KeptFile | None
+    loaded: LoadedLibrary
+    program: FileCopy | None
 
 
 class _Call:
-    """What serves one signature."""
+    """A call with one signature."""
 
-    def __init__(self, signature: Signature, serving: Serving, outputs: Outputs) -> None:
+    def __init__(
+        self, signature: Signature, served: ServedLibrary, outputs: OutputStructure
+    ) -> None:
         self.signature = signature
-        self.serving = serving
+        self.served = served
         self._outputs = outputs
         self._is_tensor = outputs.is_tensor
         self._shared: tuple[int, ...] = ()
@@ -222,52 +231,52 @@ class _Call:
     def __call__(self, tensors: Sequence[Any]) -> Any:
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("a jitted function cannot be called under autocast")
-        return self.finish(self.serving.run([ready(tensor) for tensor in tensors]))
+        return self.finish(self.served.run([prepare(tensor) for tensor in tensors]))
 
-    def learn_sharing(self, loaded: Loaded) -> None:
-        """Find out which outputs of a library lie in memory of its own, or in an input's.
+    def learn_sharing(self, loaded: LoadedLibrary) -> None:
+        """Determine the outputs of a library that lie in its own memory, or in that of an input.
 
-        Two results that both live, and are in one place, are such.
+        These are the outputs that two calls return at the same address.
         """
-        serving = Serving(loaded)
-        examples = [ready(tensor) for tensor in self.signature.examples()]
-        one, other = (listed(serving.try_out(examples)) for _ in range(2))
+        served = ServedLibrary(loaded)
+        examples = [prepare(tensor) for tensor in self.signature.examples()]
+        first, second = (as_list(served.try_out(examples)) for _ in range(2))
         shared = {
             number
-            for number, (ours, theirs) in enumerate(zip(one, other, strict=True))
-            if ours.data_ptr() == theirs.data_ptr()
+            for number, (one, other) in enumerate(zip(first, second, strict=True))
+            if one.data_ptr() == other.data_ptr()
         }
-        # Also what an older library shared: a copy too many is harmless.
+        # Outputs that an older library shared stay: an unneeded copy is harmless.
         self._shared = tuple(sorted(shared | set(self._shared)))
 
     def finish(self, returned: Any) -> Any:
-        """Make what the function returns of what the library returned."""
-        tensors = listed(returned)
+        """Return the result of the function from that of the library."""
+        tensors = as_list(returned)
         for number in self._shared:
             tensors[number] = tensors[number].clone()
         return tensors[0] if self._is_tensor else self._outputs.assemble(tensors)
 
 
-def listed(returned: Any) -> list[Any]:
-    """Return the tensors of an answer; a library with one output may give that alone."""
+def as_list(returned: Any) -> list[Any]:
+    """Return the tensors of a result; a library may return a single output by itself."""
     return [returned] if isinstance(returned, Tensor) else list(returned)
 
 
 def compare(actual: Sequence[Any], expected: Sequence[Any]) -> str:
-    """Say how tensors differ from what was expected; empty if they agree."""
-    halves = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in expected)
-    for ours, theirs in zip(actual, expected, strict=False):
-        if ours.dtype != theirs.dtype:
-            return f"an output is {ours.dtype} instead of {theirs.dtype}"
+    """Return how tensors differ from the expected ones; empty if they agree."""
+    has_halves = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in expected)
+    for left, right in zip(actual, expected, strict=False):
+        if left.dtype != right.dtype:
+            return f"an output is {left.dtype} instead of {right.dtype}"
     return disagreement(
         [_array(tensor) for tensor in actual],
         [_array(tensor) for tensor in expected],
-        _HALF_TOLERANCE if halves else TOLERANCE,
+        _HALF_TOLERANCE if has_halves else TOLERANCE,
     )
 
 
 def _is_traced(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether torch itself traces a function that calls this one, with tensors of its own kind."""
+    """Return whether torch traces a function that calls this one, with tensors of its own kind."""
     return torch.compiler.is_compiling() and any(
         isinstance(leaf, Tensor) and type(leaf) not in (Tensor, torch.nn.Parameter)
         for leaf in torch.utils._pytree.tree_leaves((args, named))

@@ -1,4 +1,4 @@
-"""Exported torch programs to ONNX models, for services, which take no others; run in a worker."""
+"""Convert exported torch programs to ONNX models, which services take; runs in a worker."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ def convert(program: str, out: str) -> None:
     """Write the program of a ``.pt2`` file to an ``.onnx`` file.
 
     Raises:
-        ModelError: If that cannot be done; what cannot be is named.
+        ModelError: If torch cannot convert it; the message names the reason.
     """
     try:
         import onnxscript  # noqa: F401
@@ -27,6 +27,6 @@ def convert(program: str, out: str) -> None:
         try:
             written = torch.onnx.export(torch.export.load(program), dynamo=True, verbose=False)
             written.save(Path(out), external_data=False)
-        # What the exporter raises has no common base.
+        # The exceptions of the exporter have no common base.
         except Exception as error:
-            raise ModelError(f"torch cannot write it as ONNX: {summary(error)}") from error
+            raise ModelError(f"torch cannot convert it to ONNX: {summary(error)}") from error

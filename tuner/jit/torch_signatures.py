@@ -1,4 +1,4 @@
-"""Signatures: what of a call's arguments decides which library serves it."""
+"""Signatures of calls: the properties of arguments that choose a library."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-_CONSTANTS = (bool, int, float, str, type(None), torch.dtype, torch.device)
-# Vector loads of a kernel may want the widest vector's alignment; torch's own allocations have it.
-_ALIGNED = 63
+_CONSTANT_TYPES = (bool, int, float, str, type(None), torch.dtype, torch.device)
+# Vector loads of a kernel may need the alignment of the widest vector, which torch allocates with.
+_ALIGNMENT_MASK = 63
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of a call but for the values of its tensors.
+    """The arguments of a call without the values of its tensors.
 
     Attributes:
-        leaves: The arguments, flat; of a tensor, an empty one like it.
-        structure: How they were nested.
+        leaves: The arguments, flat, with an empty tensor in place of each tensor.
+        structure: Nesting of the arguments, as pytree describes it.
     """
 
     leaves: tuple[Any, ...]
@@ -27,26 +27,26 @@ class Signature:
 
     @cached_property
     def key(self) -> Hashable:
-        """Equal for calls that one library serves."""
+        """A key that is equal for calls that one library serves."""
         if self.is_plain:
             return tuple(part for leaf in self.leaves for part in (leaf.shape, leaf.dtype))
         return (self.structure, *(_leaf_key(leaf) for leaf in self.leaves))
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether the arguments are tensors by position, and nothing else."""
+        """True if all arguments are positional tensors."""
         positional, named = pytree.tree_unflatten(list(self.leaves), self.structure)
-        return not named and all(isinstance(each, torch.Tensor) for each in positional)
+        return not named and all(isinstance(argument, torch.Tensor) for argument in positional)
 
     def fill(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments with these tensors in them."""
+        """Return the arguments with these tensors in place of the empty ones."""
         left = iter(tensors)
         filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, named = pytree.tree_unflatten(filled, self.structure)
         return args, named
 
     def examples(self) -> tuple[Any, ...]:
-        """Return tensors of zeros, no two of which are one: a trace must not find them equal."""
+        """Return distinct tensors of zeros: a trace must not take two inputs for one."""
         return tuple(
             torch.zeros(leaf.shape, dtype=leaf.dtype)
             for leaf in self.leaves
@@ -54,23 +54,23 @@ class Signature:
         )
 
 
-def split(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Signature, list[Any]]:
+def split_arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Signature, list[Any]]:
     """Return the signature of a call, and its tensors.
 
     Raises:
-        TypeError: If an argument is neither a tensor, a plain value, nor made of such, or there
-            is no tensor.
+        TypeError: If an argument is not a tensor, a plain value, or a container of such, or if
+            there is no tensor.
     """
     leaves, structure = pytree.tree_flatten((args, named))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not tensors:
-        raise TypeError("a jitted function is to be called with one tensor at least")
+        raise TypeError("a jitted function must be called with at least one tensor")
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             _check_kind(leaf)
-        elif not isinstance(leaf, _CONSTANTS):
+        elif not isinstance(leaf, _CONSTANT_TYPES):
             raise TypeError(
-                f"arguments are to be tensors, numbers, strings and None, in tuples, lists and "
+                f"arguments must be tensors, numbers, strings and None, in tuples, lists and "
                 f"dictionaries; got {type(leaf).__name__}"
             )
     kept = tuple(
@@ -82,11 +82,11 @@ def split(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Signature, list
     return Signature(kept, structure), tensors
 
 
-def ready(tensor: Any) -> Any:
-    """Return what a library may be given for a tensor: its values, on the CPU, side by side.
+def prepare(tensor: Any) -> Any:
+    """Return a tensor that a library can take: without a gradient, contiguous and aligned.
 
     Raises:
-        RuntimeError: If it is not on the CPU, or a gradient would be lost.
+        RuntimeError: If the tensor is not on the CPU, or a gradient would be lost.
     """
     if not tensor.is_cpu:
         raise RuntimeError(f"a jitted function takes CPU tensors, not {tensor.device}")
@@ -97,7 +97,7 @@ def ready(tensor: Any) -> Any:
                 "under torch.no_grad(), or with argument.detach()"
             )
         tensor = tensor.detach()
-    if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() & _ALIGNED:
+    if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() & _ALIGNMENT_MASK:
         return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
     return tensor
 
@@ -112,5 +112,5 @@ def _check_kind(tensor: Any) -> None:
 def _leaf_key(leaf: Any) -> Hashable:
     if isinstance(leaf, torch.Tensor):
         return (leaf.shape, leaf.dtype)
-    # 1, 1.0 and True are equal, and not the same.
+    # The type tells 1, 1.0 and True apart, which are equal.
     return (type(leaf), leaf)

@@ -1,4 +1,4 @@
-"""Functions and modules of torch to programs that an engine imports."""
+"""Trace functions and modules of torch into programs that an engine imports."""
 
 import threading
 import warnings
@@ -13,45 +13,45 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tuner.errors import ModelError, summary
+from tuner.jit.torch_changes import Dependencies
 from tuner.jit.torch_signatures import Signature
-from tuner.jit.torch_watching import Sources
 
-# Modules that compute something else in training.
-_TRAINING = (
+# Modules that compute another function in training mode.
+_TRAINING_MODULES = (
     nn.modules.dropout._DropoutNd,
     nn.modules.batchnorm._BatchNorm,
     nn.RReLU,
 )
 
-# While torch traces, every module of the process is called another way, in every thread.
-_ONE_AT_A_TIME = threading.RLock()
-_here = threading.local()
+# While torch traces in one thread, it changes how modules are called in every thread.
+_trace_lock = threading.RLock()
+_thread = threading.local()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Let no other thread trace; jitted functions that this one calls call their functions."""
-    with _ONE_AT_A_TIME:
-        before = is_inside()
-        _here.inside = True
+def exclusive_tracing() -> Iterator[None]:
+    """Keep other threads from tracing; in this one, jitted functions run as plain functions."""
+    with _trace_lock:
+        before = is_tracing()
+        _thread.is_tracing = True
         try:
             yield
         finally:
-            _here.inside = before
+            _thread.is_tracing = before
 
 
-def is_inside() -> bool:
-    """Whether this thread is within :func:`alone`."""
-    return getattr(_here, "inside", False)
+def is_tracing() -> bool:
+    """Return whether this thread is within :func:`exclusive_tracing`."""
+    return getattr(_thread, "is_tracing", False)
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """How the tensors that a program returns make up what the function returns.
+class OutputStructure:
+    """The structure of a function's result, in which a program returns only the tensors.
 
     Attributes:
-        leaves: What was returned, flat: None where a tensor was, else a value in a tuple.
-        structure: How it was nested.
+        leaves: The result, flat: None in place of each tensor, any other value in a tuple.
+        structure: Nesting of the result, as pytree describes it.
         specs: Shape and dtype of each tensor.
     """
 
@@ -60,67 +60,70 @@ class Outputs:
     specs: tuple[tuple[Any, Any], ...]
 
     def assemble(self, tensors: Sequence[Any]) -> Any:
-        """Return what the function returns."""
+        """Return the result of the function, with these tensors."""
         left = iter(tensors)
         filled = [next(left) if leaf is None else leaf[0] for leaf in self.leaves]
         return pytree.tree_unflatten(filled, self.structure)
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the function returns one tensor."""
+        """True if the function returns a single tensor."""
         return bool(self.structure.is_leaf())
 
 
 @dataclass(frozen=True)
-class Traced:
-    """A program in memory, and what it returns."""
+class TracedProgram:
+    """A program in memory, and the structure of its result."""
 
     program: Any
-    outputs: Outputs
+    outputs: OutputStructure
 
     def write(self, folder: Path) -> Path:
-        """Write the program to a file; weights are those of now.
+        """Write the program to a file, with the present weights.
 
         The same function with the same weights gives the same bytes in any process.
         """
         path = folder / "function.pt2"
-        with _silence():
+        with _no_warnings():
             torch.export.save(self.program, path)
         return path
 
 
-def trace(function: Callable[..., Any], sources: Sources, signature: Signature) -> Traced:
+def trace(
+    function: Callable[..., Any], dependencies: Dependencies, signature: Signature
+) -> TracedProgram:
     """Export a function for one signature.
 
     Raises:
-        ModelError: If it cannot be exported, or does what a library cannot.
+        ModelError: If torch cannot export it, or a library cannot compute it.
     """
-    check_mode(sources)
-    told: list[Outputs] = []
-    program = _export(_Root(function, sources, signature, told.append), signature.examples())
-    if not told[-1].specs:
+    _check_modules(dependencies)
+    structures: list[OutputStructure] = []
+    root = _Root(function, dependencies, signature, structures.append)
+    program = _export(root, signature.examples())
+    if not structures[-1].specs:
         raise ModelError("the function returns no tensor")
     _check_effects(program)
     for node in program.graph.nodes:
-        # Where in which file something was called would make an edited file a new network.
+        # Without source locations, which would make a new network of an edited file.
         node.meta = {key: node.meta[key] for key in ("val", "tensor_meta") if key in node.meta}
-    return Traced(program, told[-1])
+    return TracedProgram(program, structures[-1])
 
 
-def check_mode(sources: Sources) -> None:
-    """Refuse modules that are not on the CPU, or behave in training as no library can.
+def _check_modules(dependencies: Dependencies) -> None:
+    """Check that modules are on the CPU, and compute a fixed function.
 
     Raises:
-        ModelError: If there is one; it is named.
+        ModelError: If one does not; the message names it.
     """
-    for root in sources.modules:
+    for root in dependencies.modules:
         for tensor in (*root.parameters(), *root.buffers()):
             if not tensor.is_cpu:
                 raise ModelError(
                     f"{type(root).__name__} is on device {tensor.device}: move it to the CPU"
                 )
         for name, module in root.named_modules():
-            if module.training and isinstance(module, _TRAINING):
+            if module.training and isinstance(module, _TRAINING_MODULES):
                 raise ModelError(
                     f"{type(module).__name__} {name!r} is in training mode, in which it draws "
                     "random numbers or changes its statistics: call .eval() on the module first"
@@ -128,62 +131,65 @@ def check_mode(sources: Sources) -> None:
 
 
 class _Root(nn.Module):  # type: ignore[misc]
-    """Takes and returns tensors only; ``tell`` hears what the function returned.
+    """A module that takes and returns only tensors.
 
-    Torch undoes what a trace does to attributes of modules: nothing can be noted there.
+    ``on_output`` receives the structure of the result, which cannot be kept in an attribute: torch
+    reverts changes of attributes after a trace.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
-        sources: Sources,
+        dependencies: Dependencies,
         signature: Signature,
-        tell: Callable[[Outputs], None],
+        on_output: Callable[[OutputStructure], None],
     ) -> None:
         super().__init__()
-        self._call = (function, tell)
-        # Known to torch as parts of this module, their parameters are not copied as constants.
-        self.parts = nn.ModuleList(sources.modules)
+        # In a tuple, since torch would register a module as one more part.
+        self._call = (function, on_output)
+        # As parts of this module, their parameters are not copied as constants.
+        self.parts = nn.ModuleList(dependencies.modules)
         self._signature = signature
-        self.train(any(module.training for module in sources.modules))
+        self.train(any(module.training for module in dependencies.modules))
 
     def train(self, mode: bool = True) -> "_Root":
-        """Say which mode this module is in; its parts stay as they are."""
+        """Set the mode of this module alone; its parts keep theirs."""
         self.training = mode
         return self
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function."""
+        function, on_output = self._call
         args, named = self._signature.fill(tensors)
-        leaves, structure = pytree.tree_flatten(self._call[0](*args, **named))
+        leaves, structure = pytree.tree_flatten(function(*args, **named))
         returned = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         rest = tuple(None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves)
-        specs = tuple((tuple(each.shape), each.dtype) for each in returned)
-        self._call[1](Outputs(rest, structure, specs))
+        specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in returned)
+        on_output(OutputStructure(rest, structure, specs))
         return returned
 
 
 def _export(root: _Root, examples: tuple[Any, ...]) -> Any:
     try:
-        with alone(), _silence(), torch.no_grad():
+        with exclusive_tracing(), _no_warnings(), torch.no_grad():
             program = torch.export.export(root, examples, strict=False)
-    # Whatever a function does while it is traced, and torch's own limits.
+    # Errors of the function itself, and of torch's limits.
     except Exception as error:
         raise ModelError(f"torch cannot export the function: {summary(error)}") from error
     return program
 
 
 def _check_effects(program: Any) -> None:
-    """Refuse programs that do more than to compute their outputs from their inputs.
+    """Check that a program only computes its outputs from its inputs.
 
     Raises:
-        ModelError: If this one does; what it does is named.
+        ModelError: If it has another effect, which the message names.
     """
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     for node in calls:
         if _is_random(node):
             raise ModelError(
-                f"{node.target} draws random numbers, and a library returns the same each time: "
+                f"{node.target} draws random numbers, and a library cannot: "
                 "call .eval() on the module, or draw outside of the function"
             )
         if getattr(node.target, "__name__", "") == "batch_norm.default" and node.args[5]:
@@ -191,7 +197,7 @@ def _check_effects(program: Any) -> None:
                 "a batch norm in training mode changes its statistics: call .eval() on the module"
             )
     if any(_is_mutable(node.target) for node in calls):
-        with _silence():
+        with _no_warnings():
             signature = program.run_decompositions({}).graph_signature
         changed = [
             *signature.buffers_to_mutate.values(),
@@ -199,7 +205,7 @@ def _check_effects(program: Any) -> None:
             *getattr(signature, "parameters_to_mutate", {}).values(),
         ]
         if changed:
-            raise ModelError(f"the function changes {changed[0]!r} in place, a library cannot")
+            raise ModelError(f"the function changes {changed[0]!r} in place; a library cannot")
 
 
 def _is_random(node: Any) -> bool:
@@ -209,7 +215,7 @@ def _is_random(node: Any) -> bool:
     for number, argument in enumerate(node.target._schema.arguments):
         default = argument.default_value if argument.has_default_value() else None
         given.setdefault(argument.name, node.args[number] if number < len(node.args) else default)
-    # Dropouts that do nothing are in programs of modules in evaluation mode.
+    # Programs of modules in evaluation mode contain dropouts with rate 0.
     rates = [given[name] for name in ("dropout_p", "dropout", "p") if name in given]
     return given.get("train") is not False and not (rates and rates[0] == 0)
 
@@ -220,8 +226,8 @@ def _is_mutable(target: Any) -> bool:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Keep torch's warnings about itself from users, who can do nothing about them."""
+def _no_warnings() -> Iterator[None]:
+    """Suppress torch's warnings about itself, which users cannot act on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

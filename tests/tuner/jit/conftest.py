@@ -1,4 +1,4 @@
-"""A data directory that the tests of a module share: what one compiles the next finds."""
+"""A data directory that the tests of a module share, so that each library is compiled once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +11,13 @@ import tuner
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the records and the cache of a module are."""
+    """A data directory with the records and the cache of a module."""
     return tmp_path_factory.mktemp("jit")
 
 
 @pytest.fixture
 def jit(data_dir: Path) -> Callable[..., Any]:
-    """:func:`tuner.jit` on that directory."""
+    """Return :func:`tuner.jit` with that data directory."""
 
     def make(function: Any, **options: Any) -> Any:
         return tuner.jit(function, **{"data_dir": data_dir, **options})

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Perceptron(nn.Module):  # type: ignore[misc]
-    """Two layers; ``scale`` is a plain attribute that the output depends on."""
+    """A perceptron of two layers, whose output depends on the plain attribute ``scale``."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -23,24 +23,24 @@ class Perceptron(nn.Module):  # type: ignore[misc]
 
 
 class Counting(nn.Module):  # type: ignore[misc]
-    """Changes a buffer when it is called."""
+    """A module that changes a buffer at each call."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("n_calls", torch.zeros(1))
 
     def forward(self, x: Any) -> Any:
-        """Count a call."""
+        """Count the call, and add the count."""
         self.n_calls.add_(1)
         return x + self.n_calls
 
 
 def eager(function: Any, *args: Any, **named: Any) -> Any:
-    """Call a function as torch does, without gradients."""
+    """Call a function with torch alone, without gradients."""
     with torch.no_grad():
         return function(*args, **named)
 
 
 def close(actual: Any, expected: Any) -> None:
-    """Compare tensors, their dtypes and how they are nested."""
+    """Compare tensors, their dtypes and their nesting."""
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Outputs agree within a tolerance, as a whole."""
+"""Agreement of outputs within a tolerance."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ ONES = np.ones((10, 10), "float32")
 
 
 def off(n_elements: int) -> Array:
-    """Ones, some of which are not."""
+    """Return ones, with other values in the first elements."""
     array = ONES.copy()
     array.reshape(-1)[:n_elements] = 1.5
     return array
@@ -26,13 +26,13 @@ def off(n_elements: int) -> Array:
         (ONES[:0], ONES[:0]),
     ],
 )
-def test_what_agrees(actual: Array, expected: Array) -> None:
-    """Rounding, one element in a hundred, what is no number alike, places of maxima, nothing."""
+def test_agreeing_outputs(actual: Array, expected: Array) -> None:
+    """Rounding, one element in a hundred, equal NaN, integers and empty arrays agree."""
     assert disagreement([actual], [expected], 1e-3) == ""
 
 
 @pytest.mark.parametrize(
-    ("actual", "expected", "said"),
+    ("actual", "expected", "problem"),
     [
         (off(2), ONES, "2% of output 0"),
         (ONES, ONES * np.nan, "100% of output 0"),
@@ -41,7 +41,7 @@ def test_what_agrees(actual: Array, expected: Array) -> None:
         (ONES.astype("float64"), ONES, "is float64"),
     ],
 )
-def test_what_does_not(actual: Array, expected: Array, said: str) -> None:
-    """Values, shapes and dtypes, and how many outputs there are."""
-    assert said in disagreement([actual], [expected], 1e-3)
+def test_disagreeing_outputs(actual: Array, expected: Array, problem: str) -> None:
+    """Values, shapes, dtypes and the number of outputs are compared."""
+    assert problem in disagreement([actual], [expected], 1e-3)
     assert disagreement([], [expected], 1e-3) == "0 outputs instead of 1"

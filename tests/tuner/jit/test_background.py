@@ -1,4 +1,4 @@
-"""What has no records is tuned by a service meanwhile, and the better library takes its place."""
+"""Tuning by a service in the background, and the swap to a better library."""
 
 import logging
 import subprocess
@@ -30,19 +30,17 @@ print(jitted(torch.ones(2)).tolist())
 """
 
 
-def wait_until(holds: Callable[[], bool], secs: float) -> None:
-    """Wait for something that happens in another thread."""
+def wait_until(condition: Callable[[], bool], secs: float) -> None:
+    """Poll until a condition holds."""
     deadline = time.monotonic() + secs
-    while not holds():
-        assert time.monotonic() < deadline, "it does not happen"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.1)
 
 
 @pytest.mark.slow("15 s of patience")
-def test_a_service_that_is_not_there(
-    jit: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    """The fallback goes on serving, and the log says why, once."""
+def test_an_unreachable_service(jit: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    """The fallback goes on serving, and one warning gives the reason."""
     jitted = jit(lambda x: x + 1.0, service=f"http://127.0.0.1:{free_port()}")
 
     with caplog.at_level(logging.WARNING, "tuner.jit.background"):
@@ -53,13 +51,13 @@ def test_a_service_that_is_not_there(
     (record,) = caplog.records
     assert "the library that serves now stays" in record.getMessage()
     assert jitted.cache_info().fallbacks > 0
-    # Nobody wants it any more: the thread ends.
+    # The request is not current any more, so that the thread ends.
     jitted.cache_clear()
     wait_until(lambda: not background_threads(), 30.0)
 
 
-def test_a_process_ends_while_it_waits(data_dir: Path) -> None:
-    """Neither the thread nor a worker holds it up, nor do they say anything."""
+def test_a_process_may_end_while_it_waits(data_dir: Path) -> None:
+    """Neither the thread nor a worker delays its end or prints a traceback."""
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, str(data_dir), f"http://127.0.0.1:{free_port()}"],
         capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
@@ -69,15 +67,15 @@ def test_a_process_ends_while_it_waits(data_dir: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_url_that_is_none() -> None:
-    """Misuse is said at once."""
+def test_an_invalid_url() -> None:
+    """It is refused when the function is made."""
     with pytest.raises(RequestError):
         tuner.jit(torch.nn.ReLU(), service="not a url")
 
 
 @pytest.mark.slow("minutes of real tuning by a service")
-def test_a_better_library_takes_the_place(tmp_path: Path) -> None:
-    """Real service: calls go on while it tunes, then the tuned library serves, also next time."""
+def test_a_better_library_replaces_the_fallback(tmp_path: Path) -> None:
+    """Calls go on while a real service tunes; then, and in the next process, its library serves."""
     module = Perceptron(seed=5).eval()
     x = torch.randn(4, 6)
     expected = eager(module, x)
@@ -103,5 +101,5 @@ def test_a_better_library_takes_the_place(tmp_path: Path) -> None:
 
 
 def background_threads() -> list[threading.Thread]:
-    """Threads that wait for services."""
-    return [each for each in threading.enumerate() if each.name == "tuner-jit-background"]
+    """Return the threads that wait for services."""
+    return [thread for thread in threading.enumerate() if thread.name == "tuner-jit-background"]

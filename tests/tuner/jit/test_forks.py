@@ -1,4 +1,4 @@
-"""Processes that were forked are told what they cannot do; they do not hang."""
+"""Forked processes raise an error where they cannot compile, and do not hang."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ print(early(torch.ones(3)).tolist() == [2.0] * 3)
 
 @pytest.mark.slow("15 s: processes that import torch")
 def test_forks_before_and_after_the_first_call(tmp_path: Path) -> None:
-    """A child forked before compiles by itself, one forked after raises, the parent goes on."""
+    """A child forked before compiles, a child forked after raises, and the parent goes on."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _SCRIPT, str(tmp_path)],
         capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,

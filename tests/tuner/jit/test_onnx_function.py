@@ -1,4 +1,4 @@
-"""Jitted ONNX models: a library per set of shapes, arrays by position or name."""
+"""Jitted ONNX models, called on arrays by position or by name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def write_model(path: Path, factor: float = 1.0) -> bytes:
-    """A product with a weight, and a sum with a second input, for any number of rows."""
+    """Write a model with a product and a sum, for any number of rows; return its bytes."""
     weight = np.random.default_rng(0).standard_normal((4, 3)).astype("float32") * factor
     graph = helper.make_graph(
         [
@@ -38,12 +38,12 @@ def write_model(path: Path, factor: float = 1.0) -> bytes:
 
 
 def draw(*shape: int) -> Any:
-    """Numbers around zero."""
+    """Return random numbers around zero."""
     return np.random.default_rng(3).standard_normal(shape).astype("float32")
 
 
 def test_shapes_are_compiled_once(jit: Callable[..., Any], tmp_path: Path) -> None:
-    """By position, by name and in any order; a file that was written anew is read anew."""
+    """Arrays may come by position or by name; a file that has changed is read again."""
     content = write_model(tmp_path / "m.onnx")
     jitted = jit(tmp_path / "m.onnx")
     more = draw(3)
@@ -82,15 +82,15 @@ def test_wrong_arguments(
     named: dict[str, Any],
     error: str,
 ) -> None:
-    """Each is refused by name, and nothing is compiled."""
+    """The error names the argument, and nothing is compiled."""
     write_model(tmp_path / "m.onnx")
     with pytest.raises(TypeError, match=error):
         jit(str(tmp_path / "m.onnx"))(*args, **named)
 
 
 def test_wrong_models(jit: Callable[..., Any], tmp_path: Path) -> None:
-    """A file that is none, or no model, and shapes that the model does not have."""
-    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    """Missing and invalid files, and shapes that the model does not take, are refused."""
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
     for name in ("none.onnx", "bad.onnx"):
         with pytest.raises(ModelError, match="cannot read"):
             tuner.jit(tmp_path / name)

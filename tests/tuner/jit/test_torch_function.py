@@ -1,4 +1,4 @@
-"""Jitted functions of torch compute what torch does, and compile what they have to only."""
+"""Jitted functions of torch compute what torch computes, and compile each signature once."""
 
 import subprocess
 import sys
@@ -14,10 +14,10 @@ from torch import nn
 import tuner
 from tests.cli import ROOT, Cli
 from tests.tuner.jit.modules import Perceptron, close, eager
-from tuner.jit.memory import CacheInfo
-from tuner.jit.torch_signatures import split
+from tuner.jit.signature_cache import CacheInfo
+from tuner.jit.torch_changes import dependencies_of
+from tuner.jit.torch_signatures import split_arguments
 from tuner.jit.torch_tracing import trace
-from tuner.jit.torch_watching import sources_of
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -38,12 +38,12 @@ print(info.misses, info.store_hits)
 
 
 def counts(info: CacheInfo) -> tuple[int, int, int, int]:
-    """Hits, store hits, misses, and signatures in memory."""
+    """Return hits, store hits, misses, and signatures in memory."""
     return info.hits, info.store_hits, info.misses, info.currsize
 
 
 def test_each_batch_size_is_compiled_once(jit: Jit) -> None:
-    """Calls of a loop over two batch sizes are hits but for the first of each."""
+    """In a loop over two batch sizes, all calls but the first of each are hits."""
     module = Perceptron(seed=1).eval()
     jitted = jit(module)
 
@@ -56,10 +56,8 @@ def test_each_batch_size_is_compiled_once(jit: Jit) -> None:
     assert info.seconds_saved > 0.0
 
 
-def test_another_function_and_another_process_find_it_in_the_store(
-    jit: Jit, data_dir: Path
-) -> None:
-    """Neither compiles what was compiled before."""
+def test_another_function_and_another_process_use_the_build_cache(jit: Jit, data_dir: Path) -> None:
+    """Neither compiles the same module again."""
     first, second = jit(Perceptron().eval()), jit(Perceptron().eval())
     x = torch.ones(2, 6)
 
@@ -73,8 +71,8 @@ def test_another_function_and_another_process_find_it_in_the_store(
     assert done.stdout.split() == ["0", "1"], done.stderr
 
 
-def test_what_changes_is_never_stale(jit: Jit) -> None:
-    """Weights in place and replaced, buffers, attributes, layers: the next call knows of each."""
+def test_results_are_never_stale(jit: Jit) -> None:
+    """The next call reflects each change of weights, buffers, attributes and layers."""
     module = Perceptron().eval()
     jitted = jit(module)
     x = torch.ones(2, 6)
@@ -101,14 +99,14 @@ def test_what_changes_is_never_stale(jit: Jit) -> None:
     for number, change in enumerate(changes):
         change()
         if number == 1:
-            # Writing through .data is not counted by torch: the documented way to say so.
+            # Torch does not count writes through .data; users clear the cache after them.
             jitted.cache_clear()
         close(jitted(x), eager(module, x))
         close(jitted(x), eager(module, x))
 
 
-def test_results_are_the_callers_own(jit: Jit) -> None:
-    """Neither a later call, nor writing into a result, changes another result or the library."""
+def test_results_belong_to_the_caller(jit: Jit) -> None:
+    """Neither a later call nor a write into a result changes another result or the library."""
     weights = torch.arange(6.0)
     jitted = jit(lambda x: (x.reshape(3, 2), weights * 2.0, x + weights))
     x = torch.ones(6)
@@ -124,7 +122,7 @@ def test_results_are_the_callers_own(jit: Jit) -> None:
 
 
 def test_arguments_of_any_layout(jit: Jit) -> None:
-    """Strided, misaligned and negated tensors and parameters give what torch gives."""
+    """Strided, misaligned and negated tensors and parameters give the result of torch."""
     jitted = jit(lambda x: x * 2.0 + 1.0)
     base = torch.randn(4, 8)
     views = [
@@ -163,7 +161,7 @@ def test_structures_scalars_and_dtypes(jit: Jit) -> None:
 
 
 def test_decorators(data_dir: Path) -> None:
-    """With options and without; the name and the words of a function stay."""
+    """The decorator takes options; the name and the docstring of a function stay."""
 
     @tuner.jit(data_dir=data_dir)
     def double(x: Any) -> Any:
@@ -176,7 +174,7 @@ def test_decorators(data_dir: Path) -> None:
 
 
 def test_threads_compile_once(jit: Jit) -> None:
-    """Eight threads with one new signature: one library, and right results for each."""
+    """Eight threads with one new signature share one library, with right results for each."""
     module = Perceptron(seed=3).eval()
     jitted = jit(module)
     inputs = [torch.full((2, 6), float(number)) for number in range(8)]
@@ -197,8 +195,8 @@ def test_threads_compile_once(jit: Jit) -> None:
     assert counts(jitted.cache_info()) == (159, 0, 1, 1)
 
 
-def test_gradients_are_refused_not_lost(jit: Jit) -> None:
-    """An argument that requires a gradient raises, unless gradients are off; so does autocast."""
+def test_gradients_and_autocast_are_refused(jit: Jit) -> None:
+    """An argument that requires a gradient is refused unless gradients are off."""
     jitted = jit(Perceptron().eval())
     x = torch.ones(2, 6, requires_grad=True)
     assert not jitted(x.detach()).requires_grad
@@ -213,7 +211,7 @@ def test_gradients_are_refused_not_lost(jit: Jit) -> None:
 
 
 def test_more_signatures_than_fit(jit: Jit) -> None:
-    """The least recently used one makes room, and the user hears of it once."""
+    """The least recently used one is dropped, with one warning."""
     jitted = jit(lambda x: x + 1.0, maxsize=2)
     jitted(torch.ones(1))
     jitted(torch.ones(2))
@@ -233,21 +231,21 @@ def test_more_signatures_than_fit(jit: Jit) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ((), "one tensor at least"),
-        ((3,), "one tensor at least"),
+        ((), "at least one tensor"),
+        ((3,), "at least one tensor"),
         ((torch.ones(2), object()), "got object"),
         ((torch.ones(2).to_sparse(),), "dense tensors"),
         ((torch.ones(2, device="meta"),), "CPU tensors, not meta"),
     ],
 )
-def test_arguments_that_cannot_be(jit: Jit, arguments: tuple[Any, ...], error: str) -> None:
-    """Each is refused in words."""
+def test_unsupported_arguments(jit: Jit, arguments: tuple[Any, ...], error: str) -> None:
+    """Each error gives the reason."""
     with pytest.raises((TypeError, RuntimeError), match=error):
         jit(lambda *given: given[0] + 1)(*arguments)
 
 
-def test_what_is_no_function() -> None:
-    """Neither data nor a class that is no module is taken."""
+def test_objects_that_are_not_functions() -> None:
+    """Neither data nor built-in functions of torch can be jitted."""
     with pytest.raises(TypeError, match="takes a function or a module of torch"):
         tuner.jit(3)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="wrap it in a function"):
@@ -263,7 +261,7 @@ def test_jitted_functions_are_traced_through(jit: Jit) -> None:
 
     for _ in range(2):
         close(outer(x), eager(module, x) + 1.0)
-        # The outer one does not name the module, and has to know of it all the same.
+        # The outer function depends on the module without naming it.
         with torch.no_grad():
             module.out.weight.mul_(3.0)
     assert inner.cache_info().currsize == 0
@@ -271,7 +269,7 @@ def test_jitted_functions_are_traced_through(jit: Jit) -> None:
 
 @pytest.mark.slow("a minute of real tuning")
 def test_refresh_finds_better_records(tmp_path: Path) -> None:
-    """What was tuned since takes the place of fallbacks, and nothing changes after that."""
+    """Tuned libraries replace fallbacks; a second refresh changes nothing."""
     cli = Cli(tmp_path)
     module = Perceptron(seed=2).eval()
     jitted = tuner.jit(module, data_dir=cli.data_dir)
@@ -279,8 +277,8 @@ def test_refresh_finds_better_records(tmp_path: Path) -> None:
     close(jitted(x), eager(module, x))
     assert jitted.refresh() == 0
     fallbacks = jitted.cache_info().fallbacks
-    signature, _ = split((x,), {})
-    path = trace(module, sources_of(module), signature).write(tmp_path)
+    signature, _ = split_arguments((x,), {})
+    path = trace(module, dependencies_of(module), signature).write(tmp_path)
 
     options = ("--trials", "8", "--trials-per-round", "4", "--cost-model", "random")
     tuned = cli("tune", str(path), *options)

@@ -1,4 +1,4 @@
-"""Functions become programs that are the same each time, and those that cannot are refused."""
+"""Tracing of functions into reproducible programs, and functions that cannot be traced."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,20 +10,20 @@ from torch import nn
 
 from tests.tuner.jit.modules import Counting, Perceptron
 from tuner.errors import ModelError
-from tuner.jit.torch_signatures import split
+from tuner.jit.torch_changes import dependencies_of
+from tuner.jit.torch_signatures import split_arguments
 from tuner.jit.torch_tracing import trace
-from tuner.jit.torch_watching import sources_of
 
 
 def traced(function: Callable[..., Any], folder: Path, *args: Any) -> bytes:
     """Trace a function for arguments, and return its program."""
     folder.mkdir(exist_ok=True)
-    signature, _ = split(args, {})
-    return trace(function, sources_of(function), signature).write(folder).read_bytes()
+    signature, _ = split_arguments(args, {})
+    return trace(function, dependencies_of(function), signature).write(folder).read_bytes()
 
 
 def test_the_same_function_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Values of tensors, folders and what was traced before do not matter; weights do."""
+    """The bytes depend on the weights, not on values of tensors, folders or earlier traces."""
     programs = [
         traced(Perceptron().eval(), tmp_path / str(number), torch.randn(2, 6))
         for number in range(2)
@@ -33,8 +33,8 @@ def test_the_same_function_gives_the_same_bytes(tmp_path: Path) -> None:
     assert traced(Perceptron(seed=1).eval(), tmp_path, torch.ones(2, 6)) != programs[0]
 
 
-def test_equal_arguments_are_not_taken_for_one(tmp_path: Path) -> None:
-    """A call with one tensor twice is traced as one with two."""
+def test_equal_arguments_stay_two_inputs(tmp_path: Path) -> None:
+    """A call with one tensor twice is traced like a call with two tensors."""
     x = torch.ones(3)
     traced(lambda a, b: a + b * 2.0, tmp_path, x, x)
 
@@ -56,12 +56,12 @@ def writes(x: Any) -> Any:
 
 
 def branches(x: Any) -> Any:
-    """Decide by a value."""
+    """Branch on a value."""
     return x if x.sum() > 0 else -x
 
 
 class Manual(nn.Module):  # type: ignore[misc]
-    """Drops out by a function, not a module."""
+    """A module with the function for dropout instead of the module."""
 
     def forward(self, x: Any) -> Any:
         """Drop out in training."""
@@ -83,8 +83,10 @@ class Manual(nn.Module):  # type: ignore[misc]
         (lambda x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "random"),
     ],
 )
-def test_what_a_library_cannot_do(function: Callable[..., Any], error: str, tmp_path: Path) -> None:
-    """Randomness, effects and decisions by value are refused before anything is compiled."""
+def test_functions_that_a_library_cannot_compute(
+    function: Callable[..., Any], error: str, tmp_path: Path
+) -> None:
+    """Randomness, effects and branches on values are refused before anything is compiled."""
     with pytest.raises(ModelError, match=error):
         traced(function, tmp_path, torch.ones(2, 3))
 

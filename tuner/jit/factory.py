@@ -1,4 +1,4 @@
-"""Makes jitted functions of what a user has: a function or a module of torch, an ONNX file."""
+"""Make jitted functions from functions and modules of torch, and from ONNX files."""
 
 import os
 from collections.abc import Callable
@@ -18,8 +18,8 @@ def make(function: Any, options: JitOptions) -> Jitted:
     """Make a jitted function; nothing is compiled yet.
 
     Raises:
-        RequestError: If the file is no ONNX model.
-        TypeError: If it is neither a file nor something of torch that can be called.
+        RequestError: If the file is not an ONNX model.
+        TypeError: If it is neither a file nor a callable of torch.
     """
     if isinstance(function, str | os.PathLike):
         from tuner.jit.onnx_function import OnnxFunction

@@ -1,6 +1,6 @@
-"""A worker that is kept for a moment after it was used: a second signature often follows a first.
+"""A worker that is kept for a while after its use, since a second signature often follows a first.
 
-Starting a process that can compile takes a second or more, what it does for a small function less.
+Starting a process that can compile takes a second or more; compiling a small function takes less.
 """
 
 import atexit
@@ -13,15 +13,15 @@ from tuner.settings import Settings
 from tuner.workers.pool import Pool
 from tuner.workers.pools import fresh_worker
 
-_IDLE_SECS = 15.0
+_MAX_IDLE_SECS = 15.0
 
 _lock = threading.Lock()
 _spares: dict[Settings, Pool] = {}
 
 
 @contextmanager
-def worker(settings: Settings) -> Iterator[Pool]:
-    """Lend a process that may load and compile a whole network; nobody else uses it meanwhile."""
+def borrow_worker(settings: Settings) -> Iterator[Pool]:
+    """Yield a process that may load and compile a whole network, for the caller's use alone."""
     with _lock:
         pool = _spares.pop(settings, None)
     if pool is None:
@@ -42,13 +42,13 @@ def _keep(settings: Settings, pool: Pool) -> None:
     if not is_kept:
         pool.close()
         return
-    timer = threading.Timer(_IDLE_SECS, _drop, (settings, pool))
+    timer = threading.Timer(_MAX_IDLE_SECS, _drop, (settings, pool))
     timer.daemon = True
     timer.start()
 
 
 def _drop(settings: Settings, pool: Pool) -> None:
-    """Close a pool, if it still lies idle."""
+    """Close a pool if it is still idle."""
     with _lock:
         if _spares.get(settings) is not pool:
             return
@@ -65,5 +65,5 @@ def _close_all() -> None:
         pool.close()
 
 
-# The processes belong to the parent of a fork, and so do the threads that speak with them.
+# In a forked child, these processes and the threads that serve them are the parent's.
 os.register_at_fork(after_in_child=_spares.clear)

@@ -1,4 +1,4 @@
-"""A watch notices what a function would compute otherwise."""
+"""Detection of changes that change the result of a function."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,28 +8,28 @@ import torch
 from torch import nn
 
 from tests.tuner.jit.modules import Perceptron
-from tuner.jit.torch_watching import Watch, sources_of
+from tuner.jit.torch_changes import ChangeDetector, dependencies_of
 
 FACTOR = 2.0
 WEIGHT = torch.ones(2)
 
 
 def uses_globals(x: Any) -> Any:
-    """Read what tests change."""
+    """Read globals that tests change."""
     return x * FACTOR + WEIGHT
 
 
-def test_nothing_changed() -> None:
-    """Calls, modes set to what they are and equal values are no changes."""
+def test_unchanged_module() -> None:
+    """Calls, the present mode set again, and equal values are not changes."""
     module = Perceptron().eval()
-    watch = Watch(sources_of(module))
+    detector = ChangeDetector(dependencies_of(module))
 
     module(torch.ones(1, 6))
     module.eval()
     module.scale = float("1.0")
     module.hidden.in_features = int("6")
 
-    assert not watch.has_changed()
+    assert not detector.has_changed()
 
 
 @pytest.mark.parametrize(
@@ -51,41 +51,41 @@ def test_nothing_changed() -> None:
     ],
 )
 def test_changes_of_a_module(change: Callable[[Perceptron], Any]) -> None:
-    """Modes, values, tensors, layers, dtypes and attributes are seen."""
+    """Changes of modes, values, tensors, layers, hooks, dtypes and attributes are detected."""
     module = Perceptron().eval()
-    watch = Watch(sources_of(module))
+    detector = ChangeDetector(dependencies_of(module))
 
     change(module)
 
-    assert watch.has_changed()
+    assert detector.has_changed()
 
 
 def test_changes_of_globals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number that is bound anew, and a tensor that is written to."""
-    watch = Watch(sources_of(uses_globals))
-    assert not watch.has_changed()
+    """A number that is bound again and a tensor that is written to are detected."""
+    detector = ChangeDetector(dependencies_of(uses_globals))
+    assert not detector.has_changed()
     WEIGHT.add_(1.0)
-    assert watch.has_changed()
+    assert detector.has_changed()
 
-    watch = Watch(sources_of(uses_globals))
+    detector = ChangeDetector(dependencies_of(uses_globals))
     monkeypatch.setitem(uses_globals.__globals__, "FACTOR", 3.0)
-    assert watch.has_changed()
+    assert detector.has_changed()
 
 
 def test_changes_of_a_closure_and_of_the_owner_of_a_method() -> None:
-    """Variables of the enclosing function, modules among them, and the object of a method."""
+    """Changes of enclosed variables, modules and a method's object are detected."""
     module, number = Perceptron().eval(), 1.0
 
     def enclosed(x: Any) -> Any:
         return module(x) * number
 
-    watch = Watch(sources_of(enclosed))
-    assert not watch.has_changed()
+    detector = ChangeDetector(dependencies_of(enclosed))
+    assert not detector.has_changed()
     number = 2.0
-    assert watch.has_changed()
+    assert detector.has_changed()
 
     for function in (enclosed, module.forward):
-        watch = Watch(sources_of(function))
+        detector = ChangeDetector(dependencies_of(function))
         with torch.no_grad():
             module.out.weight.mul_(2.0)
-        assert watch.has_changed()
+        assert detector.has_changed()
