@@ -1,1 +1,1 @@
-"""Logs of other tools, and ours: read into the database, written out of it, distilled."""
+"""Tuning logs of other tools and of this one: import, export and distillation."""

@@ -1,4 +1,4 @@
-"""Ansor's logs (auto_scheduler, v0.6): a line holds a measurement, and names its workload by a key.
+"""Ansor's logs (auto_scheduler, v0.6): each line has a measurement and the key of its workload.
 
 A line is ``{"i": [[key, target, hardware, ...], [[], steps]], "r": [samples, error number, seconds
 spent, time], "v": "v0.6"}``, as TVM's ``auto_scheduler/measure_record.cc`` writes it.
@@ -17,7 +17,7 @@ from tuner.tuning_logs.base import BadLine, Entry
 NAME = "ansor"
 TOOL = "Ansor"
 VERSION = "v0.6"
-# By TVM's MeasureErrorNo: instantiation, host and device code, running, result, time-outs, unknown.
+# TVM's MeasureErrorNo: instantiation, host and device code, run, result, time-outs, unknown.
 _KINDS: dict[int, ErrorKind] = {
     1: "build_error",
     2: "build_error",
@@ -31,10 +31,10 @@ _KINDS: dict[int, ErrorKind] = {
 
 
 def parse(text: str) -> Entry:
-    """Read a line.
+    """Parse a line.
 
     Raises:
-        BadLine: If it is no measurement of a version that is known.
+        BadLine: If it is not a measurement of a known version.
     """
     task, state, result = _parts(checks.load(text))
     key, target, hardware = _task(task)
@@ -50,18 +50,18 @@ def parse(text: str) -> Entry:
         return entry
     if number not in _KINDS:
         raise BadLine(f"error number {number} is unknown")
-    said = f"Ansor's error number {number}"
-    return replace(entry, run_secs=None, error_kind=_KINDS[number], error_text=said)
+    message = f"Ansor's error number {number}"
+    return replace(entry, run_secs=None, error_kind=_KINDS[number], error_text=message)
 
 
 def dump(task: str, trace: str, run_secs: Sequence[float], created: datetime) -> str:
-    """Return a line; ``task`` and ``trace`` are JSON as the engine writes them."""
+    """Return a line; ``task`` and ``trace`` are JSON in the form that the engine writes."""
     result = json.dumps([list(run_secs), 0, sum(run_secs), int(created.timestamp())])
     return f'{{"i": [{task}, {trace}], "r": {result}, "v": "{VERSION}"}}\n'
 
 
 def is_line(value: Any) -> bool:
-    """Return whether a line, parsed, is of such a log, of whatever version."""
+    """Return whether a parsed line is from such a log, of any version."""
     return isinstance(value, dict) and value.keys() >= {"i", "r"}
 
 
@@ -69,15 +69,15 @@ def _parts(value: Any) -> tuple[Any, Any, Any]:
     if not is_line(value):
         raise BadLine("it is not a measurement with an input and a result")
     if value.get("v") != VERSION:
-        raise BadLine(f"log version {value.get('v')!r} is unknown; {VERSION!r} is read")
+        raise BadLine(f"log version {value.get('v')!r} is unknown; only {VERSION!r} is supported")
     if not (isinstance(value["i"], list) and len(value["i"]) == 2):
         raise BadLine("its input is not a task and a schedule")
     return value["i"][0], value["i"][1], value["r"]
 
 
 def _task(task: Any) -> tuple[str, str, list[Any]]:
-    known = isinstance(task, list) and len(task) >= 3 and isinstance(task[2], list)
-    if not known or not (isinstance(task[0], str) and isinstance(task[1], str)):
+    is_list = isinstance(task, list) and len(task) >= 3 and isinstance(task[2], list)
+    if not is_list or not (isinstance(task[0], str) and isinstance(task[1], str)):
         raise BadLine("its task is not a key, a target and the hardware")
     return task[0], task[1], task[2]
 
@@ -88,4 +88,4 @@ def _result(result: Any) -> tuple[Any, int, datetime]:
     try:
         return result[0], result[1], datetime.fromtimestamp(result[3], UTC)
     except (TypeError, ValueError, OverflowError, OSError) as error:
-        raise BadLine("its time is none") from error
+        raise BadLine("its time is not a time") from error

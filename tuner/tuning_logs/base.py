@@ -1,4 +1,4 @@
-"""What a line of a log of another tool says, and what became of it."""
+"""Lines of logs of other tools, and the results of their import."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,28 +6,28 @@ from datetime import datetime
 
 from tuner.engines.base import ErrorKind
 
-# Lines of a stranger may all be wrong in a way of their own.
-_MOST_REASONS = 50
+# Bounds the reasons that a log with arbitrary lines can produce.
+_MAX_REASONS = 50
 _OTHER_REASONS = "other reasons"
-_MOST_CHARACTERS = 300
+_MAX_CHARS = 300
 
 
-class BadLine(Exception):  # noqa: N818  what went wrong is a better name
-    """A line cannot be read, or is of no use; the message says why."""
+class BadLine(Exception):  # noqa: N818  the name states the condition
+    """A line cannot be read or used; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One measurement, in the words of the log; only the engine knows what its texts mean.
+    """One measurement in the notation of the log, which only the engine can interpret.
 
     Attributes:
-        workload: Names the workload within the log.
-        target: What it was measured for.
-        trace: How it was scheduled.
-        run_secs: Samples, seconds; None if it failed.
-        error_kind: What failed; None if it ran.
-        error_text: What the log says of the failure.
-        created: When it was measured, if the log says so.
+        workload: Key of the workload within the log.
+        target: Target of the measurement.
+        trace: Schedule of the workload.
+        run_secs: Samples, seconds; None if the trial failed.
+        error_kind: Kind of the failure; None if the trial ran.
+        error_text: Message of the log on the failure.
+        created: Time of the measurement, if the log has it.
     """
 
     workload: str
@@ -41,35 +41,35 @@ class Entry:
 
 @dataclass
 class Skips:
-    """Lines that were left out: how many for each reason, and the first of them."""
+    """Lines that were left out: for each reason their count, and the number of the first."""
 
     reasons: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def n_lines(self) -> int:
-        """How many lines that is."""
+        """Number of lines left out."""
         return sum(count for count, _ in self.reasons.values())
 
     def add(self, number: int, reason: str) -> None:
-        """Count a line; beyond some reasons they are not told apart."""
-        reason = " ".join(reason.split())[:_MOST_CHARACTERS]
-        if reason not in self.reasons and len(self.reasons) >= _MOST_REASONS:
+        """Count a line; reasons beyond the first 50 are counted together."""
+        reason = " ".join(reason.split())[:_MAX_CHARS]
+        if reason not in self.reasons and len(self.reasons) >= _MAX_REASONS:
             reason = _OTHER_REASONS
         count, first = self.reasons.get(reason, (0, number))
         self.reasons[reason] = (count + 1, min(first, number))
 
 
 @dataclass(frozen=True)
-class Report:
-    """What an import did.
+class LogImportReport:
+    """The result of an import.
 
     Attributes:
-        format: Of the log.
-        added: Records that are new.
-        known: Records that were here already, also by an earlier line.
-        foreign: How many of both are of another target than was asked for.
-        torn: 1 if the last line was cut off.
-        skipped: For each reason how many lines, and the number of the first.
+        format: Format of the log.
+        added: Number of records added.
+        known: Number of records that the database already had, also from an earlier line.
+        foreign: Number of records, added or known, for a target other than the requested one.
+        torn: 1 if the last line was cut off, else 0.
+        skipped: For each reason the number of lines, and the number of the first.
     """
 
     format: str

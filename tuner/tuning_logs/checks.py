@@ -1,12 +1,12 @@
-"""Checks that the lines of all formats pass."""
+"""Checks of lines in all formats."""
 
 import json
 from typing import Any
 
 from tuner.tuning_logs.base import BadLine
 
-# What TVM's tools write for a trial that failed, some 300 years: nothing takes longer.
-_MOST_SECS = 1e10
+# TVM's tools write 1e10, about 300 years, for a failed trial.
+_MAX_SECS = 1e10
 
 
 def load(text: str) -> Any:
@@ -27,18 +27,18 @@ def samples(values: Any) -> tuple[float, ...]:
     """Return samples, seconds.
 
     Raises:
-        BadLine: If there is none, or one is no duration.
+        BadLine: If the list is empty, or a value is not a duration.
     """
     if not isinstance(values, list) or not values:
         raise BadLine("it has no samples")
     for value in values:
-        if type(value) not in (int, float) or not 0 <= value <= _MOST_SECS:
-            raise BadLine("a sample is no duration")
+        if type(value) not in (int, float) or not 0 <= value <= _MAX_SECS:
+            raise BadLine("a sample is not a duration")
     return tuple(float(value) for value in values)
 
 
 def pack(value: Any) -> str:
-    """Return JSON that is equal for equal values."""
+    """Return canonical JSON, equal for equal values."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Log files as lines: plain or gzip, in bounded memory, whatever bytes are in them."""
+"""Lines of log files, plain or gzip, in bounded memory, with any content."""
 
 import gzip
 import json
@@ -17,9 +17,9 @@ from tuner.errors import RequestError
 STANDARD = "-"
 MAX_LINE_BYTES = 64 * 2**20
 _GZIP = b"\x1f\x8b"
-# What editors of Windows begin a file with.
+# Editors on Windows begin a file with this mark.
 _BYTE_ORDER_MARK = "\ufeff"
-# What reading a gzip file raises if it is none, or not whole.
+# Exceptions of a gzip file that is damaged or incomplete.
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
@@ -28,10 +28,10 @@ class Line:
     """A line of a log.
 
     Attributes:
-        number: From 1.
-        text: Without its end; empty if there is a problem.
-        problem: Why it is no text.
-        torn: Whether the file ends within it.
+        number: Line number, from 1.
+        text: Text without the newline; empty if there is a problem.
+        problem: Reason why the line cannot be read; empty if it can.
+        torn: True if the file ends within the line.
     """
 
     number: int
@@ -42,10 +42,10 @@ class Line:
 
 @contextmanager
 def open_log(file: str) -> Iterator[IO[bytes]]:
-    """Open a log, from its beginning; a dash is stdin, which is spooled first as any pipe is.
+    """Open a log; a dash is stdin, which is copied to disk first, like every pipe.
 
     Raises:
-        RequestError: If it cannot be read.
+        RequestError: If the file cannot be read.
     """
     with _open_seekable(file) as stream:
         packed = stream.read(len(_GZIP)) == _GZIP
@@ -67,7 +67,7 @@ def _open_seekable(file: str) -> IO[bytes]:
 
 
 def _spooled(stream: IO[bytes]) -> IO[bytes]:
-    """Return a copy on disk, which is gone when it is closed."""
+    """Return a copy on disk, which is deleted when it is closed."""
     spool = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
     try:
         shutil.copyfileobj(stream, spool)
@@ -78,20 +78,20 @@ def _spooled(stream: IO[bytes]) -> IO[bytes]:
     return spool
 
 
-def read_lines(stream: IO[bytes], most_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """Return the lines from where a stream is; those without content or behind a # are left out.
+def read_lines(stream: IO[bytes], max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
+    """Yield the remaining lines of a stream, without blank lines and comments that begin with #.
 
-    A line that is longer than ``most_bytes`` is read through and not kept. An archive that was cut
-    off ends with a torn line.
+    A line that is longer than ``max_bytes`` is skipped and reported. An archive that was cut off
+    ends with a torn line.
 
     Raises:
-        RequestError: If what is packed is damaged.
+        RequestError: If the archive is damaged.
     """
     number = 0
     while True:
         number += 1
         try:
-            content = stream.readline(most_bytes)
+            content = stream.readline(max_bytes)
         except EOFError:
             yield Line(number, "", torn=True)
             return
@@ -100,9 +100,9 @@ def read_lines(stream: IO[bytes], most_bytes: int = MAX_LINE_BYTES) -> Iterator[
         if not content:
             return
         whole = content.endswith(b"\n")
-        if not whole and len(content) == most_bytes:
-            _skip_rest(stream, most_bytes)
-            yield Line(number, "", f"it is longer than {most_bytes / 2**20:g} MiB")
+        if not whole and len(content) == max_bytes:
+            _skip_rest(stream, max_bytes)
+            yield Line(number, "", f"it is longer than {max_bytes / 2**20:g} MiB")
         elif content.strip() and not content.startswith(b"#"):
             yield _line(number, content, whole=whole)
 
@@ -117,7 +117,7 @@ def _line(number: int, content: bytes, *, whole: bool) -> Line:
 
 
 def _is_json(text: str) -> bool:
-    """A value that was cut off is never JSON, but for a number."""
+    """Return whether a text is JSON; a truncated value is not, unless it is a number."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

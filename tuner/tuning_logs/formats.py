@@ -1,4 +1,4 @@
-"""The formats of logs, and how a log shows which it is of."""
+"""Formats of logs, and their recognition."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _HEAD_LINES = 100
 
 @dataclass(frozen=True)
 class Format:
-    """A format of another tool: its name, the tool, and the engine that understands it."""
+    """A format of another tool: its name, the tool, and the engine that can read it."""
 
     name: str
     tool: str
@@ -25,18 +25,18 @@ class Format:
 
     @property
     def module(self) -> str:
-        """The module of the engine, by which workloads are stored."""
+        """Module of the engine, under whose name workloads are stored."""
         return ENGINES[self.engine]
 
     def settings(self, settings: Settings) -> Settings:
-        """Return settings of processes that have the engine."""
+        """Return settings for worker processes with the engine."""
         environment = environment_of(self.module)
         return replace(settings, engine=self.module, environment=environment)
 
 
 FORMATS = {
-    each.name: each
-    for each in (
+    form.name: form
+    for form in (
         Format(metaschedule.NAME, metaschedule.TOOL, RELAX),
         Format(ansor.NAME, ansor.TOOL, RELAY),
     )
@@ -44,18 +44,17 @@ FORMATS = {
 
 
 def recognise(stream: IO[bytes]) -> str:
-    """Return the name of the format of a log, by its first lines; the stream is left at the first.
+    """Return the name of the format of a log by its first lines, and rewind the stream.
 
-    Returns:
-        Ours, if it is no other: reading it says what is wrong.
+    An unknown format counts as the tuner's own, whose parser then reports the error.
     """
-    found = next(_names(stream), TUNER)
+    name = next(_names(stream), TUNER)
     stream.seek(0)
-    return found
+    return name
 
 
 def _names(stream: IO[bytes]) -> Iterator[str]:
-    """The format of each of the first lines in which it shows."""
+    """Yield the formats of those first lines that show one."""
     for line in islice(read_lines(stream), _HEAD_LINES):
         try:
             value = json.loads(line.text)

@@ -1,7 +1,7 @@
-"""MetaSchedule's JSON databases: a file of workloads, and a file of records that number them.
+"""MetaSchedule's JSON databases: a file of workloads, and a file of records that refer to them.
 
 A workload is ``[hash, IR in base64]``, a record ``[number of the workload from 0, [trace, samples,
-target, arguments]]``, each on a line of its own.
+target, arguments]]``, one per line.
 """
 
 import json
@@ -17,17 +17,17 @@ NAME = "metaschedule"
 TOOL = "MetaSchedule"
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
-# A trial that failed has a sample of 1e10.
+# A failed trial has a sample of 1e10.
 _FAILED_SECS = 1e9
 
 
-def files_of(place: str) -> tuple[Path, Path]:
-    """Return the files of workloads and of records: of a folder, or of a database by one of them.
+def files_of(location: str) -> tuple[Path, Path]:
+    """Return the files of workloads and records, given their folder or one of them.
 
     Raises:
-        RequestError: If there is only one of them.
+        RequestError: If one of them does not exist.
     """
-    path = Path(place)
+    path = Path(location)
     folder, name = (path, RECORDS) if path.is_dir() else (path.parent, path.name)
     pair = (
         folder / name.replace("tuning_record", "workload"),
@@ -35,28 +35,30 @@ def files_of(place: str) -> tuple[Path, Path]:
     )
     for file in pair:
         if pair[0] == pair[1] or not file.is_file():
-            wanted = f"{WORKLOADS} and {RECORDS}"
-            raise RequestError(f"a MetaSchedule database is two files, {wanted}; {file} is no such")
+            raise RequestError(
+                f"a MetaSchedule database has two files, {WORKLOADS} and {RECORDS}; "
+                f"{file} is not one of a pair"
+            )
     return pair
 
 
 def parse_workload(text: str) -> str:
-    """Return the IR of a line of the file of workloads, base64.
+    """Return the IR, base64, in a line of the file of workloads.
 
     Raises:
-        BadLine: If it is no workload.
+        BadLine: If the line is not a workload.
     """
     value = checks.load(text)
-    if not (isinstance(value, list) and [type(each) for each in value] == [str, str]):
+    if not _is_workload(value):
         raise BadLine("its workload is not a pair of hash and IR")
     return str(value[1])
 
 
 def parse_record(text: str) -> Entry:
-    """Read a line of the file of records.
+    """Parse a line of the file of records.
 
     Raises:
-        BadLine: If it is no record, or was never measured.
+        BadLine: If the line is not a record, or the record was never measured.
     """
     value = checks.load(text)
     if not _is_record(value):
@@ -69,8 +71,8 @@ def parse_record(text: str) -> Entry:
     secs = checks.samples(run_secs)
     entry = Entry(str(number), checks.pack(target), json.dumps(trace), secs)
     if max(secs) >= _FAILED_SECS:
-        said = "MetaSchedule keeps no reason"
-        return replace(entry, run_secs=None, error_kind="run_error", error_text=said)
+        message = "MetaSchedule keeps no reason"
+        return replace(entry, run_secs=None, error_kind="run_error", error_text=message)
     return entry
 
 
@@ -80,9 +82,12 @@ def dump_record(number: int, trace: str, run_secs: list[float], target: str, arg
 
 
 def is_line(value: Any) -> bool:
-    """Return whether a line, parsed, is of either file."""
-    is_workload = isinstance(value, list) and [type(each) for each in value] == [str, str]
-    return is_workload or _is_record(value)
+    """Return whether a parsed line is from either file."""
+    return _is_workload(value) or _is_record(value)
+
+
+def _is_workload(value: Any) -> bool:
+    return isinstance(value, list) and [type(item) for item in value] == [str, str]
 
 
 def _is_record(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Which workload of the database a line of a log is about."""
+"""Workloads of the lines of a log, as rows of the database."""
 
 from contextlib import suppress
 from typing import IO, Protocol
@@ -20,30 +20,30 @@ _TIMEOUT_SECS = 120.0
 
 
 class Workloads(Protocol):
-    """Finds workloads by what lines of a log say."""
+    """A source of the workloads that lines of a log refer to."""
 
     def find(self, text: str) -> int:
         """Return the id of a workload.
 
         Raises:
-            BadLine: If it is unknown, or cannot be rebuilt.
+            BadLine: If the workload is unknown or cannot be rebuilt.
         """
 
 
-class HeldWorkloads:
-    """The workloads that a MetaSchedule database holds; those that records name are stored.
+class IncludedWorkloads:
+    """Workloads in a MetaSchedule database; those that records refer to are stored.
 
     Args:
-        stream: The file of workloads; where its lines begin is all that is kept of it.
-        engine: The module that rebuilds them.
-        pool: Where it does.
-        sessions: Of the database.
+        stream: File of workloads; only the positions of its lines are kept in memory.
+        engine: Module that rebuilds workloads.
+        pool: Worker processes with the engine.
+        sessions: Sessions of the database.
     """
 
     def __init__(
         self, stream: IO[bytes], engine: str, pool: Pool, sessions: sessionmaker[Session]
     ) -> None:
-        self._found: dict[str, tuple[int, str]] = {}
+        self._results: dict[str, tuple[int, str]] = {}
         self._stream = stream
         self._engine = engine
         self._pool = pool
@@ -51,13 +51,13 @@ class HeldWorkloads:
         self._starts = _starts(stream)
 
     def find(self, text: str) -> int:
-        """See the contract."""
-        if text not in self._found:
+        """Return the id of a workload, given its line number in the file of workloads."""
+        if text not in self._results:
             try:
-                self._found[text] = self._rebuild(text), ""
+                self._results[text] = self._rebuild(text), ""
             except BadLine as error:
-                self._found[text] = 0, str(error)
-        workload_id, problem = self._found[text]
+                self._results[text] = 0, str(error)
+        workload_id, problem = self._results[text]
         if problem:
             raise BadLine(problem)
         return workload_id
@@ -70,53 +70,55 @@ class HeldWorkloads:
         try:
             content = self._stream.readline(MAX_LINE_BYTES).decode()
             blob = metaschedule.parse_workload(content)
-            found = self._pool.call(self._engine, "read_workload", blob, timeout_secs=_TIMEOUT_SECS)
+            rebuilt = self._pool.call(
+                self._engine, "read_workload", blob, timeout_secs=_TIMEOUT_SECS
+            )
         except (BadLine, UnicodeDecodeError, WorkError, CallTimeout, *DAMAGED) as error:
             raise BadLine(f"workload {number} cannot be used: {error}") from error
         with self._sessions.begin() as session:
             new = NewWorkload(
-                hash=found.workload,
+                hash=rebuilt.workload,
                 engine=self._engine,
-                ir=found.ir,
-                flop=found.flop,
-                name=found.name,
+                ir=rebuilt.ir,
+                flop=rebuilt.flop,
+                name=rebuilt.name,
             )
             return ensure_workload(session, new).id
 
 
 class NamedWorkloads:
-    """Workloads that a log names and does not hold: those that networks were split into."""
+    """Workloads of extracted networks, which a log refers to by key without including them."""
 
     def __init__(self, form: Format, pool: Pool, sessions: sessionmaker[Session]) -> None:
         self._engine = form.engine
         module = form.module
         with sessions() as session:
-            wanted = select(Workload.id, Workload.ir).where(Workload.engine == module)
-            rows = session.execute(wanted.order_by(Workload.id)).all()
+            stmt = select(Workload.id, Workload.ir).where(Workload.engine == module)
+            rows = session.execute(stmt.order_by(Workload.id)).all()
         calls = [
             (row.id, pool.submit(module, "write_workload", row.ir, timeout_secs=_TIMEOUT_SECS))
             for row in rows
         ]
         self._ids: dict[str, int] = {}
-        for each, call in calls:
-            with suppress(WorkError, CallTimeout):  # that one cannot be read, and the others can
-                self._ids[call.result()[0].text] = each
+        for workload_id, call in calls:
+            with suppress(WorkError, CallTimeout):  # one unreadable workload must not hide others
+                self._ids[call.result()[0].text] = workload_id
 
     def find(self, text: str) -> int:
-        """See the contract."""
+        """Return the id of a workload, given its key in the log."""
         if text not in self._ids:
             raise BadLine(
-                "its workload is unknown, and the log does not hold it; extract the network "
-                f"first: tuner tasks MODEL --engine {self._engine}"
+                "its workload is unknown, and the log does not include it; first extract the tasks "
+                f"of the network with engine {self._engine}"
             )
         return self._ids[text]
 
 
 def _starts(stream: IO[bytes]) -> list[int]:
-    """Return where each line begins; a line of any length takes little memory.
+    """Return the position of each line; a line of any length takes little memory.
 
     Raises:
-        RequestError: If what is packed is damaged; what was cut off ends sooner.
+        RequestError: If the archive is damaged; one that was cut off just has fewer lines.
     """
     starts, at_start = [], True
     position = stream.tell()

@@ -1,4 +1,4 @@
-"""Lines of logs of other tools, put together out of what an engine says."""
+"""Writers of logs in the formats of other tools."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ class Writer(Protocol):
     """Writes the lines of one format, task by task."""
 
     def write_task(self, workload: WorkloadText, target: str) -> None:
-        """Begin a task; ``target`` is JSON as the engine writes it."""
+        """Begin a task; ``target`` is JSON in the form that the engine writes."""
 
     def write_record(self, record: ExportedRecord, trace: str) -> None:
-        """Write a record of the task; ``trace`` is JSON as the engine writes it."""
+        """Write a record of the task; ``trace`` is JSON in the form that the engine writes."""
 
 
 class MetaScheduleWriter:
-    """Writes the two files of a MetaSchedule database; a workload is written once."""
+    """A writer of the two files of a MetaSchedule database; a workload is written once."""
 
     def __init__(self, workloads: Write, records: Write) -> None:
         self._write_workload = workloads
@@ -32,7 +32,7 @@ class MetaScheduleWriter:
         self._task = (0, "", "")
 
     def write_task(self, workload: WorkloadText, target: str) -> None:
-        """See the contract."""
+        """Begin a task, and write its workload if it is new."""
         name = hashlib.sha256(workload.text.encode()).digest()
         if name not in self._numbers:
             self._numbers[name] = len(self._numbers)
@@ -40,25 +40,25 @@ class MetaScheduleWriter:
         self._task = self._numbers[name], target, workload.arguments
 
     def write_record(self, record: ExportedRecord, trace: str) -> None:
-        """See the contract."""
+        """Write a record with the number of its workload."""
         number, target, arguments = self._task
         line = metaschedule.dump_record(number, trace, record.run_secs, target, arguments)
         self._write(line)
 
 
 class AnsorWriter:
-    """Writes a log of Ansor."""
+    """A writer of Ansor's logs."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
         self._task = ""
 
     def write_task(self, workload: WorkloadText, target: str) -> None:
-        """See the contract."""
+        """Begin a task, which is repeated on each line of its records."""
         self._task = json.dumps(
             [workload.text, *json.loads(target), *json.loads(workload.arguments)]
         )
 
     def write_record(self, record: ExportedRecord, trace: str) -> None:
-        """See the contract."""
+        """Write a record with its task."""
         self._write(ansor.dump(self._task, trace, record.run_secs, record.created))

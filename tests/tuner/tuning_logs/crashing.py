@@ -1,4 +1,4 @@
-"""An engine whose worker dies of one trace, and waits for ever on another."""
+"""An engine whose worker crashes on one trace and hangs on another."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from tuner.engines.log_base import TraceBatch, TraceText
 
 
 def read_traces(batch: TraceBatch) -> list[TraceText]:
-    """Say the traces back, if there is still somebody to do so."""
+    """Return the traces unchanged, unless one of them crashes or hangs the worker."""
     if "die" in batch.texts:
         os.abort()
     if "hang" in batch.texts:

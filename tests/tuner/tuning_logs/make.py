@@ -1,4 +1,4 @@
-"""Lines of logs, as their tools write them."""
+"""Lines of logs in the formats of their tools."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ STATE: list[Any] = [[], [["SP", 2, 0, 64, [1, 2, 32], 1]]]
 
 
 def metaschedule(run_secs: Any = (1e-3, 3e-3), workload: Any = 0, target: Any = TARGET) -> str:
-    """A record of a MetaSchedule database."""
+    """Return a record of a MetaSchedule database."""
     samples = list(run_secs) if isinstance(run_secs, tuple) else run_secs
     return json.dumps([workload, [TRACE, samples, target, []]])
 
@@ -17,7 +17,7 @@ def metaschedule(run_secs: Any = (1e-3, 3e-3), workload: Any = 0, target: Any = 
 def ansor(
     *costs: float, key: str = "k0", error: Any = 0, version: str = "v0.6", **changed: Any
 ) -> str:
-    """A measurement of an Ansor log; ``changed`` replaces its input, its result or its steps."""
+    """Return a line of an Ansor log; ``changed`` replaces its input, its result or its steps."""
     task = [key, "llvm -mcpu=znver4", [2, 64, 64, 0, 0, 0, 0, 0], "", 1, []]
     written = {
         "i": [task, changed.get("state", STATE)],

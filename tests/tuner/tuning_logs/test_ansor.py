@@ -1,4 +1,4 @@
-"""Lines of Ansor's logs are read, or say why not."""
+"""Lines of Ansor's logs are parsed, or refused with a reason."""
 
 import json
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from tuner.tuning_logs import ansor
 from tuner.tuning_logs.base import BadLine
 
 
-def test_a_measurement_has_samples_and_the_time_it_was_made() -> None:
-    """What the engine reads stays text."""
+def test_a_measurement_has_samples_and_a_time() -> None:
+    """Task and state stay text for the engine."""
     entry = ansor.parse(make.ansor(2e-3, 1e-3))
 
     assert (entry.workload, entry.run_secs, entry.error_kind) == ("k0", (2e-3, 1e-3), None)
@@ -33,8 +33,8 @@ def test_a_measurement_has_samples_and_the_time_it_was_made() -> None:
         (8, "worker_lost"),
     ],
 )
-def test_error_numbers_are_our_kinds_of_errors(error: int, kind: str) -> None:
-    """A trial that failed has no samples, whatever its line says."""
+def test_error_numbers_map_to_error_kinds(error: int, kind: str) -> None:
+    """A failed trial has no samples, whatever its line contains."""
     entry = ansor.parse(make.ansor(1e10, error=error))
 
     assert (entry.error_kind, entry.run_secs) == (kind, None)
@@ -47,29 +47,32 @@ def test_error_numbers_are_our_kinds_of_errors(error: int, kind: str) -> None:
         ("{", "it is not JSON"),
         ("[" * 100_000, "it is nested too deeply"),
         ("[]", "it is not a measurement with an input and a result"),
-        (make.ansor(1.0, version="v0.5"), "log version 'v0.5' is unknown; 'v0.6' is read"),
-        ('{"i":[],"r":[]}', "log version None is unknown; 'v0.6' is read"),
+        (
+            make.ansor(1.0, version="v0.5"),
+            "log version 'v0.5' is unknown; only 'v0.6' is supported",
+        ),
+        ('{"i":[],"r":[]}', "log version None is unknown; only 'v0.6' is supported"),
         (make.ansor(1.0, i=[1]), "its input is not a task and a schedule"),
         (make.ansor(1.0, i=[["k", 1, []], []]), "its task is not a key, a target and the hardware"),
         (make.ansor(1.0, r=[1.0]), "its result is not samples, an error number and two times"),
-        (make.ansor(1.0, time="now"), "its time is none"),
-        (make.ansor(1.0, time=1e30), "its time is none"),
+        (make.ansor(1.0, time="now"), "its time is not a time"),
+        (make.ansor(1.0, time=1e30), "its time is not a time"),
         (make.ansor(), "it has no samples"),
-        (make.ansor(-1.0), "a sample is no duration"),
+        (make.ansor(-1.0), "a sample is not a duration"),
         (make.ansor(1.0).replace("[1.0]", "[NaN]"), "it is not JSON"),
         (make.ansor(1.0, error=99), "error number 99 is unknown"),
     ],
 )
-def test_a_line_that_is_of_no_use_says_why(line: str, reason: str) -> None:
-    """One sentence, made of what is in it."""
+def test_a_useless_line_is_refused_with_a_reason(line: str, reason: str) -> None:
+    """The reason is one sentence with the value."""
     with pytest.raises(BadLine) as caught:
         ansor.parse(line)
 
     assert str(caught.value) == reason
 
 
-def test_what_is_written_is_read() -> None:
-    """Task and state are what the engine wrote; the time loses its fraction of a second."""
+def test_written_lines_can_be_parsed() -> None:
+    """Task and state are unchanged; the time loses its fraction of a second."""
     task = json.dumps(["k0", "llvm", [2], "", 0, []])
     at = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 

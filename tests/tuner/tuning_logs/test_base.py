@@ -1,10 +1,10 @@
-"""What is left out of a log is counted, in little memory."""
+"""Skipped lines are counted in little memory."""
 
 from tuner.tuning_logs.base import Skips
 
 
 def test_lines_are_counted_by_their_reason() -> None:
-    """With the first of them."""
+    """Each reason has its count and its first line."""
     skips = Skips()
     for number in (4, 2, 9):
         skips.add(number, "it is\n  not JSON")
@@ -12,8 +12,8 @@ def test_lines_are_counted_by_their_reason() -> None:
     assert skips.reasons == {"it is not JSON": (3, 2)}
 
 
-def test_a_million_reasons_are_not_told_apart() -> None:
-    """The first ones are, and all lines are counted."""
+def test_a_million_reasons_take_little_memory() -> None:
+    """The first reasons are kept, and all lines are counted."""
     skips = Skips()
     for number in range(1, 1001):
         skips.add(number, f"reason {number} {'x' * 1000}")

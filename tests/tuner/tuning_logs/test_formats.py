@@ -1,4 +1,4 @@
-"""A log shows which format it has."""
+"""The format of a log is recognised."""
 
 import io
 
@@ -23,13 +23,13 @@ from tuner.tuning_logs import formats
     ],
 )
 def test_a_log_is_recognised_by_its_first_lines(content: str, name: str) -> None:
-    """The stream is left at its beginning; what is of no format is ours to refuse."""
+    """The stream is rewound; an unknown format is left to the tuner's own parser."""
     stream = io.BytesIO(content.encode())
 
     assert formats.recognise(stream) == name
     assert stream.tell() == 0
 
 
-def test_bytes_that_are_no_text_are_of_no_format() -> None:
-    """They do not stop it either."""
+def test_undecodable_bytes_do_not_stop_recognition() -> None:
+    """Later lines still show the format."""
     assert formats.recognise(io.BytesIO(b"\xff\xfe\n" * 200)) == "tuner"

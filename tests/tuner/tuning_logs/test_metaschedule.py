@@ -1,4 +1,4 @@
-"""Lines of MetaSchedule's databases are read, or say why not."""
+"""Lines of MetaSchedule's databases are parsed, or refused with a reason."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tuner.tuning_logs.base import BadLine
 
 
 def test_a_record_has_samples_and_numbers_its_workload() -> None:
-    """What the engine reads stays text; equal targets are equal texts."""
+    """Trace and target stay text for the engine; equal targets are equal texts."""
     entry = metaschedule.parse_record(make.metaschedule((1e-3, 3e-3), 7))
     turned = dict(reversed(make.TARGET.items()))
     other = metaschedule.parse_record(make.metaschedule((1e-3, 3e-3), 7, turned))
@@ -23,7 +23,7 @@ def test_a_record_has_samples_and_numbers_its_workload() -> None:
 
 
 def test_a_record_of_a_failed_trial_has_an_error() -> None:
-    """MetaSchedule gives it ten thousand million seconds, and no reason."""
+    """MetaSchedule gives it 1e10 seconds and no reason."""
     entry = metaschedule.parse_record(make.metaschedule((1e10,)))
 
     assert (entry.run_secs, entry.error_kind) == (None, "run_error")
@@ -39,14 +39,14 @@ def test_a_record_of_a_failed_trial_has_an_error() -> None:
         ("[0,[[]]]", "it is not a record of a workload"),
         (make.metaschedule(None), "it was never measured"),
         (make.metaschedule([]), "it has no samples"),
-        (make.metaschedule(["1"]), "a sample is no duration"),
-        (make.metaschedule([10**400]), "a sample is no duration"),
-        (make.metaschedule([1e11]), "a sample is no duration"),
+        (make.metaschedule(["1"]), "a sample is not a duration"),
+        (make.metaschedule([10**400]), "a sample is not a duration"),
+        (make.metaschedule([1e11]), "a sample is not a duration"),
         (make.metaschedule(target=None), "it names no target"),
     ],
 )
-def test_a_record_that_is_of_no_use_says_why(line: str, reason: str) -> None:
-    """One sentence."""
+def test_a_useless_record_is_refused_with_a_reason(line: str, reason: str) -> None:
+    """The reason is one sentence."""
     with pytest.raises(BadLine) as caught:
         metaschedule.parse_record(line)
 
@@ -55,7 +55,7 @@ def test_a_record_that_is_of_no_use_says_why(line: str, reason: str) -> None:
 
 @pytest.mark.parametrize("line", ["[1,2]", '["h"]', "{}"])
 def test_a_workload_is_a_pair_of_texts(line: str) -> None:
-    """Anything else is none."""
+    """Any other line is refused."""
     assert metaschedule.parse_workload('["1","aGk="]') == "aGk="
     with pytest.raises(BadLine, match="not a pair of hash and IR"):
         metaschedule.parse_workload(line)
@@ -63,7 +63,7 @@ def test_a_workload_is_a_pair_of_texts(line: str) -> None:
 
 @pytest.mark.parametrize("name", ["", metaschedule.RECORDS, metaschedule.WORKLOADS])
 def test_a_database_is_found_by_its_folder_and_by_either_file(tmp_path: Path, name: str) -> None:
-    """Both files are named."""
+    """Both files are returned."""
     for file in (metaschedule.RECORDS, metaschedule.WORKLOADS):
         (tmp_path / file).touch()
 
@@ -74,15 +74,15 @@ def test_a_database_is_found_by_its_folder_and_by_either_file(tmp_path: Path, na
 
 @pytest.mark.parametrize("name", ["", metaschedule.RECORDS, "other.json"])
 def test_half_a_database_is_refused(tmp_path: Path, name: str) -> None:
-    """The message says which file is missing."""
+    """The message names the missing file."""
     (tmp_path / metaschedule.RECORDS).touch()
     (tmp_path / "other.json").touch()
 
-    with pytest.raises(RequestError, match="a MetaSchedule database is two files"):
+    with pytest.raises(RequestError, match="a MetaSchedule database has two files"):
         metaschedule.files_of(str(tmp_path / name))
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_records_can_be_parsed() -> None:
     """Samples keep every digit."""
     secs = [0.1 + 0.2, 1e-9]
     line = metaschedule.dump_record(3, json.dumps(make.TRACE), secs, json.dumps({}), "[]")

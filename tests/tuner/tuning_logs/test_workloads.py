@@ -1,4 +1,4 @@
-"""Workloads are found by what logs say: numbers in a file, or names."""
+"""Workloads are looked up by their number in a file, or by their key."""
 
 import gzip
 import io
@@ -18,15 +18,15 @@ from tuner.engines.environments import ENGINES
 from tuner.errors import RequestError
 from tuner.tuning_logs.base import BadLine
 from tuner.tuning_logs.formats import Format
-from tuner.tuning_logs.workloads import HeldWorkloads, NamedWorkloads
+from tuner.tuning_logs.workloads import IncludedWorkloads, NamedWorkloads
 from tuner.workers.pool import Pool, WorkerSettings
 
-Opener = Callable[[bytes], HeldWorkloads]
+Opener = Callable[[bytes], IncludedWorkloads]
 
 
 @pytest.fixture
 def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
-    """Of an empty database."""
+    """Sessions of an empty database."""
     connected = database.open_database(f"sqlite:///{tmp_path / 'tuner.db'}")
     yield database.sessions(connected)
     connected.dispose()
@@ -34,24 +34,24 @@ def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
-    """One worker."""
+    """Pool of one worker."""
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as opened:
         yield opened
 
 
 @pytest.fixture
 def opened(pool: Pool, sessions: sessionmaker[Session]) -> Opener:
-    """Opens a packed file of workloads; no engine is asked."""
+    """Open a packed file of workloads without calling an engine."""
 
-    def open_(packed: bytes) -> HeldWorkloads:
+    def open_(packed: bytes) -> IncludedWorkloads:
         stream = cast("IO[bytes]", gzip.GzipFile(fileobj=io.BytesIO(packed)))
-        return HeldWorkloads(stream, "no.engine", pool, sessions)
+        return IncludedWorkloads(stream, "no.engine", pool, sessions)
 
     return open_
 
 
-def test_a_file_that_was_cut_off_has_the_workloads_before(opened: Opener) -> None:
-    """Those behind are named as missing, and nothing else is lost."""
+def test_a_truncated_file_keeps_its_first_workloads(opened: Opener) -> None:
+    """Only the workloads after the cut are reported as missing."""
     content = b'["1"]\n' * 3 + os.urandom(5000).hex().encode()
 
     held = opened(gzip.compress(content)[:-50])
@@ -63,7 +63,7 @@ def test_a_file_that_was_cut_off_has_the_workloads_before(opened: Opener) -> Non
 
 
 def test_a_damaged_file_is_refused(opened: Opener) -> None:
-    """Whatever could be unpacked of it is not to be relied on."""
+    """The part that could be unpacked is not used either."""
     packed = bytearray(gzip.compress(b'["1"]\n'))
     packed[-6] ^= 1
 
@@ -71,10 +71,10 @@ def test_a_damaged_file_is_refused(opened: Opener) -> None:
         opened(bytes(packed))
 
 
-def test_a_workload_that_cannot_be_named_hides_no_other(
+def test_an_unreadable_workload_does_not_hide_others(
     pool: Pool, sessions: sessionmaker[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be of another version of the compiler."""
+    """It may be from another version of the compiler."""
     monkeypatch.setitem(ENGINES, "writing", writing.NAME)
     with sessions.begin() as session:
         new = [make.workload(each, writing.NAME) for each in ("unknown", "w1")]

@@ -1,4 +1,4 @@
-"""An engine that writes texts as they are, and cannot write a workload that it does not know."""
+"""An engine that writes texts unchanged, and refuses an unknown workload."""
 
 import json
 
@@ -10,17 +10,17 @@ UNKNOWN = b"\x00ir-unknown"
 
 
 def write_target(spec: str) -> str:
-    """Write a target as a line of Ansor has it."""
+    """Write a target in the form of a line of Ansor."""
     return json.dumps([spec, [2], ""])
 
 
 def write_workload(ir: bytes) -> list[WorkloadText]:
-    """Name a workload by what it is."""
+    """Return the key of a workload."""
     if ir == UNKNOWN:
         raise WorkError("its IR is of another time")
     return [WorkloadText(ir.decode(), ir, "[]")]
 
 
 def write_traces(batch: TraceBatch) -> list[TraceText]:
-    """Write traces as they are."""
+    """Return traces unchanged."""
     return [TraceText(text) for text in batch.texts]

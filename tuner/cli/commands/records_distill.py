@@ -44,7 +44,8 @@ def distill(
     from tuner.cli.rendering import log_reports
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
-    from tuner.tuning_logs import distilling, metaschedule
+    from tuner.tuning_logs import metaschedule
+    from tuner.tuning_logs.distill import distill, ranker
 
     log_files.check_format(form, "auto", "tuner")
     if out == streams.STANDARD and json_output:
@@ -57,7 +58,7 @@ def distill(
             log_files.copy(metaschedule.files_of(file)[0], held)
         else:
             written = stack.enter_context(streams.output(out))
-        done = distilling.distill(stream, distilling.ranker(form), top, written.write)
+        done = distill(stream, ranker(form), top, written.write)
     if json_output:
         print_json({"file": out, "format": form, **log_reports.distilled_as_json(done)})
     else:

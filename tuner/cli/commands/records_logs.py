@@ -12,9 +12,9 @@ from tuner.cli.backends import open_backend
 from tuner.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
-    from tuner.tuning_logs.base import Report
-    from tuner.tuning_logs.exporting import Exported, ExportRequest
-    from tuner.tuning_logs.importing import ImportRequest
+    from tuner.tuning_logs.base import LogImportReport
+    from tuner.tuning_logs.export_log import Exported, ExportRequest
+    from tuner.tuning_logs.import_log import ImportRequest
 
 _MAX_ID = 2**31 - 1
 
@@ -87,7 +87,7 @@ def export(
     if file == streams.STANDARD and json_output:
         raise RequestError("--json and - do not go together: both print on stdout")
     if form != "tuner":
-        from tuner.tuning_logs.exporting import ExportRequest
+        from tuner.tuning_logs.export_log import ExportRequest
 
         done = _export_elsewhere(file, ExportRequest(form, target_id, top), database, data_dir)
         if json_output:
@@ -149,7 +149,7 @@ def import_(
     from tuner.errors import RequestError
     from tuner.interrupts import interruptible
     from tuner.tuning_logs.files import DAMAGED
-    from tuner.tuning_logs.importing import ImportRequest
+    from tuner.tuning_logs.import_log import ImportRequest
 
     log_files.check_format(form, "auto", "tuner")
     with ExitStack() as stack:
@@ -180,7 +180,7 @@ def _export_elsewhere(
     from tuner.cli.rendering import log_reports
     from tuner.context import open_context
     from tuner.interrupts import interruptible
-    from tuner.tuning_logs.exporting import export_log
+    from tuner.tuning_logs.export_log import export_log
 
     connection.refuse(f"records export --format {request.format}")
     with (
@@ -196,11 +196,11 @@ def _import_elsewhere(
     stream: IO[bytes],
     database: str | None,
     data_dir: Path | None,
-) -> "Report":
+) -> "LogImportReport":
     from tuner.cli.rendering import log_reports
     from tuner.context import open_context
     from tuner.interrupts import interruptible
-    from tuner.tuning_logs.importing import import_log
+    from tuner.tuning_logs.import_log import import_log
 
     connection.refuse(f"records import --format {request.format}")
     with interruptible(only_waiting=True), open_context(database, data_dir) as context:

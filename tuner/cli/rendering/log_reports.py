@@ -8,9 +8,9 @@ import typer
 
 from tuner.cli.console import print_json, print_line
 from tuner.engines.environments import DEFAULT_ENGINE
-from tuner.tuning_logs.base import Report
-from tuner.tuning_logs.distilling import Distilled
-from tuner.tuning_logs.exporting import Exported
+from tuner.tuning_logs.base import LogImportReport
+from tuner.tuning_logs.distill import Distilled
+from tuner.tuning_logs.export_log import Exported
 from tuner.tuning_logs.formats import FORMATS
 
 _REPORT_SECS = 1.0
@@ -29,7 +29,7 @@ def teller(things: str) -> Callable[..., None]:
     return tell
 
 
-def tell_import(file: str, report: Report, *, json_output: bool) -> None:
+def tell_import(file: str, report: LogImportReport, *, json_output: bool) -> None:
     """Say what an import did; one that could use no line has failed."""
     if json_output:
         print_json({"file": file, **vars(report), "skipped": _skipped_as_json(report.skipped)})
@@ -76,7 +76,7 @@ def show_distilled(file: str, out: str, done: Distilled, *, to_stderr: bool) -> 
     _show_skipped(done.skips.reasons, to_stderr=to_stderr)
 
 
-def _show_import(file: str, report: Report) -> None:
+def _show_import(file: str, report: LogImportReport) -> None:
     counts = f"{report.added} records added, {report.known} known"
     foreign = f", {report.foreign} of them of another target" if report.foreign else ""
     print_line(f"imported {file} ({report.format}): {counts}{foreign}{_torn(report.torn)}")

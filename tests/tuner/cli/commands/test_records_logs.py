@@ -18,13 +18,13 @@ from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
         (["export", "x", "--format", "auto"], "--format must be one of tuner, metaschedule"),
         (["distill", "x", "-o", "y", "--format", "csv"], "--format must be one of auto, tuner"),
         (["export", "x", "--top", "1"], "--top is for logs of other tools"),
-        (["export", "-", "--format", "metaschedule"], "a MetaSchedule database is two files"),
+        (["export", "-", "--format", "metaschedule"], "a MetaSchedule database has two files"),
         (["export", "data/tuner.db", "--format", "metaschedule"], "cannot write data/tuner.db: "),
         (["distill", "no.json", "-o", "y"], "cannot read no.json: No such file"),
         (["distill", "data", "-o", "y"], "cannot read data: Is a directory"),
         (["distill", "data/tuner.db", "-o", "y"], "line 1: "),
         (["distill", "x", "-o", "-", "--json"], "--json and - do not go together"),
-        (["import", "half"], "a MetaSchedule database is two files"),
+        (["import", "half"], "a MetaSchedule database has two files"),
     ],
 )
 def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Having an engine replay what lines say, such that one that kills its worker dies alone."""
+"""Replay of logged schedules by an engine, isolating those that crash their worker."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _ALONE_TIMEOUT_SECS = 30.0
 
 @dataclass(frozen=True)
 class Replays:
-    """A batch that an engine was asked to read or to write."""
+    """A batch of schedules that an engine reads or writes."""
 
     pool: Pool
     engine: str
@@ -23,15 +23,16 @@ class Replays:
     call: PoolCall
 
     def results(self) -> Iterator[TraceText]:
-        """Wait, and return one answer for each text of the batch."""
+        """Wait, and yield one result for each text of the batch."""
         try:
-            found: Sequence[TraceText] = self.call.result()
+            results: Sequence[TraceText] = self.call.result()
         except (WorkError, CallTimeout) as error:
-            yield from self._alone(error)
+            yield from self._one_by_one(error)
             return
-        yield from found
+        yield from results
 
-    def _alone(self, error: Exception) -> Iterator[TraceText]:
+    def _one_by_one(self, error: Exception) -> Iterator[TraceText]:
+        """Repeat a failed batch text by text, so that only the bad ones fail."""
         texts = self.batch.texts
         if len(texts) == 1:
             yield TraceText(problem=f"the trace cannot be replayed: {error}")
@@ -46,6 +47,6 @@ class Replays:
 def submit(
     pool: Pool, engine: str, function: str, batch: TraceBatch, timeout_secs: float = _TIMEOUT_SECS
 ) -> Replays:
-    """Ask an engine for ``read_traces`` or ``write_traces`` of a batch."""
+    """Submit a batch to ``read_traces`` or ``write_traces`` of an engine."""
     call = pool.submit(engine, function, batch, timeout_secs=timeout_secs)
     return Replays(pool, engine, function, batch, call)

@@ -1,4 +1,4 @@
-"""A distilled log has the best lines of each task, as they were."""
+"""A distilled log has the best lines of each task, unchanged."""
 
 import io
 import json
@@ -9,11 +9,11 @@ import pytest
 from records import log_lines
 from tests.tuner.tuning_logs import make
 from tuner.errors import RequestError
-from tuner.tuning_logs.distilling import Distilled, distill, ranker
+from tuner.tuning_logs.distill import Distilled, distill, ranker
 
 
 def distilled(form: str, lines: list[str], top: int = 1, end: str = "\n") -> tuple[str, Distilled]:
-    """What is written, and what became of the lines."""
+    """Return the lines written and the counts."""
     written: list[str] = []
     stream = io.BytesIO(("\n".join(lines) + end).encode())
     done = distill(stream, ranker(form), top, written.append)
@@ -21,7 +21,7 @@ def distilled(form: str, lines: list[str], top: int = 1, end: str = "\n") -> tup
 
 
 def record(latency: float | None, workload: str = "w0", **changed: Any) -> str:
-    """A record of a log of ours."""
+    """Return a record of the tuner's own log."""
     empty = ("error_text", "module_hash", "max_error", "confirmed_secs", "conditions")
     fields: dict[str, Any] = dict.fromkeys(empty)
     failed = latency is None
@@ -45,7 +45,7 @@ def record(latency: float | None, workload: str = "w0", **changed: Any) -> str:
 
 
 def test_the_best_of_each_task_of_an_ansor_log_stay_in_their_order() -> None:
-    """By the mean of their samples; of equals the first; those that failed never."""
+    """Lines are ranked by their mean sample; ties go to the first; failed ones are dropped."""
     slow, fast = make.ansor(3e-3, 5e-3), make.ansor(1e-3, 2e-3)
     other, failed = make.ansor(9e-3, key="k1"), make.ansor(0.0, error=4)
     again = make.ansor(2e-3, 1e-3)
@@ -58,7 +58,7 @@ def test_the_best_of_each_task_of_an_ansor_log_stay_in_their_order() -> None:
 
 
 def test_the_two_best_are_two_lines() -> None:
-    """A task with fewer has fewer."""
+    """A task with fewer lines keeps them all."""
     lines = [make.metaschedule((secs,)) for secs in (3e-3, 1e-3, 2e-3)]
 
     text, done = distilled("metaschedule", [*lines, make.metaschedule((1.0,), 5)], 2)
@@ -67,8 +67,8 @@ def test_the_two_best_are_two_lines() -> None:
     assert (done.n_kept, done.n_tasks) == (3, 2)
 
 
-def test_a_log_of_ours_keeps_what_its_records_use() -> None:
-    """What was flagged as best goes first, whatever else is faster."""
+def test_definitions_in_a_log_of_the_tuner_are_kept() -> None:
+    """The flagged best record precedes faster ones."""
     header = log_lines.header().strip()
     target = log_lines.dump({"kind": "target", "fingerprint": "t", "spec": "{}", "device": {}})
     flagged = record(2e-3, best={"latency": 2e-3, "confirmed": True})
@@ -82,7 +82,7 @@ def test_a_log_of_ours_keeps_what_its_records_use() -> None:
 
 
 def test_a_torn_last_line_is_left_out() -> None:
-    """And reported."""
+    """The line is reported."""
     line = make.ansor(1e-3)
 
     text, done = distilled("ansor", [line, line[:40]], end="")
@@ -98,14 +98,14 @@ def test_a_torn_last_line_is_left_out() -> None:
         (json.dumps({"format": log_lines.FORMAT, "version": 99}), "newer"),
     ],
 )
-def test_what_is_no_log_of_ours_is_refused(first: str, message: str) -> None:
-    """A header of a newer version too."""
+def test_a_file_of_another_format_is_refused(first: str, message: str) -> None:
+    """The header of a newer version is refused as well."""
     with pytest.raises(RequestError, match=message):
         distilled("tuner", [first, record(1.0)])
 
 
 def test_memory_does_not_grow_with_the_lines() -> None:
-    """However many better ones come, only so many are held."""
+    """Only the best lines are held, however many come."""
     lines = [make.ansor(1.0 / number) for number in range(1, 2000)]
 
     text, done = distilled("ansor", lines, 3)

@@ -1,4 +1,4 @@
-"""An export writes what it can, and says what it left out and what is to be known."""
+"""An export writes all possible records, and reports the rest with remarks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from records import database, exports, measure_records
 from tests.records import make
 from tests.tuner.tuning_logs import writing
 from tuner.tuning_logs import ansor
-from tuner.tuning_logs.exporting import Exporter
+from tuner.tuning_logs.export_log import Exporter
 from tuner.tuning_logs.writers import AnsorWriter
 from tuner.workers.pool import Pool, WorkerSettings
 
@@ -26,13 +26,13 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def lines() -> list[str]:
-    """What is written."""
+    """List of the lines written."""
     return []
 
 
 @pytest.fixture
 def exporter(session: Session, tmp_path: Path, lines: list[str]) -> Iterator[Exporter]:
-    """Writes the records of that database as a log of Ansor."""
+    """Exporter of that database as a log of Ansor."""
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
         yield Exporter(session, writing.NAME, pool, AnsorWriter(lines.append))
 
@@ -43,7 +43,7 @@ def write(exporter: Exporter, task_id: int, top: int | None = None) -> None:
 
 
 def tuned(session: Session, workload: str, n_cores: int = 2) -> int:
-    """A task with two records."""
+    """Create a task with two records."""
     task_id = make.task(session, workload, n_cores)
     for trace, secs in (("a", 2e-3), ("b", 1e-3)):
         measure_records.add_record(session, make.timed(task_id, trace, secs))
@@ -54,7 +54,7 @@ def tuned(session: Session, workload: str, n_cores: int = 2) -> int:
 def test_a_task_that_cannot_be_written_is_left_out_alone(
     session: Session, exporter: Exporter, lines: list[str], top: int | None, n_left_out: int
 ) -> None:
-    """Its records are counted with the reason, and the others are written."""
+    """Its records are counted with the reason, and other tasks are written."""
     for workload in ("unknown", "w1"):
         write(exporter, tuned(session, workload), top)
 
@@ -63,8 +63,8 @@ def test_a_task_that_cannot_be_written_is_left_out_alone(
     assert {ansor.parse(line).workload for line in lines} == {"\x00ir-w1"}
 
 
-def test_workloads_of_several_targets_are_told_of(session: Session, exporter: Exporter) -> None:
-    """For whoever reads the log may take the records of one for another."""
+def test_workloads_of_several_targets_have_a_remark(session: Session, exporter: Exporter) -> None:
+    """A reader of the log may use the records of one target for another."""
     for workload, n_cores in (("w0", 2), ("w1", 2), ("w1", 4), ("w1", 8)):
         write(exporter, tuned(session, workload, n_cores))
 

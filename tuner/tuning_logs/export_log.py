@@ -1,4 +1,4 @@
-"""Writing verified records as a log of another tool."""
+"""Export of verified records as a log of another tool."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from tuner.context import Context
 from tuner.engines.log_base import TraceBatch, WorkloadText
 from tuner.errors import TargetError, WorkError
 from tuner.tuning_logs.formats import FORMATS
-from tuner.tuning_logs.replaying import submit
+from tuner.tuning_logs.trace_replay import submit
 from tuner.tuning_logs.writers import Writer
 from tuner.workers.base import CallTimeout
 from tuner.workers.pool import Pool
@@ -22,19 +22,22 @@ from tuner.workers.pools import builder_pool
 
 _BATCH = 128
 _TIMEOUT_SECS = 120.0
-_SEVERAL = "it has records of several targets or devices, of which TVM may use any: --target-id"
+_SEVERAL = (
+    "it has records of several targets or devices, of which TVM may use any: "
+    "export one target at a time"
+)
 
 Watcher = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What to write.
+    """The selection of records to export.
 
     Attributes:
-        format: The name of the format.
-        target_id: Only records of this target; None for all.
-        top: Only so many of each task, the best first; None for all.
+        format: Name of the format.
+        target_id: The only target to export; None for all.
+        top: Maximum number of records per task, the best first; None for all.
     """
 
     format: str
@@ -44,13 +47,13 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
-        n_records: Lines of records.
-        n_unverified: Records that were left out: they failed, or were compared with nothing.
-        skipped: For each reason how many records cannot be written.
-        notes: For each thing that is to be known of workloads, how many it is true of.
+        n_records: Number of records written.
+        n_unverified: Number of records left out because they failed or were not verified.
+        skipped: For each reason the number of records that cannot be written.
+        notes: For each remark the number of workloads that it applies to.
     """
 
     n_records: int
@@ -62,13 +65,13 @@ class Exported:
 def export_log(
     context: Context, request: ExportRequest, writer: Writer, watcher: Watcher
 ) -> Exported:
-    """Write the verified records of an engine, in memory that does not grow with them.
+    """Write the verified records of an engine, in constant memory.
 
     Args:
         context: Settings and database.
-        request: Which records.
-        writer: Puts the lines together.
-        watcher: Told of the records so far.
+        request: Selection of the records.
+        writer: Writer of the lines.
+        watcher: Function that receives the number of records written so far.
 
     Raises:
         RequestError: If the engine is not installed.
@@ -87,7 +90,7 @@ def export_log(
 
 @dataclass
 class Exporter:
-    """Has an engine write traces, a batch at a time, and counts what becomes of them."""
+    """Writes traces by an engine in batches, and counts the results."""
 
     session: Session
     engine: str
@@ -99,13 +102,13 @@ class Exporter:
     _n_targets: Counter[int] = field(default_factory=Counter)
 
     def write(self, task: ExportedTask, top: int | None) -> None:
-        """Write the records of a task, if it has any and can be written, in all its forms."""
+        """Write the records of a task in all forms of its workload, if it can be written."""
         n_verified = exports.count_verified(self.session, task.task_id)
         if not n_verified:
             return
         try:
-            target = self._ask("write_target", task.spec)
-            forms: list[WorkloadText] = self._ask("write_workload", task.ir)
+            target = self._call("write_target", task.spec)
+            forms: list[WorkloadText] = self._call("write_workload", task.ir)
         except (TargetError, WorkError, CallTimeout) as error:
             self.skipped[f"the task cannot be written: {error}"] += min(
                 n_verified, top or n_verified
@@ -135,5 +138,5 @@ class Exporter:
                 self.writer.write_record(record, trace.text)
                 self.n_records += not form.note
 
-    def _ask(self, function: str, *args: Any) -> Any:
+    def _call(self, function: str, *args: Any) -> Any:
         return self.pool.call(self.engine, function, *args, timeout_secs=_TIMEOUT_SECS)

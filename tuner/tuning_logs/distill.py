@@ -1,4 +1,4 @@
-"""Keeping the best lines of each task of a log, and leaving out what failed."""
+"""Distillation of a log: the best lines of each task, without failed ones."""
 
 import heapq
 from collections import defaultdict
@@ -17,26 +17,26 @@ Rank = tuple[float, ...]
 
 
 class Ranked(NamedTuple):
-    """A line that may be kept: its task, and how good it is, lower is better.
+    """A line with its task and rank, lower is better.
 
-    A line without a task is about others, and is kept.
+    A line without a task, such as a header, is always kept.
     """
 
     task: str
     rank: Rank
 
 
-class _Held(NamedTuple):
-    """A line in a heap, whose smallest is the worst; of equals the later one."""
+class _HeapLine(NamedTuple):
+    """A line in a heap that is ordered from the worst line up; of equal ones the later is worse."""
 
-    badness: Rank
-    later: int
+    negative_rank: Rank
+    negative_number: int
     text: str
 
 
 @dataclass
 class Distilled:
-    """What became of the lines of a log; ``torn`` is 1 if the last one was cut off."""
+    """Counts of the lines of a distilled log; ``torn`` is 1 if the last one was cut off."""
 
     n_read: int = 0
     n_kept: int = 0
@@ -50,53 +50,55 @@ def distill(
 ) -> Distilled:
     """Write the best lines of each task, in the order of the log.
 
-    Memory grows with the tasks, not with the lines.
+    Memory grows with the number of tasks, not of lines.
 
     Args:
         stream: The log.
-        rank: Reads a line; raises BadLine for one that is to be left out.
-        top: How many lines of each task, at least 1; of equals the earlier ones.
-        write: Takes lines with their ends.
+        rank: Function that parses and ranks a line; it raises BadLine to leave a line out.
+        top: Maximum number of lines per task, at least 1; ties go to the earlier line.
+        write: Function that receives each line with its newline.
     """
-    done = Distilled()
-    kept: defaultdict[str, list[_Held]] = defaultdict(list)
-    for number, text, found in _ranked(stream, rank, done):
-        if not found.task:
+    counts = Distilled()
+    heaps: defaultdict[str, list[_HeapLine]] = defaultdict(list)
+    for number, text, ranked in _ranked(stream, rank, counts):
+        if not ranked.task:
             write(f"{text}\n")
             continue
-        held = _Held(tuple(-each for each in found.rank), -number, text)
-        if len(kept[found.task]) < top:
-            heapq.heappush(kept[found.task], held)
+        line = _HeapLine(tuple(-value for value in ranked.rank), -number, text)
+        if len(heaps[ranked.task]) < top:
+            heapq.heappush(heaps[ranked.task], line)
         else:
-            heapq.heappushpop(kept[found.task], held)
-    lines = sorted((held for heap in kept.values() for held in heap), key=lambda held: -held.later)
-    for held in lines:
-        write(f"{held.text}\n")
-    done.n_kept, done.n_tasks = len(lines), len(kept)
-    return done
+            heapq.heappushpop(heaps[ranked.task], line)
+    lines = sorted(
+        (line for heap in heaps.values() for line in heap), key=lambda line: -line.negative_number
+    )
+    for line in lines:
+        write(f"{line.text}\n")
+    counts.n_kept, counts.n_tasks = len(lines), len(heaps)
+    return counts
 
 
 def ranker(form: str) -> Callable[[str], Ranked]:
-    """Return what ranks the lines of a format: of other tools by the mean of their samples."""
+    """Return a function that ranks the lines of a format; other tools' by the mean sample."""
     parsers = {ansor.NAME: ansor.parse, metaschedule.NAME: metaschedule.parse_record}
     parse = parsers.get(form)
-    return _OurRanker() if parse is None else lambda text: _rank_entry(parse(text))
+    return _TunerRanker() if parse is None else lambda text: _rank_entry(parse(text))
 
 
 def _ranked(
-    stream: IO[bytes], rank: Callable[[str], Ranked], done: Distilled
+    stream: IO[bytes], rank: Callable[[str], Ranked], counts: Distilled
 ) -> Iterator[tuple[int, str, Ranked]]:
     for line in read_lines(stream):
-        done.torn = int(line.torn)
+        counts.torn = int(line.torn)
         if line.torn:
             continue
-        done.n_read += 1
+        counts.n_read += 1
         try:
             if line.problem:
                 raise BadLine(line.problem)
             yield line.number, line.text, rank(line.text)
         except BadLine as error:
-            done.skips.add(line.number, str(error))
+            counts.skips.add(line.number, str(error))
 
 
 def _rank_entry(entry: Entry) -> Ranked:
@@ -106,30 +108,30 @@ def _rank_entry(entry: Entry) -> Ranked:
 
 
 @dataclass
-class _OurRanker:
-    """Ranks the lines of a log of ours: what was the best first, then by latency."""
+class _TunerRanker:
+    """Ranks lines of the tuner's own format: the best record first, then by latency."""
 
-    begun: bool = False
+    has_header: bool = False
 
     def __call__(self, text: str) -> Ranked:
         """Rank a line.
 
         Raises:
-            RequestError: If the first line is not that of a log that is known.
+            RequestError: If the first line is not the header of a known version.
         """
         try:
-            if self.begun:
-                return _rank_ours(*log_lines.parse(text))
+            if self.has_header:
+                return _rank_record(*log_lines.parse(text))
             log_lines.check_header(text)
         except ValueError as error:
-            if self.begun:
+            if self.has_header:
                 raise BadLine(str(error)) from error
             raise RequestError(f"line 1: {error}") from error
-        self.begun = True
+        self.has_header = True
         return Ranked("", ())
 
 
-def _rank_ours(kind: str, fields: dict[str, Any]) -> Ranked:
+def _rank_record(kind: str, fields: dict[str, Any]) -> Ranked:
     if kind != "record":
         return Ranked("", ())
     if not fields["verified"]:

@@ -1,4 +1,4 @@
-"""Reading a log of another tool into the database, a group of lines at a time."""
+"""Import of a log of another tool into the database, in groups of lines."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,38 +16,38 @@ from tuner.engines.log_base import TraceBatch, TraceText
 from tuner.errors import RequestError
 from tuner.tuning.storage_retry import sessions_with_retry
 from tuner.tuning_logs import ansor, metaschedule
-from tuner.tuning_logs.base import BadLine, Entry, Report, Skips
+from tuner.tuning_logs.base import BadLine, Entry, LogImportReport, Skips
 from tuner.tuning_logs.files import Line, open_log, read_lines
 from tuner.tuning_logs.formats import FORMATS, Format
-from tuner.tuning_logs.replaying import Replays, submit
 from tuner.tuning_logs.targets import Targets
-from tuner.tuning_logs.workloads import HeldWorkloads, NamedWorkloads, Workloads
+from tuner.tuning_logs.trace_replay import Replays, submit
+from tuner.tuning_logs.workloads import IncludedWorkloads, NamedWorkloads, Workloads
 from tuner.workers.pool import Pool
 from tuner.workers.pools import builder_pool
 
-# Lines that are in memory together, and the bytes of them.
+# Maximum lines and characters of a group, which is held in memory.
 _GROUP_LINES = 512
-# Lines of one task that a worker replays at once, so that the others have something to do.
-_SHARE_LINES = 64
-_GROUP_CHARACTERS = 8 * 2**20
+_GROUP_CHARS = 8 * 2**20
+# Maximum lines that one call replays, so that all workers share the lines of a task.
+_BATCH_LINES = 64
 _TIMEOUT_SECS = 300.0
 _PARSERS = {metaschedule.NAME: metaschedule.parse_record, ansor.NAME: ansor.parse}
 
 Numbered = tuple[int, Entry]
-# A workload by its id, and the canonical JSON of a target.
+# Id of a workload, and canonical JSON of a target.
 Task = tuple[int, str]
 Watcher = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """Which log to read.
+    """The log to import.
 
     Attributes:
-        file: Its name; of a MetaSchedule database the folder, or one of its files.
-        format: The name of its format.
-        target: What it has to be of, as a user writes it.
-        foreign: Take in what is of another target too.
+        file: Name of the file; for a MetaSchedule database its folder, or one of its files.
+        format: Name of the format.
+        target: Target of the records, in the notation of users.
+        foreign: True to import records for other targets as well.
     """
 
     file: str
@@ -58,21 +58,21 @@ class ImportRequest:
 
 def import_log(
     context: Context, request: ImportRequest, stream: IO[bytes], watcher: Watcher
-) -> Report:
-    """Store what a log says, as measured on a device that nobody named.
+) -> LogImportReport:
+    """Store the records of a log under the target of an unnamed device.
 
-    Each group of lines is committed by itself; what is known is not stored again, so an import
-    that was stopped is repeated.
+    Each group of lines is committed separately, and known records are skipped, so that an
+    interrupted import can be repeated.
 
     Args:
         context: Settings and database.
-        request: Which log.
-        stream: Its records.
-        watcher: Told of lines read and of records added, after each group.
+        request: The log to import.
+        stream: The records of the log.
+        watcher: Function that receives the lines read and records added after each group.
 
     Raises:
-        RequestError: If it cannot be read, or most of it is of another target and nothing of
-            this one: nothing is kept.
+        RequestError: If the log cannot be read, or has no record for the requested target and most
+            of its lines are for another; nothing is stored then.
     """
     form = FORMATS[request.format]
     settings = form.settings(context.settings)
@@ -86,8 +86,8 @@ def import_log(
         report = importer.read(stream, _PARSERS[form.name], watcher)
     if not (report.added or report.known) and 2 * targets.n_refused > importer.skips.n_lines:
         raise RequestError(
-            f"{request.file} is of target {targets.refused}, not of {here.spec}; --target names "
-            "another, and --foreign takes in what is of any; nothing was kept"
+            f"{request.file} is for target {targets.refused}, not for {here.spec}; request that "
+            "target, or include foreign records; nothing was imported"
         )
     return report
 
@@ -95,17 +95,17 @@ def import_log(
 def _workloads(
     stack: ExitStack, request: ImportRequest, pool: Pool, sessions: sessionmaker[Session]
 ) -> Workloads:
-    """Open what says which workloads lines are about, until the stack is left."""
+    """Open the source of the log's workloads until the stack is closed."""
     form = FORMATS[request.format]
     if form.name == ansor.NAME:
         return NamedWorkloads(form, pool, sessions)
-    held = stack.enter_context(open_log(str(metaschedule.files_of(request.file)[0])))
-    return HeldWorkloads(held, form.module, pool, sessions)
+    file = stack.enter_context(open_log(str(metaschedule.files_of(request.file)[0])))
+    return IncludedWorkloads(file, form.module, pool, sessions)
 
 
 @dataclass
 class Importer:
-    """Stores the lines of a log, a group at a time, and counts what becomes of them."""
+    """Stores the lines of a log in groups, and counts the results."""
 
     form: Format
     pool: Pool
@@ -119,12 +119,14 @@ class Importer:
     n_torn: int = 0
     skips: Skips = field(default_factory=Skips)
 
-    def read(self, stream: IO[bytes], parse: Callable[[str], Entry], watcher: Watcher) -> Report:
+    def read(
+        self, stream: IO[bytes], parse: Callable[[str], Entry], watcher: Watcher
+    ) -> LogImportReport:
         """Store all lines."""
         for group in _groups(read_lines(stream)):
             self._store(self._entries(group, parse))
             watcher(group[-1].number, self.n_added)
-        return Report(
+        return LogImportReport(
             format=self.form.name,
             added=self.n_added,
             known=self.n_known,
@@ -146,7 +148,7 @@ class Importer:
                     self.skips.add(line.number, str(error))
 
     def _store(self, entries: Iterable[Numbered]) -> None:
-        """Replay the schedules of each task side by side, and store them together."""
+        """Replay the schedules of each task in parallel, and store them in one transaction."""
         by_task: dict[Task, list[Numbered]] = defaultdict(list)
         for number, entry in entries:
             try:
@@ -154,23 +156,26 @@ class Importer:
                 by_task[self.workloads.find(entry.workload), spec].append((number, entry))
             except BadLine as error:
                 self.skips.add(number, str(error))
-        shares = [
-            (task, members[start : start + _SHARE_LINES])
+        batches = [
+            (task, members[start : start + _BATCH_LINES])
             for task, members in by_task.items()
-            for start in range(0, len(members), _SHARE_LINES)
+            for start in range(0, len(members), _BATCH_LINES)
         ]
-        replays = self._submit(shares)
+        replays = self._submit(batches)
         new = [
             (task, list(self._records(members, replayed)))
-            for (task, members), replayed in zip(shares, replays, strict=True)
+            for (task, members), replayed in zip(batches, replays, strict=True)
         ]
         with self.sessions.begin() as session:
             for (workload_id, spec), records in new:
                 self._add(session, workload_id, spec, records)
 
-    def _submit(self, shares: Sequence[tuple[Task, list[Numbered]]]) -> list[Replays]:
+    def _submit(self, batches: Sequence[tuple[Task, list[Numbered]]]) -> list[Replays]:
         with self.sessions() as session:
-            irs = {each: session.get_one(Workload, each).ir for (each, _), _ in shares}
+            irs = {
+                workload_id: session.get_one(Workload, workload_id).ir
+                for (workload_id, _), _ in batches
+            }
         return [
             submit(
                 self.pool,
@@ -178,7 +183,7 @@ class Importer:
                 "read_traces",
                 TraceBatch(irs[workload_id], spec, tuple(entry.trace for _, entry in members)),
             )
-            for (workload_id, spec), members in shares
+            for (workload_id, spec), members in batches
         ]
 
     def _records(
@@ -194,9 +199,9 @@ class Importer:
         self, session: Session, workload_id: int, spec: str, records: list[imported.LoggedTrial]
     ) -> None:
         is_here = self.targets.is_here(spec)
-        here = imported.find_target(session, spec, dict(self.here.device)) if is_here else None
+        local = imported.find_target(session, spec, dict(self.here.device)) if is_here else None
         target = imported.target_of(session, spec, self.form.tool)
-        n_added = imported.add(session, workload_id, target.id, here, records)
+        n_added = imported.add(session, workload_id, target.id, local, records)
         self.n_added += n_added
         self.n_known += len(records) - n_added
         self.n_foreign += 0 if is_here else len(records)
@@ -219,7 +224,7 @@ def _groups(lines: Iterator[Line]) -> Iterator[list[Line]]:
     for line in lines:
         group.append(line)
         n_characters += len(line.text)
-        if len(group) >= _GROUP_LINES or n_characters >= _GROUP_CHARACTERS:
+        if len(group) >= _GROUP_LINES or n_characters >= _GROUP_CHARS:
             yield group
             group, n_characters = [], 0
     if group:
