@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +122,14 @@ class Problem(HTTPException):
         self.more = more
 
 
+def wrong_field(
+    field: str, message: str, *, slug: str = "invalid", advice: str | None = None
+) -> Problem:
+    """Return the problem that one field of a request is wrong."""
+    errors = [{"field": field, "message": message}]
+    return Problem(slug, f"{field}: {message}", advice=advice, errors=errors)
+
+
 def respond(problem: Problem) -> JSONResponse:
     """Return the answer that a problem is."""
     kind = KINDS[problem.slug]
@@ -175,7 +182,9 @@ def _of_known(slug: str, error: Exception) -> Problem:
         return Problem(slug, "the database does not answer", headers=headers)
     if isinstance(error, exc.DataError):
         return Problem(slug, "a value lies outside what can be stored")
-    return Problem(slug, _as_said_here(_printable(summary(error))))
+    if isinstance(error, RequestError) and error.field is not None:
+        return wrong_field(error.field, _printable(error.text), slug=slug)
+    return Problem(slug, _printable(summary(error)))
 
 
 def _of_http(error: HTTPException) -> Problem:
@@ -202,8 +211,3 @@ def _cleaned(found: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text)[:2000]
-
-
-def _as_said_here(message: str) -> str:
-    """Name parameters as a client knows them: ``trials_per_round`` for ``--trials-per-round``."""
-    return re.sub(r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), message)

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from tuner.jobs.requests import MOST_PRIORITY, MOST_TRIALS
+from tuner.jobs.spec import MAX_PRIORITY, MAX_SECS, MAX_TRIALS
 from tuner.schemas import (
     AuditEntry,
     BestView,
@@ -25,7 +25,6 @@ from tuner.schemas import (
 
 #: The largest number that a row can have.
 MAX_ID = 2**31 - 1
-MAX_SECS = 1e9
 
 
 def storable(text: str) -> str:
@@ -46,9 +45,9 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum of items on the
 Cursor = Annotated[
     str | None, Query(max_length=1000, description="`next` of the previous page; opaque.")
 ]
-Trials = Annotated[int, Field(ge=1, le=MOST_TRIALS)]
+Trials = Annotated[int, Field(ge=1, le=MAX_TRIALS)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECS, allow_inf_nan=False)]
-Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 
 
 class Body(BaseModel):

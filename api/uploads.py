@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from api.errors import Problem
+from api.errors import Problem, wrong_field
 from tuner.jobs.submission import upload_path, upload_reference
 
 _CHUNK = 2**20
@@ -100,11 +100,15 @@ def _check_format(file: BinaryIO, filename: str) -> None:
     file.seek(0)
     shown = "".join(char if char.isprintable() else "?" for char in filename)[:100]
     if suffix != ".onnx":
-        raise Problem("unsupported-model", f"{shown!r} is no .onnx file", advice=_ADVICE)
+        raise _wrong_model("unsupported-model", f"{shown!r} is not an .onnx file")
     if not start:
-        raise Problem("bad-model", f"{shown!r} is empty", advice="Export the model again.")
+        raise _wrong_model("bad-model", f"{shown!r} is empty", "Export the model again.")
     if start == _ZIP or (start[:1] == _PICKLE and start[1:2] in b"\x02\x03\x04\x05"):
-        raise Problem("unsupported-model", f"{shown!r} is a pickle or an archive", advice=_ADVICE)
+        raise _wrong_model("unsupported-model", f"{shown!r} is a pickle or an archive")
+
+
+def _wrong_model(slug: str, message: str, advice: str = _ADVICE) -> Problem:
+    return wrong_field("model", message, slug=slug, advice=advice)
 
 
 def _stem(filename: str) -> str:

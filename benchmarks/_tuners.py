@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +16,16 @@ from tuner.compile.benchmark import random_inputs
 from tuner.compile.build_library import build_library
 from tuner.context import Context
 from tuner.engines.base import NetworkRun
-from tuner.jobs.preparation import ModelRequest, Prepared, prepare
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.preparation import Prepared, prepare
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.library.manifest import Inputs
 from tuner.settings import Settings
 from tuner.tuning.run_local import run_tuning
 from tuner.workers.pool import Pool
 from tuner.workers.pools import fresh_worker
 
-EVALUATOR = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
+EVALUATOR: dict[str, Any] = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
 _TURNS = 8
 _RUNS_A_TURN = 5
 _TIMEOUT_SECS = 300.0
@@ -77,10 +79,8 @@ def tune_ours(context: Context, plan: Plan) -> tuple[Tuned, Prepared]:
     result = run_tuning(
         context,
         TuneRequest(
-            plan.request,
-            trials=plan.trials,
-            trials_per_round=plan.per_round,
-            evaluator=EVALUATOR,
+            (plan.request,),
+            TuneSpec(trials=plan.trials, trials_per_round=plan.per_round, **EVALUATOR),
         ),
     )
     secs = time.monotonic() - started

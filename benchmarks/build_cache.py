@@ -25,7 +25,8 @@ from benchmarks._models import light_model
 from records.bests import BestTrace
 from tuner.compile.build_library import Built, build_library
 from tuner.context import Context, open_context
-from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.jobs.preparation import Prepared, prepare
+from tuner.jobs.requests import ModelRequest
 from tuner.workers.pool import Pool
 from tuner.workers.pools import fresh_worker
 

@@ -17,8 +17,9 @@ from benchmarks._models import LIGHT, light_model
 from tuner.compile.benchmark import bench_library
 from tuner.compile.build_library import build_library
 from tuner.context import Context, open_context
-from tuner.jobs.preparation import ModelRequest, prepare
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.preparation import prepare
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.library.manifest import Manifest
 from tuner.tuning.run_local import run_tuning
 from tuner.workers.pools import fresh_worker
@@ -41,7 +42,7 @@ def main() -> None:
 def _run(context: Context, name: str, trials: int | None, seconds: float | None) -> dict[str, Any]:
     zoo = name.startswith("zoo:")
     request = ModelRequest(name if zoo else light_model(name), random_weights=None if zoo else 0)
-    tuned = run_tuning(context, TuneRequest(request, trials=trials, seconds=seconds))
+    tuned = run_tuning(context, TuneRequest((request,), TuneSpec(trials=trials, seconds=seconds)))
     out = context.settings.data_dir / "out" / name.replace(":", "-")
     with fresh_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)

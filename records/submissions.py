@@ -1,5 +1,6 @@
 """Submissions: jobs requested over the network, stored before their model is loaded."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -157,12 +158,23 @@ def keep_key(session: Session, subject: str, key: str, fingerprint: str, job_id:
     return row.job_id
 
 
+def stop_below_secs(request: Mapping[str, Any] | None) -> float | None:
+    """Return the gain below which a requested job stops, seconds; None if it sets no limit."""
+    request = request or {}
+    if request.get("stop_below_ms") is not None:
+        return float(request["stop_below_ms"]) / 1e3
+    # Requests that earlier versions stored.
+    secs: float | None = request.get("least_gain_secs")
+    return secs
+
+
 def _update(session: Session, job: Job, new: Submission) -> None:
     if new.budget_trials == 0:
         _request_tasks(session, job)
         return
     is_raised = _raise_limits(job, new)
-    has_new_threshold = _min_gain(job.request) not in (None, _min_gain(new.request))
+    old, requested = stop_below_secs(job.request), stop_below_secs(new.request)
+    has_new_threshold = old not in (None, requested)
     job.request = new.request
     job.name = storable(new.name) or job.name
     job.hidden = False
@@ -173,10 +185,6 @@ def _update(session: Session, job: Job, new: Submission) -> None:
         jobs.set_priority(session, job.id, new.priority)
     if job.state in _RESTARTED or (job.state == "done" and (is_raised or has_new_threshold)):
         jobs.set_state(session, job.id, "queued")
-
-
-def _min_gain(request: dict[str, Any] | None) -> Any:
-    return (request or {}).get("least_gain_secs")
 
 
 def _request_tasks(session: Session, job: Job) -> None:

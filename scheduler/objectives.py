@@ -123,13 +123,18 @@ def make_objective(name: str, networks: Networks, **options: Any) -> Objective:
     return OBJECTIVES[name](networks, **options)
 
 
+def option_names(name: str) -> Sequence[str]:
+    """List the options that a registered objective takes."""
+    return list(signature(OBJECTIVES[name]).parameters)[1:]
+
+
 def check_options(name: str, options: Iterable[str]) -> None:
     """Check that a registered objective accepts options of these names.
 
     Raises:
         SchedulerError: If it does not; the message lists the accepted options.
     """
-    accepted = list(signature(OBJECTIVES[name]).parameters)[1:]
+    accepted = option_names(name)
     unknown = sorted(set(options) - set(accepted))
     if unknown:
         raise SchedulerError(

@@ -9,6 +9,7 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, cast, overload
 
+from tuner.jobs import fields
 from tuner.settings import SettingOverrides
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from tuner.jit.onnx_function import OnnxFunction
     from tuner.jit.options import JitFields
     from tuner.jit.torch_function import TorchFunction
-    from tuner.jobs.goals import Goal
-    from tuner.jobs.preparation import ModelRequest
+    from tuner.jobs.requests import ModelRequest
     from tuner.library.loading import Library
     from tuner.reports import BuildReport, ExtractReport, TuneReport
     from tuner.tuning.status import StatusCallback
@@ -27,20 +27,8 @@ Inputs = Mapping[str, Sequence[SupportsIndex]]
 _SETTINGS = frozenset(SettingOverrides.__annotations__)
 
 
-class TuneFields(SettingOverrides, total=False):
-    """Options of :func:`tune`; see :class:`tuner.jobs.requests.TuneRequest`."""
-
-    trials: int | None
-    seconds: float | None
-    trials_per_round: int | None
-    allocator: str
-    goal: "Goal"
-    priority: int | None
-    least_gain_secs: float | None
-    cost_model: str
-    evaluator: Mapping[str, Any]
-    build_timeout_secs: float
-    seed: int
+class TuneFields(SettingOverrides, fields.TuneFields, total=False):
+    """Options of :func:`tune`: those of the job, and settings."""
 
 
 def extract(
@@ -96,7 +84,8 @@ def tune(
         inputs: Shapes of the inputs with dynamic dimensions, by input name.
         random_weights: Seed of random weights that replace those of the model; None keeps them.
         on_status: Function that receives the status of the job many times a second.
-        **options: Budget and other options of the job, and settings such as database and engine.
+        **options: Options of the job, see :class:`tuner.jobs.spec.TuneSpec`, and settings such as
+            database and engine.
 
     Raises:
         RequestError: If the request is wrong; nothing was measured.
@@ -104,14 +93,15 @@ def tune(
     """
     from tuner import local
     from tuner.jobs.requests import TuneRequest
+    from tuner.jobs.spec import make_spec
     from tuner.tuning.status import TuningCallbacks
 
     if not models:
         raise TypeError("tune needs at least one model")
-    first, *more = _model_requests(models, target, inputs, random_weights)
-    fields: dict[str, Any] = dict(options)
-    overrides = {key: fields.pop(key) for key in _SETTINGS & set(fields)}
-    request = TuneRequest(first, tuple(more), **fields)
+    given: dict[str, Any] = dict(options)
+    overrides = {key: given.pop(key) for key in _SETTINGS & set(given)}
+    requests = _model_requests(models, target, inputs, random_weights)
+    request = TuneRequest(requests, make_spec(given))
     callbacks = TuningCallbacks() if on_status is None else TuningCallbacks(on_status)
     (report,) = local.tune(request, cast("SettingOverrides", overrides), callbacks)
     return report
@@ -269,7 +259,7 @@ def _model_requests(
     target: str,
     inputs: Inputs | Sequence[Inputs] | None,
     random_weights: int | None,
-) -> "list[ModelRequest]":
+) -> "tuple[ModelRequest, ...]":
     from tuner.jobs.requests import model_requests
 
     sets = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())

@@ -26,9 +26,25 @@ class TunerError(Exception):
 
 
 class RequestError(TunerError):
-    """The caller asked for something that cannot be done; nothing was changed."""
+    """The caller asked for something that cannot be done; nothing was changed.
+
+    Attributes:
+        field: Name of the option that is wrong, as :class:`tuner.jobs.spec.TuneSpec` has it; None
+            if the error is about no single option. Front ends replace it by their own name.
+        text: Description of the problem, without the field.
+    """
 
     exit_code = 2
+
+    # With a default, because errors travel between processes: the message is handed over, and
+    # the attributes are set afterwards.
+    def __init__(self, text: str, *, field: str | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.field = field
+
+    def __str__(self) -> str:
+        return self.text if self.field is None else f"{self.field}: {self.text}"
 
 
 class ModelError(RequestError):

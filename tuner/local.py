@@ -18,8 +18,8 @@ from tuner.engines.environments import ENGINES
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
 from tuner.jobs import known_models
-from tuner.jobs.preparation import ModelRequest, Prepared, prepare
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.preparation import Prepared, prepare
+from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings

@@ -33,9 +33,9 @@ async def submit_job(request: Request, state: StateDep, subject: access.Submitte
 def _again(request: Request, state: State, error: Exception) -> HTMLResponse:
     status, said = said_of(error)
     sent = _sent(request)
-    wrong = [each["field"] for each in as_problem(error).more.get("errors", ())]
-    wrong = wrong or [name for name in sent if name in said.detail]
-    form = Form(sent, tuple(name.partition(".")[0] for name in wrong), open=True)
+    errors = as_problem(error).more.get("errors", ())
+    wrong = tuple(field_error["field"].partition(".")[0] for field_error in errors)
+    form = Form(sent, wrong, open=True)
     with state.readers() as session:
         return job_list_page(request, session, Filter(), form=form, error=said, status=status)
 

@@ -15,17 +15,14 @@ from benchmarks.simulation.report import Report, Snapshot
 from benchmarks.simulation.scenario import Scenario
 from records import database, jobs
 from records.models import MeasureRecord
-from scheduler.budget import Budget
 from scheduler.replay import Recording
-from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
+from tuner.jobs.spec import MAX_TRIALS, TuneSpec
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.options import SessionOptions
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
-
-# More trials than any simulation spends, within the range of a database integer.
-_NO_LIMIT = 2**31 - 1
 
 
 def simulate(
@@ -71,11 +68,12 @@ def _coordinate(
     """Run a job for each network until the time is over and its running rounds have ended."""
     context = TuningContext(sessions, executor, data_dir)
     coordinator = Coordinator(context, loop_factory=world.make_loop)
-    options = TuneOptions(
-        Budget(_NO_LIMIT),
+    spec = TuneSpec(
+        trials=MAX_TRIALS,
         trials_per_round=world.scenario.trials_per_round,
         seed=world.scenario.seed,
     )
+    options = SessionOptions(spec)
     with world.clock.stopped():
         opened = [TuningSession(context, network, options, _ignore) for network in prepared]
     world.agenda.add(

@@ -9,7 +9,6 @@ import pytest
 from fastapi.routing import APIRoute
 
 from api.events import encode
-from api.forms import TuneForm
 from api.routes import catalogue, jobs, libraries, records, tasks, tune
 from records.models import Event as EventRow
 from records.models import now
@@ -64,13 +63,6 @@ def _shapes(hint: Any) -> set[Any]:
 
 
 _MANIFEST = get_type_hints(TunerClient.download_library)["return"]
-
-
-def test_options_of_a_job_have_one_name() -> None:
-    """``inputs`` is sent as ``input``, and models as the form's own fields."""
-    sent = {"input" if name == "inputs" else name for name in models.TuneFields.__annotations__}
-
-    assert sent == set(TuneForm.model_fields) - {"zoo"}
 
 
 def test_an_event_arrives_as_it_was_sent() -> None:

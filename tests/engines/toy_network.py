@@ -12,16 +12,16 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import database, networks, targets, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
 from records.picks import NewPick
-from scheduler.budget import Budget
 from tests.engines import toy
 from tuner.engines.base import ExtractedTask, ModelFile
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
+from tuner.jobs.spec import TuneSpec
 from tuner.networks.base import LoadedModel
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.options import SessionOptions
 from tuner.tuning.session import TuningSession
 from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import TuningStatus
@@ -98,11 +98,10 @@ class Workshop:
         watcher: Callable[[TuningStatus], None] = lambda _status: None,
         **options: Any,
     ) -> TuningSession:
-        """Open a session with a budget of trials."""
-        chosen = {"cost_model": "random", **options}
-        if trials is not None:
-            chosen["budget"] = Budget(trials)
-        return TuningSession(self.context, prepared, TuneOptions(**chosen), watcher)
+        """Open a session with a budget of trials and other options of a job or a session."""
+        own = {name: options.pop(name) for name in ("search", "scheduler") if name in options}
+        spec = TuneSpec(**{"cost_model": "random", "trials": trials, **options})
+        return TuningSession(self.context, prepared, SessionOptions(spec, **own), watcher)
 
     def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> JobSnapshot:
         """Run a session to its end."""

@@ -21,7 +21,6 @@ from tests.engines.toy_network import Workshop
 from tests.ray_rack import Rack
 from tuner.devices.inventory import resource_of
 from tuner.devices.runners.local import LocalRunner
-from tuner.engines.base import EvaluatorSettings
 from tuner.executors.local import LocalExecutor
 from tuner.executors.ray.executor import RayExecutor
 from tuner.jobs.search_settings import SearchSettings
@@ -32,9 +31,10 @@ from tuner.workers.pool import PoolCall
 # A call that hangs costs seconds, not minutes.
 QUICK: dict[str, Any] = {
     "trials_per_round": 4,
-    "evaluator": EvaluatorSettings(min_repeat_ms=0, timeout_secs=2.0),
+    "min_repeat_ms": 0,
+    "run_timeout": 2.0,
     "search": SearchSettings(timeout_secs=3.0),
-    "build_timeout_secs": 2.0,
+    "build_timeout": 2.0,
 }
 
 # What a node has that may measure for the toy engine.

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from records import database, tasks
 from records.models import BestRecord, Job, MeasureRecord
-from scheduler.budget import Budget
 from tests.cli import Cli, finish
 from tuner import cost_models
 from tuner.context import Context
@@ -23,9 +22,10 @@ from tuner.devices.device import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_folder
-from tuner.jobs.options import TuneOptions
-from tuner.jobs.preparation import ModelRequest, Prepared, prepare
+from tuner.jobs.preparation import Prepared, prepare
+from tuner.jobs.requests import ModelRequest
 from tuner.jobs.search_settings import SearchSettings
+from tuner.jobs.spec import TuneSpec
 from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.references import ensure_reference
@@ -34,6 +34,7 @@ from tuner.settings import Settings
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.options import SessionOptions
 from tuner.tuning.search import SearchInputs, search
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
@@ -331,17 +332,18 @@ def _tune(
     folder: Path,
     trials: int,
 ) -> None:
-    options = TuneOptions(
-        Budget(trials),
+    spec = TuneSpec(
+        trials=trials,
         trials_per_round=6,
-        evaluator=QUICK,
+        min_repeat_ms=QUICK.min_repeat_ms,
+        run_timeout=QUICK.timeout_secs,
         cost_model="random",
-        build_timeout_secs=QUICK.timeout_secs,
+        build_timeout=QUICK.timeout_secs,
     )
     prepared = rig.prepare(sessions)
     tuning_context = TuningContext(sessions, rig.workers, folder)
     coordinator = Coordinator(tuning_context)
-    coordinator.run([TuningSession(tuning_context, prepared, options, _ignore)])
+    coordinator.run([TuningSession(tuning_context, prepared, SessionOptions(spec), _ignore)])
     for error in coordinator.failures.values():
         raise error
 

@@ -8,7 +8,6 @@ from sqlalchemy import select
 
 from records.models import MeasureRecord
 from tests.faults.conftest import Hall
-from tuner.engines.base import EvaluatorSettings
 
 _ANY = ["none", "text", "number", "list", "unsendable", "unreceivable"]
 _OF_SEARCH = ["odd_candidates", "unstorable_candidates"]
@@ -66,9 +65,7 @@ def test_final_that_answers_garbage_leaves_the_records_as_they_are(hall: Hall, f
     """The job is done; the winners are those that were measured."""
     hall.control.inject(run_interleaved=[{"fault": fault, "one_in": 2}])
     # A final may take as long as all its turns.
-    evaluator = EvaluatorSettings(min_repeat_ms=0, timeout_secs=0.5)
-
-    run(hall, 8, trials_per_round=4, evaluator=evaluator)
+    run(hall, 8, trials_per_round=4, run_timeout=0.5)
 
 
 def test_reference_that_is_not_there_is_computed_again(hall: Hall) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.engines import toy
 from tests.engines.faults import checksum
-from tests.faults.conftest import QUICK, Hall
+from tests.faults.conftest import Hall
 from tuner.devices.device import Device
-from tuner.engines.base import RunResult
+from tuner.engines.base import EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
@@ -26,7 +26,8 @@ def start(hall: Hall) -> tuple[MeasureSetup, Device]:
     """Return a setup and a device, for one event loop."""
     hall.context.refresh()
     device = next(iter(hall.context.devices.values()))
-    return MeasureSetup(hall.context.measure_context, toy.SPEC, QUICK["evaluator"], 2.0), device
+    evaluator = EvaluatorSettings(min_repeat_ms=0, timeout_secs=2.0)
+    return MeasureSetup(hall.context.measure_context, toy.SPEC, evaluator, 2.0), device
 
 
 def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:

@@ -119,22 +119,40 @@ def test_submitting_again_adds_events_for_changes(session: Session) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "becomes"),
     [
-        (1e-3, 1e-4, "queued"),
-        (1e-3, None, "queued"),
-        (1e-3, 1e-3, "done"),
-        (None, 1e-3, "done"),
+        (1.0, 0.1, "queued"),
+        (1.0, None, "queued"),
+        (1.0, 1.0, "done"),
+        (None, 1.0, "done"),
     ],
 )
 def test_another_threshold_of_gain_restarts_a_job(
     session: Session, before: float | None, after: float | None, becomes: str
 ) -> None:
     """A job that stopped early may have trials left."""
-    job, _ = submissions.submit(session, submission_of(request={"least_gain_secs": before}))
+    job, _ = submissions.submit(session, submission_of(request={"stop_below_ms": before}))
     jobs.set_state(session, job.id, "done")
 
-    again, _ = submissions.submit(session, submission_of(request={"least_gain_secs": after}))
+    again, _ = submissions.submit(session, submission_of(request={"stop_below_ms": after}))
 
     assert again.state == becomes
+
+
+@pytest.mark.parametrize(
+    ("request_", "secs"),
+    [
+        ({"stop_below_ms": 0.25}, 0.25e-3),
+        ({"stop_below_ms": None}, None),
+        ({"least_gain_secs": 0.25e-3}, 0.25e-3),
+        ({"least_gain_secs": None}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_gain_to_stop_at_is_read_from_requests_of_all_versions(
+    request_: dict[str, Any] | None, secs: float | None
+) -> None:
+    """Earlier versions stored seconds under another name."""
+    assert submissions.stop_below_secs(request_) == secs
 
 
 def test_a_job_gets_its_network_later(session: Session) -> None:

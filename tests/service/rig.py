@@ -23,8 +23,8 @@ from records.models import Event, Job, MeasureRecord, Pick
 from records.service_models import Build, Worker
 from tests.cli import ROOT
 from tests.engines import toy
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import submit_request
 from tuner.service.supervisor import free_port
 
@@ -93,9 +93,9 @@ class Rig:
 
     def submit(self, model: str = "zoo:mlp", trials: int | None = 8, **options: Any) -> int:
         """Ask for a job; returns its number."""
-        chosen = {"cost_model": "random", "trials_per_round": 4, **options}
+        fields = {"cost_model": "random", "trials_per_round": 4, "trials": trials, **options}
+        request = TuneRequest((ModelRequest(model),), TuneSpec(**fields))
         with self.sessions.begin() as session:
-            request = TuneRequest(ModelRequest(model), trials=trials, **chosen)
             return submit_request(session, request, "")[0].id
 
     def job(self, job_id: int) -> Job:

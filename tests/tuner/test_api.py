@@ -115,7 +115,7 @@ def test_a_wrong_request_raises(overrides: SettingOverrides, tmp_path: Path) -> 
     """The error says what is wrong."""
     with pytest.raises(RequestError, match=r"no zoo network .nonsense."):
         tuner.extract("zoo:nonsense", **overrides)
-    with pytest.raises(RequestError, match="unknown allocator 'best'"):
+    with pytest.raises(RequestError, match="allocator: 'best' is unknown; choose one of gradient"):
         tuner.tune("zoo:mlp", allocator="best", **overrides)
     with pytest.raises(TypeError, match="at least one model"):
         tuner.tune(**overrides)

@@ -100,6 +100,8 @@ def run_app(commands: typer.Typer) -> None:
     from sqlalchemy.exc import DBAPIError
 
     from records.errors import RecordsError
+    from tuner.cli.console import print_error
+    from tuner.cli.options import message_of
     from tuner.errors import TunerError, summary
     from tuner.interrupts import Interrupted
 
@@ -111,7 +113,7 @@ def run_app(commands: typer.Typer) -> None:
         print(f"tuner: {stop}", file=sys.stderr)
         sys.exit(stop.exit_code)
     except TunerError as error:
-        print(f"tuner: {error}", file=sys.stderr)
+        print_error(message_of(error))
         sys.exit(error.exit_code)
     except RecordsError as error:
         print(f"tuner: {error}", file=sys.stderr)

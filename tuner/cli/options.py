@@ -1,6 +1,5 @@
 """Arguments and options that several commands share."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tuner.jobs.preparation import ModelRequest
+    from tuner.jobs.requests import ModelRequest
+
+# Options that are not called like the field they set.
+_OPTIONS = {"stop_below_ms": "--stop-below"}
 
 MODEL = typer.Argument(
     help="A .onnx or .pt2 file, or zoo:NAME, such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
@@ -96,74 +98,29 @@ JsonOption = Annotated[
 ]
 
 
-def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Read every ``--input`` of a command that takes one set of shapes.
-
-    Raises:
-        RequestError: If an input is named twice.
-    """
-    from tuner.errors import RequestError
-
-    sets = parse_input_sets(texts)
-    if len(sets) > 1:
-        raise RequestError("an --input is given twice; here a model has one set of input shapes")
-    return sets[0]
-
-
-def parse_input_sets(texts: Sequence[str]) -> list[dict[str, tuple[int, ...]]]:
-    """Read every ``--input``; a name that comes again begins the next set of shapes.
-
-    Raises:
-        RequestError: If the sets do not name the same inputs.
-    """
-    from tuner.errors import RequestError
-    from tuner.networks.load import parse_input
-
-    sets: list[dict[str, tuple[int, ...]]] = [{}]
-    for name, shape in map(parse_input, texts):
-        if name in sets[-1]:
-            sets.append({})
-        sets[-1][name] = shape
-    for each in sets:
-        if set(each) != set(sets[0]):
-            raise RequestError(
-                f"{len(sets)} sets of --input, and one names {', '.join(each)}, the first "
-                f"{', '.join(sets[0])}: every set is to name the same inputs"
-            )
-    return sets
-
-
 def model_requests(
     models: Sequence[str], target: str, inputs: Sequence[str], random_weights: int | None
-) -> "list[ModelRequest]":
+) -> "tuple[ModelRequest, ...]":
     """Return every model with every set of input shapes.
 
     Raises:
         RequestError: If the sets do not name the same inputs.
     """
-    from tuner.jobs.requests import model_requests as requests_of
+    from tuner.jobs import requests
 
-    return requests_of(models, target, parse_input_sets(inputs), random_weights)
+    sets = requests.parse_input_sets(inputs)
+    return requests.model_requests(models, target, sets, random_weights)
 
 
-def parse_numbers(option: str, texts: Sequence[str], unit: float = 1.0) -> dict[str, float]:
-    """Read every ``NAME=NUMBER`` of an option; a number alone is that of the only network.
+def option_of(field: str) -> str:
+    """Return the option that sets a field of a request, such as ``--trials-per-round``."""
+    return _OPTIONS.get(field, f"--{field.replace('_', '-')}")
 
-    Raises:
-        RequestError: If one is no positive number, or a name is given twice.
-    """
+
+def message_of(error: Exception) -> str:
+    """Return the text of an error, where the field it is about has the name of its option."""
     from tuner.errors import RequestError
 
-    numbers: dict[str, float] = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not 0.0 < value < math.inf:
-            raise RequestError(f"{option} takes NAME=NUMBER or a number above 0, got {text!r}")
-        if name in numbers:
-            raise RequestError(f"{option} is given twice for {name or 'the network'}")
-        numbers[name] = value * unit
-    return numbers
+    if isinstance(error, RequestError) and error.field is not None:
+        return f"{option_of(error.field)}: {error.text}"
+    return str(error)

@@ -3,46 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.client.errors import ServerError
+from tuner.jobs import fields
 
 Shape = TypeVar("Shape")
 Item = TypeVar("Item")
 
 
-class TuneFields(TypedDict, total=False):
-    """Options of a job; what is left out is left to the service.
+class TuneFields(fields.TuneFields, total=False):
+    """Options of a job and of its models; the service has a default for each.
 
-    Mappings are by the name of a network; ``""`` is the only one.
+    Attributes:
+        target: Target to compile for; ``llvm`` by default.
+        inputs: Shapes of inputs with dynamic dimensions.
+        random_weights: Seed to replace the weights with; None keeps them.
+        name: Name of the job for people.
     """
 
     target: str
     inputs: Mapping[str, Sequence[int]]
-    trials: int | None
-    seconds: float | None
-    trials_per_round: int | None
-    objective: str
-    importance: Mapping[str, float]
-    require_ms: Mapping[str, float]
-    baseline_ms: Mapping[str, float]
-    patience: int | None
-    allocator: str
-    priority: int | None
-    stop_below_ms: float | None
-    cost_model: str
-    seed: int
     random_weights: int | None
     name: str
-    number: int
-    repeat: int
-    min_repeat_ms: int
-    cache_flush: bool
-    cooldown_ms: int
-    run_timeout: float
-    build_timeout: float
 
 
 @dataclass(frozen=True)

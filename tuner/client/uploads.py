@@ -77,7 +77,7 @@ def form(
 
 
 def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
-    """Yield what was given, as the form has it."""
+    """Yield the fields of the form and their texts; options that are None are left out."""
     for name, value in options.items():
         if name == "inputs":
             for key, shape in cast("Mapping[str, Sequence[int]]", value).items():

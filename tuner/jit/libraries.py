@@ -15,7 +15,8 @@ from tuner.errors import RequestError, TargetError, WorkError
 from tuner.jit import forks
 from tuner.jit.options import JitOptions
 from tuner.jit.spare_worker import borrow_worker
-from tuner.jobs.preparation import ModelRequest, prepare
+from tuner.jobs.preparation import prepare
+from tuner.jobs.requests import ModelRequest
 from tuner.library.manifest import Manifest
 from tuner.settings import Settings, read_settings
 from tuner.workers.pool import CallTimeout

@@ -1,8 +1,8 @@
 """From a model reference to a network whose weighted tasks are in the database."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,28 +17,10 @@ from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
 from tuner.jobs import known_models
 from tuner.jobs.loaded_models import OUR_OWN, LoadLimits, check_file
+from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings
 from tuner.workers.pool import CallTimeout, Pool
-
-
-@dataclass(frozen=True)
-class ModelRequest:
-    """A model as a user names it.
-
-    Attributes:
-        reference: A file, or ``zoo:NAME``.
-        target: A target as a user writes it.
-        inputs: Shapes for dynamic inputs.
-        random_weights: Seed to replace the weights with; None keeps them.
-        name: For people; empty: by the reference.
-    """
-
-    reference: str
-    target: str = "llvm"
-    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    random_weights: int | None = None
-    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +106,41 @@ def prepare(
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
     return _read(sessions, model, target, network_id, target_id)
+
+
+def combine(sessions: sessionmaker[Session], members: Sequence[Prepared]) -> Prepared:
+    """Return networks as one network whose tasks are those of all; one stays as it is.
+
+    A task that several networks share is there once, with the sum of its weights.
+
+    Raises:
+        RequestError: If a network is given twice, or two have one name.
+    """
+    if len(members) == 1:
+        return members[0]
+    names = [member.model.name for member in members]
+    if len(set(names)) < len(names):
+        raise RequestError(f"networks must differ and have different names, got {', '.join(names)}")
+    member_ids = sorted(member.network_id for member in members)
+    if len(set(member_ids)) < len(member_ids):
+        raise RequestError(f"the same network is given twice: {', '.join(names)}")
+    # Rows, not models: another version of an engine splits the same model into other tasks.
+    sha256 = hashlib.sha256(f"networks {member_ids}".encode()).hexdigest()
+    first = members[0]
+    with sessions.begin() as session:
+        network_id = networks.ensure_union(
+            session, sha256, " + ".join(names), first.target_id, member_ids
+        ).id
+        weighted = tuple(tasks.weighted_tasks(session, network_id, first.target_id))
+    return replace(
+        first,
+        model=replace(first.model, name=" + ".join(names), sha256=sha256),
+        network_id=network_id,
+        tasks=weighted,
+        n_kernel_calls=sum(member.n_kernel_calls for member in members),
+        notes=tuple(note for member in members for note in member.notes),
+        members=tuple(members),
+    )
 
 
 def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: Any) -> Any:

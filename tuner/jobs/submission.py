@@ -18,15 +18,14 @@ from sqlalchemy.orm import Session
 from records import submissions
 from records.models import Job, NetworkTask
 from records.submissions import Submission
+from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
-from tuner.jobs.goals import Goal
-from tuner.jobs.options import TRIALS_PER_TASK
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest, options_of
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec, make_spec
 
 _UPLOAD = re.compile(r"upload:([0-9a-f]{64}\.onnx)", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_MOST_NAME = 200
+_MAX_NAME_CHARS = 200
 
 
 def upload_reference(sha256: str, suffix: str = ".onnx") -> str:
@@ -64,50 +63,50 @@ def resolve(reference: str, data_dir: Path) -> str:
 
 
 def submit_request(session: Session, request: TuneRequest, name: str) -> tuple[Job, bool]:
-    """Store a request as a job of the service; returns the job, and whether it is new.
+    """Store a request as a job of the service; return the job, and whether it is new.
 
-    Who asks for what was asked for before gets the job of then. Its limits grow to what is
-    asked for now; it goes on if it was stopped, or was done with less. A budget of 0 trials
-    splits the network into tasks and measures nothing; none at all is so many trials a task.
+    A request for what an existing job does returns that job. Its limits grow to those of the
+    request; it goes on if it was stopped, or was done with less. A budget of 0 trials splits the
+    network into tasks and measures nothing; without any limit, a task gets 64 trials.
 
     Args:
         session: The transaction.
-        request: Its models are uploads or zoo networks.
-        name: For people; empty names it by its models.
+        request: A request whose models are uploads or zoo networks.
+        name: Name for people; empty for one derived from the models.
 
     Raises:
         RequestError: If the request is wrong; nothing was stored.
     """
     _check(request, name)
-    submission = _submission_of(request)
+    spec, submission = request.spec, _submission_of(request)
     return submissions.submit(
         session,
         Submission(
             submission=submission,
-            request=_as_json(request),
-            objective=request.goal.objective,
-            seed=request.seed,
-            budget_trials=_trials_of(session, request, submission),
-            budget_secs=request.seconds,
-            priority=request.priority,
+            request={**spec.model_dump(), "models": [asdict(model) for model in request.models]},
+            objective=spec.objective,
+            seed=spec.seed,
+            budget_trials=_trials_of(session, spec, submission),
+            budget_secs=spec.seconds,
+            priority=spec.priority,
             name=name or " + ".join(map(model_name, request.models)),
         ),
     )
 
 
 def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneRequest:
-    """Read back what a job was asked to do.
+    """Read the request of a stored job, of an earlier version too.
 
     Args:
-        stored: The request of a job.
-        data_dir: Where uploads are, to resolve references; None leaves them as they are.
+        stored: Request as the row of a job has it.
+        data_dir: Folder of uploads, to resolve references; None leaves them as they are.
 
     Raises:
-        RequestError: If a reference is none of the service.
+        RequestError: If a reference is neither an upload nor a zoo network.
     """
     models = tuple(_model_of(model, data_dir) for model in stored["models"])
-    rest = {key: value for key, value in stored.items() if key not in ("models", "goal")}
-    return TuneRequest(models[0], models[1:], goal=Goal(**stored["goal"]), **rest)
+    fields = {key: value for key, value in stored.items() if key != "models"}
+    return TuneRequest(models, make_spec(_upgraded(fields) if "goal" in fields else fields))
 
 
 def uploads_of(stored: Mapping[str, Any], data_dir: Path) -> list[Path]:
@@ -126,68 +125,87 @@ def model_name(model: ModelRequest) -> str:
 
 
 def _check(request: TuneRequest, name: str) -> None:
-    # No trials at all is no budget of a session: there will be none.
-    options_of(replace(request, trials=1) if request.trials == 0 else request)
     for model in request.models:
         _check_reference(model.reference)
         if model.random_weights is not None and model.random_weights < 0:
             raise RequestError(
-                f"the seed of random weights must be at least 0, got {model.random_weights}"
+                f"must be at least 0, got {model.random_weights}", field="random_weights"
             )
-    texts = [name, *(text for model in request.models for text in (model.name, model.target))]
-    texts += [key for model in request.models for key in model.inputs]
-    for text in texts:
-        if not text.isprintable():
-            raise RequestError(f"names must be printable, got {text!r}")
-    for text in (name, *(model.name for model in request.models)):
-        if len(text) > _MOST_NAME:
-            raise RequestError(f"a name may have {_MOST_NAME} characters, got {len(text)}")
-    try:
-        json.dumps(_as_json(request), allow_nan=False)
-    except ValueError as error:
-        raise RequestError("every number must be finite") from error
+        _check_text("target", model.target)
+        for key in model.inputs:
+            _check_text("input", key)
+    # The name of a network is that of its file.
+    for text, field in ((name, "name"), *((model.name, "model") for model in request.models)):
+        _check_text(field, text)
+        if len(text) > _MAX_NAME_CHARS:
+            raise RequestError(
+                f"a name has at most {_MAX_NAME_CHARS} characters, got {len(text)}", field=field
+            )
+
+
+def _check_text(field: str, text: str) -> None:
+    if not text.isprintable():
+        raise RequestError(f"must be printable, got {text!r}", field=field)
 
 
 def _check_reference(reference: str) -> None:
     is_zoo = reference.startswith("zoo:") and reference.isprintable()
     if not is_zoo and not _UPLOAD.fullmatch(reference):
-        raise RequestError(f"{reference!r} is neither an uploaded .onnx file nor zoo:NAME")
+        raise RequestError(
+            f"{reference!r} is neither an uploaded .onnx file nor zoo:NAME", field="zoo"
+        )
 
 
 def _submission_of(request: TuneRequest) -> str:
-    """Hash what makes a job the job it is: neither what it may spend nor what it is called."""
-    options = options_of(replace(request, trials=1, seconds=None))
+    """Hash what makes a job the job it is: neither its limits nor its name nor its priority."""
+    spec = request.spec
     models = [{**asdict(model), "name": ""} for model in request.models]
+    # As the first version wrote it: jobs in the database are found by this hash.
     described = {
         "models": sorted(models, key=lambda model: json.dumps(model, sort_keys=True)),
-        "goal": [options.goal.objective, options.goal.options()],
-        "seed": options.seed,
-        "allocator": options.allocator,
-        "cost_model": options.cost_model,
-        "evaluator": asdict(options.evaluator),
+        "goal": [spec.objective, spec.objective_options],
+        "seed": spec.seed,
+        "allocator": spec.allocator,
+        "cost_model": spec.cost_model,
+        "evaluator": asdict(spec.evaluator),
     }
     text = json.dumps(described, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _trials_of(session: Session, request: TuneRequest, submission: str) -> int | None:
+def _trials_of(session: Session, spec: TuneSpec, submission: str) -> int | None:
     """Return the limit to store; None until the number of tasks is known.
 
-    A job that was only split into tasks, and is now asked for without a limit, is to be tuned.
+    A job that was only split into tasks, and is now requested without a limit, is to be tuned.
     """
-    if request.trials is not None or request.seconds is not None:
-        return request.trials
+    if spec.trials is not None or spec.seconds is not None:
+        return spec.trials
     job = session.scalar(select(Job).where(Job.submission == submission))
     if job is None or job.budget_trials != 0 or job.network_id is None:
         return None
-    wanted = select(func.count()).where(NetworkTask.network_id == job.network_id)
-    return TRIALS_PER_TASK * (session.scalar(wanted) or 0)
+    n_tasks = select(func.count()).where(NetworkTask.network_id == job.network_id)
+    return spec.with_default_budget(session.scalar(n_tasks) or 0).trials
 
 
-def _as_json(request: TuneRequest) -> dict[str, Any]:
-    described = asdict(request)
-    del described["model"], described["more_models"]
-    return {**described, "models": [asdict(model) for model in request.models]}
+def _upgraded(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that an earlier version stored under other names."""
+    fields = dict(stored)
+    goal, evaluator = fields.pop("goal"), dict(fields.pop("evaluator"))
+    fields["run_timeout"] = evaluator.pop("timeout_secs", EvaluatorSettings.timeout_secs)
+    fields["build_timeout"] = fields.pop("build_timeout_secs")
+    secs = {
+        "require_ms": goal.pop("required_secs"),
+        "baseline_ms": goal.pop("baseline_secs"),
+        "stop_below_ms": fields.pop("least_gain_secs"),
+    }
+    return {**fields, **goal, **evaluator, **{name: _in_ms(value) for name, value in secs.items()}}
+
+
+def _in_ms(secs: Any) -> Any:
+    if isinstance(secs, Mapping):
+        return {name: _in_ms(value) for name, value in secs.items()}
+    # The number that was typed: 9e-3 seconds, read and multiplied, are 9.000000000000002 ms.
+    return None if secs is None else float(f"{secs * 1e3:.15g}")
 
 
 def _model_of(stored: Mapping[str, Any], data_dir: Path | None) -> ModelRequest:

@@ -53,24 +53,6 @@ def load_network(
     raise ModelError(f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}")
 
 
-def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse the shape of an input: ``NAME=1,3,224,224``; a name may contain ``=``.
-
-    Raises:
-        ModelError: If the text has another form, or a dimension is below 1.
-    """
-    name, equals, sizes = text.rpartition("=")
-    try:
-        shape = tuple(int(size) for size in sizes.split(","))
-    except ValueError:
-        shape = ()
-    if not (name and equals and shape):
-        raise ModelError(f"cannot read the input shape {text!r}: expected NAME=1,3,224,224")
-    if min(shape) < 1:
-        raise ModelError(f"input shape {text}: every dimension must be at least 1")
-    return name, shape
-
-
 def _existing_file(reference: str) -> Path:
     if not reference:
         raise ModelError(f"the name of the model is empty: {_EXPECTED}")
@@ -117,7 +99,8 @@ def _load_zoo(query: str, requested: dict[str, tuple[int, ...]], seed: int | Non
     model = catalogue.build(query)
     if requested:
         raise ModelError(
-            f"zoo:{query} does not take input shapes: set its shape with ?batch=N&image=N"
+            f"zoo:{query} does not take input shapes: set its shape with ?batch=N&image=N",
+            field="input",
         )
     notes: tuple[str, ...] = ("zoo network with random weights",)
     if seed is not None:

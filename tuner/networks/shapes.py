@@ -24,13 +24,13 @@ def fix_shapes(
     """
     for name, shape in requested.items():
         if name not in declared:
-            raise ModelError(f"the model has no input {name!r}; its inputs are {_names(declared)}")
+            raise _wrong(f"the model has no input {name!r}; its inputs are {_names(declared)}")
         _check_request(name, declared[name], shape)
     missing = [name for name, dims in declared.items() if _is_open(dims) and name not in requested]
     if missing:
         shown = " and ".join(f"{name!r} with shape {_show(declared[name])}" for name in missing)
         examples = " ".join(f"{name}={_suggest(declared[name])}" for name in missing)
-        raise ModelError(f"the shape must be fixed for input {shown}; for example: {examples}")
+        raise _wrong(f"the shape must be fixed for input {shown}; for example: {examples}")
     _check_symbols(declared, requested)
     # The shape of an input without a request consists of numbers, as checked above.
     return {
@@ -42,18 +42,18 @@ def fix_shapes(
 def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:
     request = f"input shape {name}={','.join(map(str, shape))}"
     if any(size < 1 for size in shape):
-        raise ModelError(f"{request}: every dimension must be at least 1")
+        raise _wrong(f"{request}: every dimension must be at least 1")
     if dims is None:
         return
     if len(shape) != len(dims):
-        raise ModelError(
+        raise _wrong(
             f"{request} has {len(shape)} dimensions, but the model declares {len(dims)}: "
             f"{_show(dims)}"
         )
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if isinstance(dim, int) and dim != size:
             what = "its batch dimension" if axis == 0 else f"dimension {axis}"
-            raise ModelError(
+            raise _wrong(
                 f"{request}: the model declares {_show(dims)}, and {what} is fixed at {dim};"
                 " only dynamic dimensions can be set, so export the model again to change it"
             )
@@ -67,10 +67,14 @@ def _check_symbols(declared: Mapping[str, Dims], requested: Mapping[str, tuple[i
                 continue
             other, other_size = sizes.setdefault(dim, (name, size))
             if other_size != size:
-                raise ModelError(
+                raise _wrong(
                     f"inputs {other!r} and {name!r} share the dimension {dim!r}, "
                     f"but their shapes give it {other_size} and {size}"
                 )
+
+
+def _wrong(text: str) -> ModelError:
+    return ModelError(text, field="input")
 
 
 def _is_open(dims: Dims) -> bool:

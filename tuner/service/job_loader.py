@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlalchemy.exc import DataError
@@ -10,17 +10,15 @@ from sqlalchemy.orm import Session
 
 from records import events, jobs, submissions
 from records.models import Job, JobState
-from scheduler.budget import Budget
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError
-from tuner.jobs.options import default_trials
 from tuner.jobs.preparation import Prepared
-from tuner.jobs.requests import options_of
 from tuner.jobs.submission import request_of
 from tuner.service import logs
 from tuner.service.loading import Limits, load_all
 from tuner.tuning.context import TuningContext
+from tuner.tuning.options import SessionOptions
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
@@ -170,10 +168,10 @@ class JobLoader:
         job, prepared = loaded.job, loaded.prepared
         # The options of the row may be newer than those that the job was claimed with.
         request = request_of(job.request or {}, self._context.settings.data_dir)
-        limits = (job.budget_trials, job.budget_secs)
-        budget = Budget(*limits) if any(limits) else Budget(default_trials(prepared))
-        checked = options_of(replace(request, trials=1, seconds=None))
-        options = replace(checked, budget=budget, submission=job.submission)
+        # The limits of the row may have grown since the request was stored.
+        limits = {"trials": job.budget_trials or None, "seconds": job.budget_secs}
+        spec = request.spec.model_copy(update=limits).with_default_budget(len(prepared.tasks))
+        options = SessionOptions(spec, submission=job.submission)
 
         def report_phase(status: TuningStatus) -> None:
             self._on_activity(job.id, status.phase)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tuner.jobs.preparation import ModelRequest
+from tuner.jobs.requests import ModelRequest
 from tuner.jobs.stale_records import Differences
 
 

@@ -11,11 +11,11 @@ from records.models import Pick
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, MeasuredTrace, RunResult
 from tuner.errors import DeviceLost, WorkError
-from tuner.jobs.options import TuneOptions
 from tuner.jobs.preparation import Prepared
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.tuning.context import TuningContext
+from tuner.tuning.options import SessionOptions
 from tuner.tuning.search import SearchInputs, search
 
 _LOG = logging.getLogger(__name__)
@@ -59,18 +59,18 @@ class _TaskHistory(NamedTuple):
 class RoundRunner:
     """Runner of the rounds of one job, any number of them side by side."""
 
-    def __init__(self, context: TuningContext, prepared: Prepared, options: TuneOptions) -> None:
+    def __init__(self, context: TuningContext, prepared: Prepared, options: SessionOptions) -> None:
         self._context = context
         self._options = options
-        self._seed = options.seed
+        self._seed = options.spec.seed
         self._cost_models = context.cost_model_manager(
-            prepared.target_id, options.cost_model, options.seed
+            prepared.target_id, options.spec.cost_model, options.spec.seed
         )
         self.measure_setup = MeasureSetup(
             context.measure_context,
             prepared.target.spec,
-            options.evaluator,
-            options.build_timeout_secs,
+            options.spec.evaluator,
+            options.spec.build_timeout,
         )
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
 

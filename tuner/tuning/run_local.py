@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from scheduler.budget import Budget
 from tuner.context import Context
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.locks import device_lock
@@ -12,12 +11,11 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices, open_executor
-from tuner.jobs.combining import combine
-from tuner.jobs.options import TuneOptions, default_trials
-from tuner.jobs.preparation import ModelRequest, Prepared, prepare
-from tuner.jobs.requests import TuneRequest, options_of
+from tuner.jobs.preparation import Prepared, combine, prepare
+from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
+from tuner.tuning.options import SessionOptions
 from tuner.tuning.session import TuningSession
 from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import StatusCallback, TuningCallbacks
@@ -89,7 +87,7 @@ def _run(
 ) -> list[TuneResult]:
     """Tune each group of networks in a job."""
     started = time.monotonic()
-    options = options_of(request)
+    request.spec.check_measures()
     settings = context.settings
     context = replace(context, sessions=sessions_with_retry(context))
     with device_lock(settings.data_dir), open_executor(settings) as executor:
@@ -100,7 +98,7 @@ def _run(
             raise RequestError("the same network is given twice; name each network once")
         for note in dict.fromkeys(note for network in prepared for note in network.notes):
             callbacks.on_note(note)
-        jobs = [(network, _with_budget(options, request, network)) for network in prepared]
+        jobs = [(network, _options(request, network)) for network in prepared]
         run = _ResumableRun(context, executor, jobs, callbacks.on_status)
         busy_before, began = _busy_secs(executor), time.monotonic()
         try:
@@ -132,7 +130,7 @@ class _ResumableRun:
 
     context: Context
     executor: Executor
-    jobs: Sequence[tuple[Prepared, TuneOptions]]
+    jobs: Sequence[tuple[Prepared, SessionOptions]]
     on_status: StatusCallback
     sessions: list[TuningSession] = field(default_factory=list)
     failures: dict[int, TunerError] = field(default_factory=dict)
@@ -208,8 +206,5 @@ def _prepare(
     return combine(context.sessions, networks)
 
 
-def _with_budget(options: TuneOptions, request: TuneRequest, prepared: Prepared) -> TuneOptions:
-    """Set a default number of trials per task where the request has no limit."""
-    if request.trials is not None or request.seconds is not None:
-        return options
-    return replace(options, budget=Budget(default_trials(prepared)))
+def _options(request: TuneRequest, prepared: Prepared) -> SessionOptions:
+    return SessionOptions(request.spec.with_default_budget(len(prepared.tasks)))

@@ -14,7 +14,7 @@ from typing import NamedTuple, get_args
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import jobs, picks
+from records import jobs, picks, submissions
 from records.models import Job, JobState, MeasureRecord, Pick
 from records.picks import NewPick
 from scheduler import allocators
@@ -24,12 +24,12 @@ from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, RequestError, WorkError, last_line
-from tuner.jobs.goals import objective_of
-from tuner.jobs.options import TuneOptions, round_size
+from tuner.jobs.objective import objective_of
 from tuner.jobs.preparation import Prepared
 from tuner.tuning import finals
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job_timer import JobTimer
+from tuner.tuning.options import SessionOptions, round_size
 from tuner.tuning.round_runner import NothingLeft, RoundRunner, SearchFailed
 from tuner.tuning.snapshot import JobSnapshot, read_snapshot
 from tuner.tuning.status import StatusCallback, TuningStatus
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
     trials: int | None
     secs: float | None
-    least_gain_secs: float | None
+    stop_below_secs: float | None
 
 
 class TuningSession:
@@ -62,27 +62,28 @@ class TuningSession:
         self,
         context: TuningContext,
         prepared: Prepared,
-        options: TuneOptions,
+        options: SessionOptions,
         on_status: StatusCallback,
     ) -> None:
         self._context = context
         self._prepared = prepared
         self._options = options
-        self._objective = objective_of(options.goal, prepared)
-        self._greedy = options.scheduler or allocators.default_settings(options.allocator)
+        spec = options.spec
+        self._objective = objective_of(spec, prepared)
+        self._greedy = options.scheduler or allocators.default_settings(spec.allocator)
         self._allocator = allocators.make_allocator(
-            options.allocator, self._objective, options.seed, self._greedy
+            spec.allocator, self._objective, spec.seed, self._greedy
         )
         self._round_runner = RoundRunner(context, prepared, options)
         self._budget = options.budget
-        self._least_gain_secs = options.least_gain_secs
+        self._stop_below_secs = spec.stop_below_secs
         self._asked = _Asked(None, None, None)
         self._outlook: Outlook | None = None
         self._trials_to_stop: int | None = None
-        self._n_trials = options.trials_per_round or round_size(options.budget, prepared)
+        self._n_trials = spec.trials_per_round or round_size(options.budget, prepared)
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
-        self.priority = options.priority
+        self.priority = spec.priority or 0
         job = self._open_job()
         self.job_id = job.id
         self._timer = JobTimer(context, job.id, job.spent_secs)
@@ -262,29 +263,28 @@ class TuningSession:
                 mine.trials if asked.trials == before.trials else asked.trials,
                 mine.secs if asked.secs == before.secs else asked.secs,
             )
-            if asked.least_gain_secs != before.least_gain_secs:
-                self._least_gain_secs = asked.least_gain_secs
+            if asked.stop_below_secs != before.stop_below_secs:
+                self._stop_below_secs = asked.stop_below_secs
         return job.state == "running"
 
     def _open_job(self) -> Job:
-        budget = self._options.budget
+        spec, budget = self._options.spec, self._options.budget
         with self._context.sessions.begin() as session:
             self._check_comparable(session)
-            goal = self._options.goal
             job = jobs.open_job(
                 session,
                 jobs.NewJob(
                     network_id=self._prepared.network_id,
                     target_id=self._prepared.target_id,
-                    objective=goal.objective,
-                    priority=self._options.priority,
-                    seed=self._options.seed,
+                    objective=spec.objective,
+                    priority=spec.priority or 0,
+                    seed=spec.seed,
                     budget_trials=budget.trials,
                     budget_secs=budget.secs,
                     settings={
-                        "allocator": self._options.allocator,
-                        "goal": goal.options(),
-                        "evaluator": asdict(self._options.evaluator),
+                        "allocator": spec.allocator,
+                        "goal": spec.objective_options,
+                        "evaluator": asdict(spec.evaluator),
                         "search": asdict(self._options.search),
                         "scheduler": asdict(self._greedy),
                     },
@@ -304,7 +304,7 @@ class TuningSession:
         Raises:
             RequestError: If the records of this target were timed with other settings.
         """
-        wanted = asdict(self._options.evaluator)
+        wanted = asdict(self._options.spec.evaluator)
         for settings in session.scalars(
             select(Job.settings).where(Job.target_id == self._prepared.target_id)
         ):
@@ -312,8 +312,9 @@ class TuningSession:
             for name in ("cache_flush", "number"):
                 if before.get(name) != wanted[name]:
                     raise RequestError(
-                        f"the records of this target were timed with {name}={before.get(name)}, "
-                        f"not {wanted[name]}, and would not compare; use another --database"
+                        f"must be {before.get(name)}, with which the records of this target were "
+                        f"timed; to time with {wanted[name]}, use another database",
+                        field=name,
                     )
 
     def _next_pick(self) -> Pick | NewPick | None:
@@ -358,19 +359,19 @@ class TuningSession:
         table = snapshot.table
         if table.unseen.any() or not table.measured.any():
             return None
-        if self._least_gain_secs is None and not self._publisher.is_due:
+        if self._stop_below_secs is None and not self._publisher.is_due:
             return self._outlook
         secs, n_trials = self._timer.secs, sum(snapshot.own)
         a_minute = round(60.0 * n_trials / secs) if secs > 0.0 else 0
         weight = self._objective.at(table).gradient(table.best_secs)
         step = max(a_minute, self._n_trials)
-        least = self._least_gain_secs
+        least = self._stop_below_secs
         if least is not None:
             self._trials_to_stop = trials_until(table, weight, step, least)
         return look_ahead(table, weight, step)
 
     def _gain_below_threshold(self) -> bool:
-        least = self._least_gain_secs
+        least = self._stop_below_secs
         return least is not None and self._outlook is not None and self._outlook.saving < least
 
     def _decide(self, snapshot: JobSnapshot, n_trials: int) -> NewPick | None:
@@ -488,5 +489,5 @@ class TuningSession:
 
 
 def _asked_of(job: Job | jobs.JobStanding) -> _Asked:
-    least = (job.request or {}).get("least_gain_secs")
-    return _Asked(job.budget_trials, job.budget_secs, least)
+    secs = submissions.stop_below_secs(job.request)
+    return _Asked(job.budget_trials, job.budget_secs, secs)

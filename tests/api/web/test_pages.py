@@ -169,6 +169,11 @@ def test_another_site_cannot_send_a_form(quick: ApiSettings) -> None:
         assert served.client.get("/api/v1/jobs/1").json()["job"]["state"] == "queued"
 
 
+def wrong_fields(page: str) -> set[str]:
+    """Return the names of the fields that a page marks as wrong."""
+    return set(re.findall(r'name="(\w+)"[^>]*aria-invalid="true"', page))
+
+
 def test_submitting_a_form(quick: ApiSettings) -> None:
     """A form becomes a job; one with a mistake comes back as it was typed."""
     with serving(quick) as served:
@@ -182,7 +187,31 @@ def test_submitting_a_form(quick: ApiSettings) -> None:
         refused = served.client.post("/jobs", files=model, data=sent, headers=_BROWSER)
         assert refused.status_code == 422
         assert 'value="kept &lt;here&gt;"' in refused.text
-        assert re.search(r'name="trials"[^>]*aria-invalid="true"', refused.text)
+        assert wrong_fields(refused.text) == {"trials"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"target": "a\x1b"}, "target"),
+        ({"name": "a\x1b", "target": "llvm"}, "name"),
+        ({"input": "data=1,x", "name": "data"}, "input"),
+        ({"objective": "requirements", "name": "requirements"}, "require_ms"),
+        ({"priority": "1000"}, "priority"),
+        ({"zoo": "mlp\x1b"}, "zoo"),
+    ],
+)
+def test_a_form_with_a_mistake_marks_its_field_alone(
+    shared: Served, sent: dict[str, str], field: str
+) -> None:
+    """Whatever else the message mentions; a field that the page does not have is named."""
+    answer = shared.client.post(
+        "/jobs", files={"model": ("net.onnx", make.ONNX)}, data=sent, headers=_BROWSER
+    )
+
+    assert answer.status_code == 422
+    assert wrong_fields(answer.text) == {field} & {"target", "name", "input", "priority", "zoo"}
+    assert field in answer.text
 
 
 def test_signing_in(quick: ApiSettings) -> None:

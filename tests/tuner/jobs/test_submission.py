@@ -12,20 +12,68 @@ from records import database, jobs, submissions
 from records.models import Job
 from tests.engines.toy_network import Workshop
 from tuner.errors import RequestError
-from tuner.jobs.goals import Goal
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import request_of, resolve, submit_request, upload_reference
 
 SHA256 = "ab" * 32
 UPLOAD = f"upload:{SHA256}.onnx"
-REQUEST = TuneRequest(
-    ModelRequest(UPLOAD, "llvm", {"data": (1, 3, 8, 8)}, 7, "mine"),
-    (ModelRequest("zoo:mlp"),),
-    trials=100,
-    goal=Goal("requirements", required_secs={"mine": 1e-3}),
-    evaluator={"repeat": 4},
-)
+MINE = ModelRequest(UPLOAD, "llvm", {"data": (1, 3, 8, 8)}, 7, "mine")
+MLP = ModelRequest("zoo:mlp")
+FIELDS: dict[str, Any] = {
+    "trials": 100,
+    "objective": "requirements",
+    "require_ms": {"mine": 9.0},
+    "stop_below_ms": 0.25,
+    "priority": 3,
+    "repeat": 4,
+    "run_timeout": 9.0,
+}
+REQUEST = TuneRequest((MINE, MLP), TuneSpec(**FIELDS))
+# The row of the same request as earlier versions stored it, and the hashes they found jobs by.
+STORED = {
+    "trials": 100,
+    "seconds": None,
+    "trials_per_round": None,
+    "allocator": "gradient",
+    "goal": {
+        "objective": "requirements",
+        "importance": {},
+        "required_secs": {"mine": 0.009000000000000001},
+        "baseline_secs": {},
+        "patience": None,
+    },
+    "priority": 3,
+    "least_gain_secs": 0.00025,
+    "cost_model": "xgb-ranking",
+    "evaluator": {"repeat": 4, "timeout_secs": 9.0},
+    "build_timeout_secs": 60.0,
+    "seed": 0,
+    "models": [
+        {
+            "reference": UPLOAD,
+            "target": "llvm",
+            "inputs": {"data": [1, 3, 8, 8]},
+            "random_weights": 7,
+            "name": "mine",
+        },
+        {
+            "reference": "zoo:mlp",
+            "target": "llvm",
+            "inputs": {},
+            "random_weights": None,
+            "name": "",
+        },
+    ],
+}
+SUBMISSION = "233898819e50354599e6bdd5d823923a34fc8205aec3f17fd6e711683d394a0e"
+SUBMISSION_OF_MLP = "1c7a6ff1c4061c112605a2c8fd66e19173af1ffdce427a786768b9d756357737"
+
+
+def changed(**fields: Any) -> TuneRequest:
+    """Return the request with other fields of its spec, or other models."""
+    models = fields.pop("models", REQUEST.models)
+    return TuneRequest(models, TuneSpec(**{**FIELDS, **fields}))
 
 
 @pytest.fixture
@@ -52,6 +100,22 @@ def test_a_request_comes_back_as_it_was(session: Session) -> None:
     assert (job.name, job.state, job.budget_trials) == ("mine + mlp", "queued", 100)
 
 
+def test_a_request_that_an_earlier_version_stored_is_read() -> None:
+    """Its fields had other names then, and latencies were seconds."""
+    assert request_of(STORED) == REQUEST
+
+
+@pytest.mark.parametrize(
+    ("request_", "submission"),
+    [(REQUEST, SUBMISSION), (TuneRequest((MLP,)), SUBMISSION_OF_MLP)],
+)
+def test_a_request_finds_the_job_that_an_earlier_version_stored(
+    session: Session, request_: TuneRequest, submission: str
+) -> None:
+    """The hash that makes it the same job does not change."""
+    assert submit(session, request_).submission == submission
+
+
 def test_references_are_resolved_within_the_data_directory(session: Session) -> None:
     """An upload becomes its file, a zoo network stays."""
     stored = submit(session).request
@@ -70,14 +134,15 @@ def test_references_are_resolved_within_the_data_directory(session: Session) -> 
         {"seconds": 3.0},
         {"priority": 3},
         {"trials_per_round": 8},
-        {"more_models": (ModelRequest("zoo:mlp", name="other"),)},
-        {"evaluator": {"repeat": 4, "number": 1}},
-        {"model": REQUEST.more_models[0], "more_models": (REQUEST.model,)},
+        {"stop_below_ms": None},
+        {"models": (MINE, ModelRequest("zoo:mlp", name="other"))},
+        {"number": 1},
+        {"models": (MLP, MINE)},
     ],
 )
 def test_what_does_not_make_another_job(session: Session, changes: dict[str, Any]) -> None:
     """Limits, priority, names, the order of models, and defaults that are spelled out."""
-    first, again = submit(session), submit(session, replace(REQUEST, **changes), "called")
+    first, again = submit(session), submit(session, changed(**changes), "called")
 
     assert again.id == first.id
     assert again.name == "called"
@@ -87,19 +152,19 @@ def test_what_does_not_make_another_job(session: Session, changes: dict[str, Any
     "changes",
     [
         {"seed": 1},
-        {"more_models": ()},
-        {"goal": Goal("requirements", required_secs={"mine": 2e-3})},
+        {"models": (MINE,)},
+        {"require_ms": {"mine": 2.0}},
         {"allocator": "round-robin"},
         {"cost_model": "random"},
-        {"evaluator": {"repeat": 5}},
-        {"model": replace(REQUEST.model, random_weights=None)},
-        {"model": replace(REQUEST.model, inputs={})},
-        {"model": replace(REQUEST.model, target="cuda")},
+        {"repeat": 5},
+        {"models": (replace(MINE, random_weights=None), MLP)},
+        {"models": (replace(MINE, inputs={}), MLP)},
+        {"models": (replace(MINE, target="cuda"), MLP)},
     ],
 )
 def test_what_makes_another_job(session: Session, changes: dict[str, Any]) -> None:
     """Whatever changes what is measured, or how."""
-    assert submit(session, replace(REQUEST, **changes)).id != submit(session).id
+    assert submit(session, changed(**changes)).id != submit(session).id
 
 
 @pytest.mark.parametrize(
@@ -120,7 +185,7 @@ def test_what_makes_another_job(session: Session, changes: dict[str, Any]) -> No
 def test_no_other_reference_is_taken(session: Session, reference: str) -> None:
     """Neither from a user nor, should one come to be there, from the database."""
     with pytest.raises(RequestError, match="neither an uploaded"):
-        submit(session, TuneRequest(ModelRequest(reference)))
+        submit(session, TuneRequest((ModelRequest(reference),)))
     with pytest.raises(RequestError, match="neither an uploaded"):
         resolve(reference, Path("/data"))
 
@@ -134,39 +199,35 @@ def test_an_upload_is_named_by_its_content_only(sha256: str, suffix: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("model", "name", "field", "message"),
     [
-        ({"trials": -1}, "bad budget"),
-        ({"trials": 10**10}, "--trials must be at most"),
-        ({"seconds": float("inf")}, "bad budget"),
-        ({"trials": 0, "seconds": -1.0}, "bad budget"),
-        ({"priority": 10**6}, "--priority must lie in"),
-        ({"trials_per_round": 0}, "--trials-per-round"),
-        ({"allocator": "best"}, "unknown allocator"),
-        ({"build_timeout_secs": float("inf")}, "finite"),
-        ({"evaluator": {"timeout_secs": float("inf")}}, "finite"),
-        ({"evaluator": {"repeat": 1}}, "bad evaluator setting"),
-        ({"model": ModelRequest("zoo:mlp", name="a\0b")}, "printable"),
-        ({"model": ModelRequest("zoo:mlp", name="x" * 201)}, "characters"),
-        ({"model": ModelRequest("zoo:mlp", random_weights=-1)}, "at least 0"),
+        (ModelRequest("zoo:mlp", name="a\0b"), "", "model", "printable"),
+        (ModelRequest("zoo:mlp", name="x" * 201), "", "model", "at most 200 characters"),
+        (MLP, "a\x1b[31mb", "name", "printable"),
+        (MLP, "x" * 201, "name", "at most 200 characters"),
+        (ModelRequest("zoo:mlp", "llvm\0"), "", "target", "printable"),
+        (ModelRequest("zoo:mlp", inputs={"a\n": (1,)}), "", "input", "printable"),
+        (ModelRequest("zoo:mlp", random_weights=-1), "", "random_weights", "at least 0"),
+        (ModelRequest("zoo:mlp\n"), "", "zoo", "neither"),
     ],
 )
 def test_a_wrong_request_stores_nothing(
-    session: Session, changes: dict[str, Any], message: str
+    session: Session, model: ModelRequest, name: str, field: str, message: str
 ) -> None:
-    """The message is that of the command line."""
-    with pytest.raises(RequestError, match=message):
-        submit(session, replace(REQUEST, **changes))
+    """The error names the field."""
+    with pytest.raises(RequestError, match=message) as caught:
+        submit(session, TuneRequest((model,)), name)
 
+    assert caught.value.field == field
     assert jobs.list_jobs(session) == []
 
 
 def test_a_priority_that_is_not_given_stays(session: Session) -> None:
     """A new job has 0, and 0 can be asked for."""
-    assert submit(session).priority == 0
-    assert submit(session, replace(REQUEST, priority=3)).priority == 3
-    assert submit(session).priority == 3
-    assert submit(session, replace(REQUEST, priority=0)).priority == 0
+    assert submit(session, changed(priority=None)).priority == 0
+    assert submit(session, changed(priority=3)).priority == 3
+    assert submit(session, changed(priority=None)).priority == 3
+    assert submit(session, changed(priority=0)).priority == 0
 
 
 def test_limits_grow_and_a_job_that_was_done_goes_on(session: Session) -> None:
@@ -174,15 +235,15 @@ def test_limits_grow_and_a_job_that_was_done_goes_on(session: Session) -> None:
     job = submit(session)
     jobs.set_state(session, job.id, "done")
 
-    assert submit(session, replace(REQUEST, trials=50)).state == "done"
-    assert submit(session, replace(REQUEST, trials=None)).state == "done"
-    more = submit(session, replace(REQUEST, trials=200))
+    assert submit(session, changed(trials=50)).state == "done"
+    assert submit(session, changed(trials=None)).state == "done"
+    more = submit(session, changed(trials=200))
     assert (more.state, more.budget_trials) == ("queued", 200)
 
 
 def test_a_job_that_was_only_split_into_tasks_can_be_tuned_by_default(workshop: Workshop) -> None:
     """No trials first, and then as many as a job gets without a limit."""
-    request = TuneRequest(ModelRequest("zoo:mlp"), trials=0)
+    request = TuneRequest((MLP,), TuneSpec(trials=0))
     prepared = workshop.prepare()
     with workshop.sessions.begin() as session:
         job = submit(session, request)
@@ -190,6 +251,6 @@ def test_a_job_that_was_only_split_into_tasks_can_be_tuned_by_default(workshop: 
         jobs.set_state(session, job.id, "done")
 
     with workshop.sessions.begin() as session:
-        again = submit(session, replace(request, trials=None))
+        again = submit(session, TuneRequest((MLP,)))
 
     assert (again.id, again.state, again.budget_trials) == (job.id, "queued", 64 * 4)

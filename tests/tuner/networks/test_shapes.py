@@ -3,30 +3,7 @@
 import pytest
 
 from tuner.errors import ModelError
-from tuner.networks.load import parse_input
 from tuner.networks.shapes import Dims, fix_shapes
-
-
-def test_parse_input_reads_name_and_shape() -> None:
-    """The last equals sign ends the name."""
-    assert parse_input("data=1,3,224,224") == ("data", (1, 3, 224, 224))
-    assert parse_input("a=b=7") == ("a=b", (7,))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "data", "data=", "=1,3", "data:1,3", "data=1,x", "data=1,,3", "data=1x3"]
-)
-def test_parse_input_refuses_other_forms(text: str) -> None:
-    """The message shows the text and the form."""
-    with pytest.raises(ModelError, match=r"input shape .*expected NAME=1,3,224,224"):
-        parse_input(text)
-
-
-@pytest.mark.parametrize("text", ["data=0,3", "data=-1,3"])
-def test_parse_input_refuses_dimensions_below_one(text: str) -> None:
-    """Every dimension is at least 1."""
-    with pytest.raises(ModelError, match="every dimension must be at least 1"):
-        parse_input(text)
 
 
 def test_fixed_inputs_need_no_request() -> None:

@@ -12,14 +12,15 @@ from tests.engines.toy_network import Workshop
 from tuner.context import Context
 from tuner.errors import ModelError
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.preparation import ModelRequest, Prepared
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.preparation import Prepared
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import submit_request
 from tuner.service import job_loader
 from tuner.service.job_loader import JobLoader, LoadedJob
 from tuner.service.loading import Limits
 
-REQUEST = TuneRequest(ModelRequest("zoo:mlp"), trials=0)
+REQUEST = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=0))
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_trials_requested_during_the_load_are_made(
     shop = Workshop(context.sessions, context.settings.data_dir, workers)
 
     def load(_context: Context, models: Sequence[ModelRequest], *_: object) -> Prepared:
-        assert submit(context, replace(REQUEST, trials=24)) == 1
+        assert submit(context, replace(REQUEST, spec=TuneSpec(trials=24))) == 1
         return shop.prepare(models[0].name)
 
     submit(context)

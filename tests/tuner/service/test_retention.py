@@ -16,8 +16,8 @@ from records.service_models import Worker
 from tests.tuner.service.test_job_loader import submit
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.service import retention
 from tuner.service.retention import RetentionTask, remove_unused
 
@@ -36,7 +36,9 @@ def make_file(path: Path, age_secs: float) -> Path:
 def make_job(context: Context, digit: str, *, deleted: bool) -> list[Path]:
     """Ask for a job with an upload and a library; returns their files, two days old."""
     sha256 = digit * 64
-    job_id = submit(context, TuneRequest(ModelRequest(f"upload:{sha256}.onnx"), trials=4))
+    job_id = submit(
+        context, TuneRequest((ModelRequest(f"upload:{sha256}.onnx"),), TuneSpec(trials=4))
+    )
     archive = f"{digit}.tar.gz"
     with context.sessions.begin() as session:
         build = builds.request_build(session, job_id)

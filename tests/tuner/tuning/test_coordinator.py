@@ -221,12 +221,12 @@ def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
     assert [workshop.job(job.job_id).state for job in pair] == ["paused", "paused"]
 
 
-@pytest.mark.parametrize(("least_gain_secs", "spends_all"), [(1e-12, True), (1e3, False)])
-def test_least_gain_stops_a_job(
-    workshop: Workshop, least_gain_secs: float, spends_all: bool
+@pytest.mark.parametrize(("stop_below_ms", "spends_all"), [(1e-9, True), (1e6, False)])
+def test_a_gain_below_the_threshold_stops_a_job(
+    workshop: Workshop, stop_below_ms: float, spends_all: bool
 ) -> None:
     """A threshold nobody can reach ends the job after its warm-up; a tiny one changes nothing."""
-    workshop.tune(workshop.prepare(), 60, trials_per_round=4, least_gain_secs=least_gain_secs)
+    workshop.tune(workshop.prepare(), 60, trials_per_round=4, stop_below_ms=stop_below_ms)
 
     assert workshop.job().state == "done"
     assert (len(workshop.trials()) == 60) is spends_all
@@ -234,11 +234,11 @@ def test_least_gain_stops_a_job(
 
 def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> None:
     """Who asks for a running job again with a smaller one gets what that takes."""
-    job = private(workshop, "a", 40, least_gain_secs=1e3)
+    job = private(workshop, "a", 40, stop_below_ms=1e6)
 
     def ask_again(_: TuningStatus) -> None:
         with workshop.sessions.begin() as session:
-            session.get_one(Job, job.job_id).request = {"least_gain_secs": 1e-12}
+            session.get_one(Job, job.job_id).request = {"stop_below_ms": 1e-9}
 
     job._publisher._on_status = ask_again
     workshop.run(job)

@@ -10,8 +10,8 @@ from records.picks import NewPick
 from tests.engines import toy
 from tuner.context import open_context
 from tuner.errors import WorkError
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningCallbacks
@@ -35,7 +35,7 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
     monkeypatch.setattr(TuningSession, "next_pick", break_second)
     first, second = (ModelRequest(f"zoo:mlp?batch={batch}") for batch in (1, 2))
     with open_context(None, tmp_path) as context:
-        good, bad = run_separately(context, TuneRequest(first, (second,), trials=20))
+        good, bad = run_separately(context, TuneRequest((first, second), TuneSpec(trials=20)))
 
     assert good.error is None
     assert good.n_measured == 20
@@ -53,7 +53,7 @@ def test_a_run_reports_status_and_busy_shares_to_its_callbacks(
         on_status=lambda status: phases.append(status.phase), on_busy=shares.append
     )
     with open_context(None, tmp_path) as context:
-        request = TuneRequest(ModelRequest("zoo:mlp"), trials=8)
+        request = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=8))
         result = run_tuning(context, request, callbacks)
 
     assert 0.0 < result.busy["local"] <= 1.0

@@ -41,6 +41,7 @@ def bench(
     from tuner.cli.rendering.comparison import comparison_as_json, show_comparison
     from tuner.errors import RequestError
     from tuner.jobs.known_models import ModelQuery
+    from tuner.jobs.requests import parse_inputs
 
     if (against is None) != (model is None):
         raise RequestError("--against and --model go together: both or neither")
@@ -53,7 +54,7 @@ def bench(
         runtime = "torch" if model.endswith(".pt2") else "onnxruntime"
         if against != runtime:
             raise RequestError(f"{model} is compared with --against {runtime}, not {against}")
-        query = ModelQuery(model, options.parse_inputs(inputs), random_weights)
+        query = ModelQuery(model, parse_inputs(inputs), random_weights)
     comparison = local.evaluate(library, query, {"data_dir": data_dir}, n_turns=turns, seed=seed)
     if json_output:
         print_json(comparison_as_json(comparison))

@@ -101,7 +101,7 @@ def verify(
         raise RequestError("--input and --random-weights are about a MODEL, and none is given")
     request = VerifyRequest(
         target=target,
-        models=tuple(options.model_requests([model], target, inputs, random_weights))
+        models=options.model_requests([model], target, inputs, random_weights)
         if model is not None
         else (),
         job=job,

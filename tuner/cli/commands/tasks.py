@@ -40,9 +40,9 @@ def tasks(
     """
     from tuner.cli.rendering.reports import show_tasks_of_network, tasks_of_network_as_json
     from tuner.errors import RequestError
-    from tuner.jobs.preparation import ModelRequest
+    from tuner.jobs.requests import ModelRequest, parse_inputs
 
-    request = ModelRequest(model, target, options.parse_inputs(inputs), random_weights)
+    request = ModelRequest(model, target, parse_inputs(inputs), random_weights)
     overrides: SettingOverrides = {
         "database": database,
         "data_dir": data_dir,

@@ -3,7 +3,7 @@
 from tuner.cli.remote import submit
 from tuner.client import TunerClient
 from tuner.interrupts import interruptible
-from tuner.jobs.preparation import ModelRequest
+from tuner.jobs.requests import ModelRequest
 from tuner.reports import ExtractedTask, ExtractReport
 from tuner.schemas import JobView
 

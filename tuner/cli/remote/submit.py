@@ -1,9 +1,10 @@
 """From a request of the command line to one of the service."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -13,19 +14,19 @@ from tuner.client.client import ENDED
 from tuner.client.transport import patiently
 from tuner.client.uploads import Sent
 from tuner.errors import WorkError
-from tuner.jobs.preparation import ModelRequest
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.requests import ModelRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.schemas import JobView
 
 _POLL_SECS = 0.3
 _PATIENCE_SECS = 300.0
 
 
-def submit(client: TunerClient, models: Sequence[ModelRequest], request: TuneRequest) -> Submitted:
-    """Send models and what is to be done with them; a bar shows a long upload."""
+def submit(client: TunerClient, models: Sequence[ModelRequest], spec: TuneSpec) -> Submitted:
+    """Send models and the options of their job; a bar shows a long upload."""
     references = [model.reference for model in models]
     with transfer("uploading") as sent:
-        return client.tune(*references, sent=sent, **fields_of(models[0], request))
+        return client.tune(*references, sent=sent, **fields_of(models[0], spec))
 
 
 def split(client: TunerClient, model: ModelRequest) -> JobView:
@@ -34,7 +35,7 @@ def split(client: TunerClient, model: ModelRequest) -> JobView:
     Raises:
         WorkError: If it cannot be.
     """
-    job = submit(client, [model], TuneRequest(model, trials=0)).job.id
+    job = submit(client, [model], TuneSpec(trials=0)).job.id
     while True:
         view = patiently(partial(client.table, job), _PATIENCE_SECS)
         if view.split is not None and view.tasks:
@@ -44,29 +45,14 @@ def split(client: TunerClient, model: ModelRequest) -> JobView:
         time.sleep(_POLL_SECS)
 
 
-def fields_of(model: ModelRequest, request: TuneRequest) -> TuneFields:
-    """Say what a request asks for as the service takes it."""
-    goal = request.goal
-    return TuneFields(
-        target=model.target,
-        inputs=model.inputs,
-        random_weights=model.random_weights,
-        trials=request.trials,
-        seconds=request.seconds,
-        trials_per_round=request.trials_per_round,
-        objective=goal.objective,
-        importance=goal.importance,
-        require_ms=_in_ms(goal.required_secs),
-        baseline_ms=_in_ms(goal.baseline_secs),
-        patience=goal.patience,
-        allocator=request.allocator,
-        priority=request.priority,
-        stop_below_ms=None if request.least_gain_secs is None else request.least_gain_secs * 1e3,
-        cost_model=request.cost_model,
-        seed=request.seed,
-        build_timeout=request.build_timeout_secs,
-        **_evaluator_fields(request.evaluator),
-    )
+def fields_of(model: ModelRequest, spec: TuneSpec) -> TuneFields:
+    """Return the fields of a job, without those that have their default."""
+    fields: TuneFields = {
+        "target": model.target,
+        "inputs": model.inputs,
+        "random_weights": model.random_weights,
+    }
+    return cast("TuneFields", {**fields, **spec.model_dump(exclude_defaults=True)})
 
 
 @contextmanager
@@ -83,14 +69,3 @@ def transfer(what: str) -> Iterator[Sent]:
             progress.update(bar, completed=n_bytes, total=n_all or None, visible=n_all > 0)
 
         yield sent
-
-
-def _in_ms(secs: Mapping[str, float]) -> dict[str, float]:
-    return {name: value * 1e3 for name, value in secs.items()}
-
-
-def _evaluator_fields(settings: Mapping[str, object]) -> TuneFields:
-    fields = dict(settings)
-    if "timeout_secs" in fields:
-        fields["run_timeout"] = fields.pop("timeout_secs")
-    return fields  # type: ignore[return-value]  # the service checks what they are

@@ -10,7 +10,7 @@ from tuner.cli.rendering.progress import make_progress
 from tuner.client import Submitted, TunerClient
 from tuner.errors import TunerError, WorkError
 from tuner.interrupts import Interrupted, interruptible
-from tuner.jobs.requests import TuneRequest, options_of
+from tuner.jobs.requests import TuneRequest
 from tuner.queries.progress import progress_of_job
 from tuner.reports import TuneReport
 
@@ -38,14 +38,14 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
         Detached: If the user stops to watch.
     """
     started = time.monotonic()
-    options_of(request)
+    request.spec.check_measures()
     console = stderr_console()
     groups = [[model] for model in request.models] if separate else [list(request.models)]
     with interruptible():
         submitted: list[Submitted] = []
         try:
             for models in groups:
-                submitted.append(submit(client, models, request))  # noqa: PERF401  keep what was sent
+                submitted.append(submit(client, models, request.spec))  # noqa: PERF401  keep what was sent
             results = _watch(client, submitted, started)
         except TunerError:
             for each in submitted:

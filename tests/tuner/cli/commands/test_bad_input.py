@@ -127,7 +127,7 @@ def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
     """The message names the input and writes the option out."""
     path = save(toy_cli.folder, relu_model("batch", 4))
 
-    check_refused(toy_cli("tasks", path, "--json"), "data", "data=")
+    check_refused(toy_cli("tasks", path, "--json"), "--input: ", "for example: data=")
     assert toy_cli("tasks", path, "--json", "--input", "data=2,4").status == 0
 
 
@@ -138,9 +138,9 @@ def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
         ("data=1,4,4", ("data", "2")),
         ("data=1,5", ("data",)),
         ("data=0,4", ("at least 1",)),
-        ("data=", ("input shape",)),
-        ("data", ("input shape",)),
-        ("data=1,x", ("input shape",)),
+        ("data=", ("--input: cannot read",)),
+        ("data", ("--input: cannot read",)),
+        ("data=1,x", ("--input: cannot read",)),
     ],
 )
 def test_wrong_input(toy_cli: Cli, given: str, words: Sequence[str]) -> None:
@@ -170,26 +170,30 @@ def test_target_that_is_unknown_or_not_here(cli: Cli, target: str, words: Sequen
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--trials", "0"), ("trials", "0")),
-        (("--trials", "-5"), ("trials", "-5")),
+        (("--trials", "0"), ("--trials: must be at least 1, got 0",)),
+        (("--trials", "-5"), ("--trials: ", "-5")),
         (("--trials", "many"), ("--trials", "integer")),
-        (("--seconds", "0"), ("secs", "0")),
-        (("--seconds", "-1"), ("secs", "-1")),
-        (("--seconds", "nan"), ("secs", "nan")),
-        (("--seconds", "inf"), ("secs", "inf")),
+        (("--seconds", "0"), ("--seconds: must be above 0, got 0.0",)),
+        (("--seconds", "-1"), ("--seconds: ", "-1")),
+        (("--seconds", "nan"), ("--seconds: ", "nan")),
+        (("--seconds", "inf"), ("--seconds: ", "inf")),
         (("--trials-per-round", "0"), ("--trials-per-round", "0")),
         (("--trials-per-round", "-1"), ("--trials-per-round", "-1")),
-        (("--repeat", "2"), ("repeat", "2")),
-        (("--number", "0"), ("number", "0")),
-        (("--min-repeat-ms", "-1"), ("min_repeat_ms", "-1")),
-        (("--cooldown-ms", "-1"), ("cooldown_ms", "-1")),
-        (("--run-timeout", "0"), ("timeout", "0")),
+        (("--repeat", "2"), ("--repeat: must be at least 3, got 2",)),
+        (("--number", "0"), ("--number: ", "0")),
+        (("--min-repeat-ms", "-1"), ("--min-repeat-ms: ", "-1")),
+        (("--cooldown-ms", "-1"), ("--cooldown-ms: ", "-1")),
+        (("--run-timeout", "0"), ("--run-timeout: ", "0")),
         (("--build-timeout", "0"), ("--build-timeout", "0")),
         (("--seed", "-1"), ("--seed", "-1")),
         (("--seed", str(2**70)), ("--seed",)),
         (("--trials", str(2**70)), ("trials",)),
-        (("--objective", "beauty"), ("beauty", "weighted_sum")),
-        (("--cost-model", "oracle"), ("oracle", "xgb-ranking")),
+        (("--objective", "beauty"), ("--objective: ", "beauty", "weighted_sum")),
+        (("--cost-model", "oracle"), ("--cost-model: ", "oracle", "xgb-ranking")),
+        (("--stop-below", "0"), ("--stop-below: must be above 0",)),
+        (("--require-ms", "0"), ("--require-ms: must be above 0",)),
+        (("--baseline-ms", "a=x"), ("--baseline-ms: 'a' must be a valid number",)),
+        (("--patience", "3"), ("--patience: ", "weighted_sum")),
         (("--colour", "red"), ("--colour",)),
         (("--trials",), ("--trials",)),
         (("surplus",), ("surplus",)),

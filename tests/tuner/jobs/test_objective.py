@@ -1,13 +1,15 @@
 """Objectives of jobs, over one network and over several."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tests.engines.toy_network import Workshop
 from tuner.errors import RequestError
-from tuner.jobs.combining import combine
-from tuner.jobs.goals import ONLY, Goal, networks_of, objective_of
-from tuner.jobs.preparation import Prepared
+from tuner.jobs.objective import networks_of, objective_of
+from tuner.jobs.preparation import Prepared, combine
+from tuner.jobs.spec import ONLY, TuneSpec
 
 
 @pytest.fixture
@@ -53,52 +55,54 @@ def test_union_is_found_again_in_any_order(workshop: Workshop) -> None:
 
 
 def test_same_network_twice_is_refused(workshop: Workshop) -> None:
-    """Its weight would be a mystery."""
+    """A network counts once, because its calls could not be told apart."""
     with pytest.raises(RequestError, match="one, one"):
         combine(workshop.sessions, [workshop.prepare("one"), workshop.prepare("one")])
 
 
 @pytest.mark.parametrize(
-    ("goal", "words"),
+    ("fields", "field", "words"),
     [
-        (Goal("fastest"), "no objective is named 'fastest'"),
-        (Goal("requirements"), "required_secs"),
-        (Goal("requirements", required_secs={"three": 1.0}), "'three', which is no network"),
-        (Goal("requirements", required_secs={ONLY: 1.0}), "say which network"),
-        (Goal("weighted_sum", patience=3), "patience"),
-        (Goal("early_stop", importance={"one": 2.0}), "importance"),
+        ({"objective": "requirements", "require_ms": {"three": 1.0}}, "require_ms", "'three' is"),
+        ({"objective": "requirements", "require_ms": {ONLY: 1.0}}, "require_ms", "name the"),
+        ({"importance": {"one": 2.0, ONLY: 1.0}}, "importance", "name the network"),
     ],
 )
-def test_goals_that_make_no_sense_are_refused(pair: Prepared, goal: Goal, words: str) -> None:
-    """The error says what is wrong with the request."""
-    with pytest.raises(RequestError, match=words):
-        objective_of(goal, pair)
+def test_networks_that_are_not_in_the_job_are_refused(
+    pair: Prepared, fields: dict[str, Any], field: str, words: str
+) -> None:
+    """The error names the field, and the networks of the job."""
+    with pytest.raises(RequestError, match=words) as caught:
+        objective_of(TuneSpec(**fields), pair)
+
+    assert caught.value.field == field
+    assert "choose one of one, two" in str(caught.value)
 
 
 def test_only_network_needs_no_name(workshop: Workshop) -> None:
     """A bare number belongs to it."""
     prepared = workshop.prepare("one")
 
-    objective = objective_of(Goal("requirements", required_secs={ONLY: 0.5}), prepared)
+    objective = objective_of(TuneSpec(objective="requirements", require_ms={ONLY: 500.0}), prepared)
 
     assert objective.value(np.full(len(prepared.tasks), 1e-6)) == 0.5
 
 
 def test_several_networks_are_tuned_in_one_job(workshop: Workshop, pair: Prepared) -> None:
     """The budget is spent once, and both members find best records for all their tasks."""
-    overview = workshop.tune(pair, 60, goal=Goal("geometric_mean"))
+    snapshot = workshop.tune(pair, 60, objective="geometric_mean")
 
     assert len(workshop.trials()) == 60
-    assert np.isfinite([row.latency for row in overview.rows]).all()
+    assert np.isfinite([row.latency for row in snapshot.rows]).all()
 
 
 def test_network_that_meets_its_requirement_pulls_no_trials(
     workshop: Workshop, pair: Prepared
 ) -> None:
     """With both requirements met the job is done long before its budget."""
-    generous = Goal("requirements", required_secs={"one": 1.0, "two": 1.0})
+    generous = {"one": 1e3, "two": 1e3}
 
-    workshop.tune(pair, 200, trials_per_round=4, goal=generous)
+    workshop.tune(pair, 200, trials_per_round=4, objective="requirements", require_ms=generous)
 
     assert len(workshop.trials()) <= 4 * len(pair.tasks)
     assert workshop.job().state == "done"
@@ -106,10 +110,12 @@ def test_network_that_meets_its_requirement_pulls_no_trials(
 
 def test_only_the_network_that_is_too_slow_is_tuned(workshop: Workshop, pair: Prepared) -> None:
     """After the warm-up the task that only the satisfied network calls gets nothing."""
-    goal = Goal("requirements", required_secs={"one": 1e-9, "two": 1.0})
+    require_ms = {"one": 1e-6, "two": 1e3}
 
-    overview = workshop.tune(pair, 80, trials_per_round=4, goal=goal)
+    snapshot = workshop.tune(
+        pair, 80, trials_per_round=4, objective="requirements", require_ms=require_ms
+    )
 
-    trials = {row.name: row.n_trials for row in overview.rows}
+    trials = {row.name: row.n_trials for row in snapshot.rows}
     assert trials["batch_2[1]"] == 4
     assert trials["batch_1[1]"] > 4

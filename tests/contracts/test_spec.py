@@ -1,0 +1,64 @@
+"""Every front end takes the options of a job, under the names that the spec has for them."""
+
+from typing import Any, get_type_hints
+
+import pytest
+import typer
+from pydantic import TypeAdapter
+
+import tuner.api
+from api.forms import TuneForm
+from tuner.cli.main import app
+from tuner.cli.options import option_of
+from tuner.client.models import TuneFields
+from tuner.jobs import fields
+from tuner.jobs.spec import TuneSpec
+from tuner.settings import SettingOverrides
+
+NAMES = list(TuneSpec.model_fields)
+PROGRAM: Any = typer.main.get_command(app)
+PARAMETERS = {parameter.name: parameter for parameter in PROGRAM.commands["tune"].params}
+
+
+def test_keywords_are_the_fields_of_the_spec() -> None:
+    """In their order; type checkers read them, and the spec checks them."""
+    assert list(get_type_hints(fields.TuneFields)) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_keyword_has_the_type_of_its_field(name: str) -> None:
+    """A type checker accepts the default of the spec."""
+    hint = get_type_hints(fields.TuneFields)[name]
+
+    TypeAdapter(hint).validate_python(getattr(TuneSpec(), name), strict=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_of_the_command_line_is_a_field(name: str) -> None:
+    """It has the description and the default of the spec."""
+    field, option = TuneSpec.model_fields[name], PARAMETERS[name]
+
+    assert option.opts == [option_of(name)]
+    assert option.help == field.description
+    assert option.default in (field.default, [])
+
+
+def test_the_form_has_every_field() -> None:
+    """Besides those of the models."""
+    own = {"zoo", "target", "input", "random_weights", "name"}
+
+    assert set(TuneForm.model_fields) == {*NAMES, *own}
+
+
+def test_the_client_sends_every_field() -> None:
+    """Besides those of the models."""
+    own = {"target", "inputs", "random_weights", "name"}
+
+    assert set(get_type_hints(TuneFields)) == {*NAMES, *own}
+
+
+def test_the_python_api_takes_every_field() -> None:
+    """Besides the settings."""
+    own = get_type_hints(SettingOverrides)
+
+    assert set(get_type_hints(tuner.api.TuneFields)) == {*NAMES, *own}

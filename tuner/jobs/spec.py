@@ -1,0 +1,368 @@
+"""Options of a tuning job: the one list that every front end takes its options from."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from tuner.engines.base import EvaluatorSettings
+from tuner.errors import RequestError
+
+MAX_TRIALS = 10**9
+MAX_SECS = 1e9
+MAX_PRIORITY = 100
+#: Budget of a job that limits neither trials nor seconds.
+TRIALS_PER_TASK = 64
+#: Key of the only network of a job in a mapping by network.
+ONLY = ""
+
+_MAX_INT = 2**31 - 1
+_MAX_NETWORKS, _MAX_NAME_CHARS = 64, 500
+_MAX_SHOWN_CHARS = 100
+_CONSTRAINTS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+# Options of the scheduler's objectives by the field that sets them.
+_OBJECTIVE_OPTIONS = {
+    "importance": "importance",
+    "require_ms": "required_secs",
+    "baseline_ms": "baseline_secs",
+    "patience": "patience",
+}
+_BY_NETWORK = ("importance", "require_ms", "baseline_ms")
+
+
+def _refuse(text: str) -> PydanticCustomError:
+    # Typed for literals only, because a context could be formatted in.
+    return PydanticCustomError("refused", text)
+
+
+def _by_network(value: object) -> object:
+    """Read texts such as ``NAME=5``; a number alone belongs to the only network."""
+    if isinstance(value, (int, float, str)):
+        value = [str(value)]
+    if not isinstance(value, Sequence):
+        return value
+    numbers: dict[str, str] = {}
+    for text in value:
+        name, _, number = str(text).rpartition("=")
+        if name in numbers:
+            raise _refuse(f"is given twice for {repr(name) if name else 'the network'}")
+        numbers[name] = number
+    return numbers
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise _refuse(f"must be printable, got {name!r}")
+    return name
+
+
+def _known(names: Iterable[str], name: str) -> str:
+    if name not in names:
+        raise _refuse(f"{name!r} is unknown; choose one of {', '.join(names)}")
+    return name
+
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_NetworkName = Annotated[str, Field(max_length=_MAX_NAME_CHARS), AfterValidator(_printable)]
+# Forms send texts, once per network.
+_ByNetwork = Annotated[
+    dict[_NetworkName, _Positive],
+    Field(max_length=_MAX_NETWORKS),
+    BeforeValidator(_by_network),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": _MAX_NETWORKS}),
+]
+_Millis = Annotated[int, Field(ge=0, le=3_600_000)]
+_Timeout = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
+class TuneSpec(BaseModel):
+    """Options of a tuning job, valid as far as that can be said without its model.
+
+    A mapping by network has the key ``""`` for the only network of a job.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trials: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MAX_TRIALS,
+            description="Measurement trials in all; earlier ones count. Without a limit of trials "
+            "or seconds: 64 per task. A service takes 0 to only split the network into tasks.",
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=MAX_SECS,
+            allow_inf_nan=False,
+            description="Seconds in all; earlier runs of the job count.",
+        ),
+    ] = None
+    trials_per_round: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_TRIALS,
+            description="Trials that one pick of the scheduler buys; 4 to 64 by the budget if "
+            "left out.",
+        ),
+    ] = None
+    priority: Annotated[
+        int | None,
+        Field(
+            ge=-MAX_PRIORITY,
+            le=MAX_PRIORITY,
+            description="Priority; each step doubles the share of device time. A new job has 0, "
+            "an existing one keeps its own.",
+        ),
+    ] = None
+    objective: Annotated[
+        str,
+        Field(
+            description="Objective to minimise: weighted_sum (of latencies), requirements, "
+            "geometric_mean (of speedups) or early_stop.",
+        ),
+    ] = "weighted_sum"
+    importance: Annotated[
+        _ByNetwork,
+        Field(
+            description="Factor of a network in weighted_sum, as [NAME=]FACTOR.",
+            json_schema_extra={"default": []},
+        ),
+    ] = {}
+    require_ms: Annotated[
+        _ByNetwork,
+        Field(
+            validate_default=True,
+            description="Latency that requirements asks of a network, as [NAME=]MS; a network "
+            "that meets it gets no more trials.",
+            json_schema_extra={"default": []},
+        ),
+    ] = {}
+    baseline_ms: Annotated[
+        _ByNetwork,
+        Field(
+            description="Latency that geometric_mean compares a network with, as [NAME=]MS.",
+            json_schema_extra={"default": []},
+        ),
+    ] = {}
+    patience: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=_MAX_INT,
+            description="Rounds without progress after which early_stop gives up a task; 5 if "
+            "left out.",
+        ),
+    ] = None
+    stop_below_ms: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=MAX_SECS,
+            allow_inf_nan=False,
+            description="Stop when another minute is forecast to save less than this many "
+            "milliseconds.",
+        ),
+    ] = None
+    allocator: Annotated[
+        str,
+        Field(
+            description="Allocator that spends the budget: gradient, forecast, tvm or round-robin.",
+        ),
+    ] = "gradient"
+    cost_model: Annotated[
+        str, Field(description="Cost model: xgb-ranking, xgb-throughput or random.")
+    ] = "xgb-ranking"
+    seed: Annotated[
+        int,
+        Field(
+            ge=0,
+            lt=2**63,
+            description="Seed of the search and the scheduler; another seed is another job.",
+        ),
+    ] = 0
+    number: Annotated[
+        int, Field(ge=1, le=10**6, description="Runs averaged into one sample, at least.")
+    ] = 1
+    repeat: Annotated[
+        int, Field(ge=3, le=10**4, description="Samples of each candidate, at least 3.")
+    ] = 3
+    min_repeat_ms: Annotated[
+        _Millis, Field(description="Milliseconds spent on the samples of a candidate, at least.")
+    ] = 10
+    cache_flush: Annotated[
+        bool, Field(description="Empty the private caches of the CPU before each sample.")
+    ] = True
+    cooldown_ms: Annotated[_Millis, Field(description="Milliseconds of rest between samples.")] = 0
+    run_timeout: Annotated[
+        _Timeout, Field(description="Seconds until a candidate that still runs is killed.")
+    ] = 20.0
+    build_timeout: Annotated[
+        _Timeout, Field(description="Seconds until a candidate that still builds is given up.")
+    ] = 60.0
+
+    @field_validator("objective", "allocator", "cost_model")
+    @classmethod
+    def _check_name(cls, name: str, info: ValidationInfo) -> str:
+        # Imported here because numpy would double the time of `tuner --help`.
+        if info.field_name == "objective":
+            from scheduler.objectives import known_objectives
+
+            return _known(known_objectives(), name)
+        if info.field_name == "allocator":
+            from scheduler.allocators import ALLOCATORS
+
+            return _known(ALLOCATORS, name)
+        from tuner import cost_models
+
+        return _known(cost_models.KINDS, name)
+
+    @field_validator(*_OBJECTIVE_OPTIONS)
+    @classmethod
+    def _check_objective_option(cls, value: Any, info: ValidationInfo) -> Any:
+        from scheduler.objectives import option_names
+
+        objective, field = info.data.get("objective"), str(info.field_name)
+        if objective == "requirements" and field == "require_ms" and not value:
+            raise _refuse("the objective requirements needs a latency for a network")
+        if objective is None or value in ({}, None):
+            return value
+        options = option_names(objective)
+        if _OBJECTIVE_OPTIONS[field] not in options:
+            fields = [name for name, option in _OBJECTIVE_OPTIONS.items() if option in options]
+            raise _refuse(
+                f"the objective {objective} does not take it, but {', '.join(fields) or 'nothing'}"
+            )
+        return value
+
+    @field_validator("stop_below_ms")
+    @classmethod
+    def _check_unit(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("objective") == "geometric_mean":
+            raise _refuse("is in milliseconds, but geometric_mean is in speedups; leave it out")
+        return value
+
+    @property
+    def stop_below_secs(self) -> float | None:
+        """Threshold of ``stop_below_ms`` in seconds."""
+        return None if self.stop_below_ms is None else self.stop_below_ms / 1e3
+
+    @property
+    def evaluator(self) -> EvaluatorSettings:
+        """Settings that candidates are timed with."""
+        return EvaluatorSettings(
+            number=self.number,
+            repeat=self.repeat,
+            min_repeat_ms=self.min_repeat_ms,
+            cache_flush=self.cache_flush,
+            cooldown_ms=self.cooldown_ms,
+            timeout_secs=self.run_timeout,
+        )
+
+    @property
+    def objective_options(self) -> dict[str, Any]:
+        """Options that were given, as :func:`scheduler.objectives.make_objective` takes them."""
+        options: dict[str, Any] = {}
+        for field, option in _OBJECTIVE_OPTIONS.items():
+            value = getattr(self, field)
+            if value in ({}, None):
+                continue
+            unit = 1e-3 if field.endswith("_ms") else 1.0
+            options[option] = (
+                {name: number * unit for name, number in value.items()}
+                if field in _BY_NETWORK
+                else value
+            )
+        return options
+
+    def for_networks(self, names: Sequence[str]) -> "TuneSpec":
+        """Return the spec with every mapping by network keyed by the names of a job's networks.
+
+        Raises:
+            RequestError: If a mapping names another network, or leaves open which one it means.
+        """
+        known = ", ".join(names)
+        update = {}
+        for field in _BY_NETWORK:
+            values: dict[str, float] = getattr(self, field)
+            if ONLY in values:
+                if len(names) > 1 or len(values) > 1:
+                    raise RequestError(
+                        f"name the network, as in NAME=VALUE; choose one of {known}", field=field
+                    )
+                values = {names[0]: values[ONLY]}
+            unknown = sorted(set(values) - set(names))
+            if unknown:
+                raise RequestError(
+                    f"{unknown[0]!r} is not a network of this job; choose one of {known}",
+                    field=field,
+                )
+            update[field] = values
+        return self.model_copy(update=update)
+
+    def with_default_budget(self, n_tasks: int) -> "TuneSpec":
+        """Return the spec with a limit: 64 trials per task if it has none."""
+        if self.trials or self.seconds:
+            return self
+        return self.model_copy(update={"trials": TRIALS_PER_TASK * n_tasks})
+
+    def check_measures(self) -> None:
+        """Refuse a budget of 0 trials, which only a service takes.
+
+        Raises:
+            RequestError: If it is 0.
+        """
+        if self.trials == 0:
+            raise RequestError("must be at least 1, got 0", field="trials")
+
+
+def make_spec(fields: Mapping[str, object]) -> TuneSpec:
+    """Build a spec from fields that a user gave.
+
+    Raises:
+        RequestError: If a field is unknown or wrong; the error names it.
+    """
+    try:
+        return TuneSpec.model_validate(dict(fields))
+    except ValidationError as error:
+        raise _as_request_error(error.errors()[0]) from error
+
+
+def _as_request_error(error: ErrorDetails) -> RequestError:
+    field, *inner = map(str, error["loc"])
+    return RequestError(" ".join([*map(repr, filter(None, inner)), _text_of(error)]), field=field)
+
+
+def _text_of(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, as a phrase that follows the name of its field."""
+    kind = error["type"]
+    if kind == "refused":
+        return error["msg"]
+    if kind == "extra_forbidden":
+        return "is not an option"
+    text = error["msg"].replace("Input should be", "must be")
+    if kind in _CONSTRAINTS:
+        word, key = _CONSTRAINTS[kind]
+        limit = error["ctx"][key]
+        text = f"must be {word} {int(limit) if limit == int(limit) else limit}"
+    return f"{text}, got {error['input']!r:.{_MAX_SHOWN_CHARS}}"

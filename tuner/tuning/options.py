@@ -1,0 +1,45 @@
+"""Options of a tuning session: those of its job, and settings of the search and the scheduler."""
+
+from dataclasses import dataclass, field
+
+from scheduler import budget as budgets
+from scheduler.allocator import GreedySettings
+from scheduler.budget import Budget
+from tuner.jobs.preparation import Prepared
+from tuner.jobs.search_settings import SearchSettings
+from tuner.jobs.spec import TuneSpec
+
+# Trials of a round when only time limits the job.
+_TIMED_ROUND = 8
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Options of a tuning session.
+
+    Attributes:
+        spec: Options of the job, with a limit of trials or seconds.
+        submission: Submission of the service's job; empty for a job of the command line.
+        scheduler: Settings of the allocator; None for its defaults.
+        search: Settings of the search of each round.
+    """
+
+    spec: TuneSpec
+    submission: str = ""
+    scheduler: GreedySettings | None = None
+    search: SearchSettings = field(default_factory=SearchSettings)
+
+    @property
+    def budget(self) -> Budget:
+        """Limits of the job."""
+        return Budget(self.spec.trials, self.spec.seconds)
+
+
+def round_size(budget: Budget, prepared: Prepared) -> int:
+    """Choose the trials of a round by the budget and the tasks."""
+    if budget.trials is None:
+        return _TIMED_ROUND
+    n_tasks = len(prepared.tasks)
+    # A budget of few trials a task reaches every task with smaller rounds.
+    most = max(budget.trials // n_tasks, 1)
+    return min(budgets.default_trials_per_round(budget.trials, n_tasks), most)
