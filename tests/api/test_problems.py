@@ -21,10 +21,21 @@ from tuner.errors import ModelError, RequestError, TargetError
 from tuner.queries import jobs as job_queries
 
 
+def test_an_error_of_a_field_names_it_apart() -> None:
+    """Programs read the field, people the detail."""
+    problem = as_problem(TargetError("must be printable, got 'a\x1b'", field="target"))
+
+    assert problem.slug == "bad-target"
+    assert problem.detail == "target: must be printable, got 'a\ufffd'"
+    assert problem.more["errors"] == [
+        {"field": "target", "message": "must be printable, got 'a\ufffd'"}
+    ]
+
+
 @pytest.mark.parametrize(
     ("error", "slug"),
     [
-        (RequestError("--trials-per-round must be 1"), "invalid"),
+        (RequestError("must be 1", field="trials_per_round"), "invalid"),
         (ModelError("damaged"), "bad-model"),
         (TargetError("unknown"), "bad-target"),
         (NoSuchRow("no job 1"), "not-found"),

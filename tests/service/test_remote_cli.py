@@ -299,7 +299,7 @@ def test_nobody_there_is_one_line(tmp_path: Path) -> None:
         (("doctor", "--data-dir", "x"), "--data-dir is of this machine"),
         (("tune", "net.pt2"), "pickle"),
         (("tune", "missing.onnx"), "no such file"),
-        (("tune", "zoo:mlp", "--objective", "beauty"), "unknown objective"),
+        (("tune", "zoo:mlp", "--objective", "beauty"), "--objective: 'beauty' is unknown"),
         (("build", "zoo:resnet-81", "-o", "out"), "resnet-81"),
         (("serve",), "works on this machine"),
         (("worker",), "works on this machine"),

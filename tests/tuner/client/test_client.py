@@ -174,7 +174,7 @@ def test_what_is_not_there_is_refused(client: TunerClient, done: JobSummary) -> 
         client.table(77777)
     with pytest.raises(RequestRejected, match=f"job {done.id} is done") as state:
         client.cancel(done.id)
-    with pytest.raises(RequestRejected, match="unknown objective 'beauty'"):
+    with pytest.raises(RequestRejected, match="objective: 'beauty' is unknown"):
         client.tune("zoo:mlp", objective="beauty")
 
     assert (missing.value.status, missing.value.exit_code) == (404, 2)

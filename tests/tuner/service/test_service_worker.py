@@ -30,7 +30,7 @@ Scenario = Callable[[], Awaitable[None]]
 def request(batch: int, trials: int = 8) -> TuneRequest:
     """Request a small network."""
     model = ModelRequest(f"zoo:mlp?batch={batch}")
-    return TuneRequest(model, trials=trials, trials_per_round=4, cost_model="random")
+    return TuneRequest((model,), TuneSpec(trials=trials, trials_per_round=4, cost_model="random"))
 
 
 def run_beside(context: Context, executor: LocalExecutor, scenario: Scenario) -> None:
