@@ -15,8 +15,9 @@ from tests.tuner.service.test_job_loader import job_of, submit
 from tuner.context import Context
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
-from tuner.jobs.preparation import ModelRequest, Prepared
-from tuner.jobs.requests import TuneRequest
+from tuner.jobs.preparation import Prepared
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
 from tuner.service import build_queue, job_loader
 from tuner.service.leader_election import CoordinatorLease
 from tuner.service.loading import Limits, load_all
