@@ -35,9 +35,9 @@ from tuner.engines.base import (
     ObjectResult,
     RunRequest,
     RunResult,
+    SanitizerResult,
     SearchRequest,
     TargetInfo,
-    Verdict,
 )
 from tuner.errors import ModelError, TargetError
 
@@ -150,12 +150,12 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     return [RunResult((result.run_secs or ()) * n_turns) for result in results]
 
 
-def sanitize(artifact: str, target: str) -> tuple[Verdict, ...]:
+def sanitize(artifact: str, target: str) -> tuple[SanitizerResult, ...]:
     """Find a race in the faster half of the programs."""
     assert target == SPEC
     described = json.loads((Path(artifact) / "kernel.json").read_text())
     n_errors = int(_share(described["trace"]) < 0.5)
-    return (Verdict("racecheck", n_errors, "Race reported" if n_errors else ""),)
+    return (SanitizerResult("racecheck", n_errors, "Race reported" if n_errors else ""),)
 
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:

@@ -1,1 +1,1 @@
-"""Engines: the only code that knows a compiler."""
+"""Engines: the only packages that use a compiler."""

@@ -2,8 +2,8 @@
 
 An engine is a module with the functions of :class:`Engine`. They run in worker
 processes, are pure functions of their request, and may be called in any worker
-any number of times. Nothing here imports a compiler, so that the coordinator
-can hold every request and answer without being able to crash in one.
+any number of times. This module imports no compiler, so that the coordinator
+can handle every request and result without loading one into its process.
 
 Times are seconds, sizes bytes. A candidate that does not build or run is data
 (:class:`RunResult`, :class:`BuildResult`); misuse raises.
@@ -27,11 +27,11 @@ class TargetInfo:
     Attributes:
         spec: Canonical JSON of the target.
         kind: ``"llvm"`` or ``"cuda"``.
-        device: The device fingerprint: names, core count and versions.
-        pipeline: Names the passes that split a network into workloads for this target.
-        compiler: What else than target and device the bytes of an object depend on: versions
-            and settings of the compiler, JSON.
-        problem: Why this machine cannot run such code; empty if it can.
+        device: Device fingerprint: names, core count and versions.
+        pipeline: Identifier of the passes that split a network into workloads for this target.
+        compiler: Versions and settings of the compiler that the bytes of an object depend on
+            besides target and device, JSON.
+        problem: Reason why this machine cannot run code for the target; empty if it can.
     """
 
     spec: str
@@ -44,10 +44,10 @@ class TargetInfo:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A cleaned model on disk, as a worker reads it.
+    """A cleaned model on disk.
 
     Attributes:
-        path: File with the cleaned bytes.
+        path: Path of the file with the cleaned bytes.
         format: ``"onnx"`` or ``"pt2"``.
         inputs: Shape and dtype by input name.
     """
@@ -63,10 +63,10 @@ class ExtractedTask:
 
     Attributes:
         workload: Structural hash of the subgraph, 16 hexadecimal digits.
-        name: What the subgraph computes, for people.
-        ir: The subgraph, serialised and compressed.
-        weight: How often the network runs it.
-        flop: Floating-point operations of one run.
+        name: Display name, such as the operators of the subgraph.
+        ir: Subgraph, serialised and compressed.
+        weight: Number of calls in one inference.
+        flop: Floating-point operations of one call.
     """
 
     workload: str
@@ -78,7 +78,7 @@ class ExtractedTask:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What a network is made of; the weights of ``tasks`` add up to ``n_kernel_calls``."""
+    """The tasks of a network; their weights add up to ``n_kernel_calls``."""
 
     tasks: tuple[ExtractedTask, ...]
     n_kernel_calls: int
@@ -87,7 +87,7 @@ class Extraction:
 
 @dataclass(frozen=True)
 class MeasuredTrace:
-    """One spent trial as the search needs to know it; latency is None if it failed."""
+    """The part of a spent trial that a search needs; latency is None if the trial failed."""
 
     trace: str
     module_hash: str
@@ -99,14 +99,14 @@ class SearchRequest:
     """One round of search on one task.
 
     Attributes:
-        ir: The subgraph.
+        ir: Serialised subgraph.
         target: Canonical JSON of the target.
-        measured: Every trial already spent on the task.
-        cost_model: A saved cost model.
-        n_candidates: How many candidates to return at most.
-        population: Traces alive in each generation.
-        n_generations: Generations of mutation.
-        seed: Seeds every draw, at least 1: the answer is a pure function of the request.
+        measured: Trials already spent on the task.
+        cost_model: Saved cost model.
+        n_candidates: Maximum number of candidates to return.
+        population: Number of traces in each generation.
+        n_generations: Number of generations of mutation.
+        seed: Seed of every random draw, at least 1; the result is a pure function of the request.
     """
 
     ir: bytes
@@ -124,10 +124,10 @@ class Candidate:
     """An unmeasured trace.
 
     Attributes:
-        trace: The decisions, JSON; replayable with :func:`Engine.build`.
-        module_hash: Hash of the program it gives: equal programs, equal hash.
+        trace: Decisions of the schedule, JSON, replayable with :func:`Engine.build`.
+        module_hash: Hash of the scheduled program; equal programs have equal hashes.
         features: Packed features for the cost model.
-        score: What the cost model expects, higher is better.
+        score: Score of the cost model, higher is better.
     """
 
     trace: str
@@ -138,11 +138,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Build one candidate into the directory ``out``.
+    """Build one candidate into the directory ``out``, which the executor sets.
 
-    An empty trace leaves it unscheduled, or for a GPU with a default schedule.
-
-    The executor says which directory.
+    With an empty trace the subgraph stays unscheduled, or for a GPU gets a default schedule.
     """
 
     ir: bytes
@@ -153,7 +151,7 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An artifact's directory, or why there is none."""
+    """Directory of an artifact, or the error that prevented it."""
 
     artifact: str
     error_text: str = ""
@@ -161,18 +159,18 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class EvaluatorSettings:
-    """How a candidate is timed.
+    """Settings for timing a candidate.
 
     Attributes:
-        number: Runs averaged into one sample, at least.
-        repeat: Samples, at least 3 so that the noise is known.
-        min_repeat_ms: With a flush, take more samples until they last this long together;
-            without, raise ``number`` until one sample does; milliseconds.
-        cache_flush: Empty the private caches of the CPU before each sample, as the rest
+        number: Minimum number of runs averaged into one sample.
+        repeat: Number of samples, at least 3, so that the noise can be estimated.
+        min_repeat_ms: Minimum duration, milliseconds: with a flush, of all samples together, by
+            taking more of them; without, of each sample, by raising ``number``.
+        cache_flush: True to empty the private caches of the CPU before each sample, as the rest
             of a network would.
-        cooldown_ms: Rest between samples, milliseconds.
-        flush_bytes: Bytes that a flush reads, where the private caches are not enough.
-        timeout_secs: A candidate that takes longer is killed.
+        cooldown_ms: Pause between samples, milliseconds.
+        flush_bytes: Bytes that a flush reads, if more than the private caches; 0 for these.
+        timeout_secs: Time after which a candidate is killed, seconds.
     """
 
     number: int = 1
@@ -184,9 +182,9 @@ class EvaluatorSettings:
     timeout_secs: float = 20.0
 
     def __post_init__(self) -> None:
-        for name, least in (("number", 1), ("repeat", 3), ("min_repeat_ms", 0), ("cooldown_ms", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name, lower in (("number", 1), ("repeat", 3), ("min_repeat_ms", 0), ("cooldown_ms", 0)):
+            if getattr(self, name) < lower:
+                raise ValueError(f"{name} must be at least {lower}, got {getattr(self, name)}")
         if not self.timeout_secs > 0:
             raise ValueError(f"timeout_secs must be positive, got {self.timeout_secs}")
 
@@ -198,9 +196,9 @@ class RunRequest:
     Attributes:
         artifact: Directory of a built candidate.
         target: Canonical JSON of the target.
-        reference: File with the expected output on the seeded inputs; empty to not compare.
-        evaluator: How to time.
-        best_secs: Best latency of the task so far; slower candidates are timed briefly.
+        reference: File with the expected output on the seeded inputs; empty for no comparison.
+        evaluator: Settings for timing.
+        best_secs: Best latency of the task, seconds; slower candidates are timed briefly.
     """
 
     artifact: str
@@ -214,9 +212,9 @@ class RunRequest:
 class RunResult:
     """Samples in seconds, or an error; ``max_error`` is relative to the largest output.
 
-    ``conditions`` are those of the device while it was timed, as far as it tells: clocks in MHz,
-    temperature in degrees Celsius, and under ``throttled`` the reasons why it ran slower than it
-    can, none if it did not.
+    ``conditions`` are those of the device during the run, as far as it reports them: clocks in MHz,
+    temperature in degrees Celsius, and under ``throttled`` the list of reasons why it ran below
+    its speed.
     """
 
     run_secs: tuple[float, ...] | None = None
@@ -228,13 +226,13 @@ class RunResult:
 
 @dataclass(frozen=True)
 class RemoteServer:
-    """A server on a device that is ours for one session.
+    """A server on a remote device that is reserved for one session.
 
     Attributes:
-        host: Where it listens.
-        port: Where it listens.
-        match_key: What it wants to hear.
-        session_secs: It ends the session after so long, and whatever runs in it.
+        host: Host on which the server listens.
+        port: Port on which the server listens.
+        match_key: Key that a client must present.
+        session_secs: Time after which the server ends the session with all its calls, seconds.
     """
 
     host: str
@@ -245,13 +243,13 @@ class RemoteServer:
 
 @dataclass(frozen=True)
 class RemoteAnswer:
-    """What a function returned that was called on a remote device, or what became of the session.
+    """The result of a call on a remote device, or the problem of the session.
 
     Attributes:
-        value: What the function returned.
-        problem: ``"refused"`` if there was no session, ``"expired"`` if it lasted too long,
-            ``"broken"`` if it ended before the function did; empty otherwise.
-        text: The problem in words.
+        value: Return value of the function.
+        problem: ``"refused"`` if no session was opened, ``"expired"`` if it lasted too long,
+            ``"broken"`` if it ended before the function returned; empty otherwise.
+        text: Description of the problem.
     """
 
     value: Any = None
@@ -264,12 +262,12 @@ class ObjectRequest:
     """Compile one subgraph into the directory ``out``.
 
     Attributes:
-        ir: The subgraph.
+        ir: Serialised subgraph.
         target: Canonical JSON of the target.
-        trace: How to schedule it. Empty, it is a fallback: as it is, for a GPU with a default
-            schedule.
-        symbol: Name of its function; the bytes depend on it.
-        out: An existing, empty directory.
+        trace: Trace of its schedule. If empty, the object is a fallback: unscheduled, or for a GPU
+            with a default schedule.
+        symbol: Name of its function, on which the bytes depend.
+        out: Existing, empty directory.
     """
 
     ir: bytes
@@ -281,7 +279,7 @@ class ObjectRequest:
 
 @dataclass(frozen=True)
 class ObjectResult:
-    """What linking needs to know of the files that were written, JSON, and what they took."""
+    """Description of the files for the linking step, JSON, and the compile time, seconds."""
 
     info: Mapping[str, Any]
     secs: float
@@ -289,7 +287,7 @@ class ObjectResult:
 
 @dataclass(frozen=True)
 class LinkedObject:
-    """The object of a workload: its files, the name of its function, what compiling it said."""
+    """The object of a workload: folder of its files, name of its function, compiler's ``info``."""
 
     folder: str
     symbol: str
@@ -301,10 +299,11 @@ class LinkRequest:
     """Link networks into one library in the directory ``out``.
 
     Attributes:
-        models: Cleaned models, alike but for the shapes of their inputs: a program each.
+        models: Cleaned models that differ only in the shapes of their inputs; each becomes one
+            program.
         target: Canonical JSON of the target.
-        objects: The object of every workload of the models.
-        out: An existing, empty directory.
+        objects: Object of every workload of the models, by workload.
+        out: Existing, empty directory.
     """
 
     models: tuple[ModelFile, ...]
@@ -319,9 +318,9 @@ class LinkedProgram:
 
     Attributes:
         entry: Name of its function.
-        weights: Numbers of the weights that the function takes after the inputs.
-        calls: Kernel calls by workload, in the order of the first.
-        n_outputs: How many tensors it returns.
+        weights: Indices of the weights that the function takes after the inputs.
+        calls: Number of kernel calls by workload, in the order of the first calls.
+        n_outputs: Number of tensors that the function returns.
     """
 
     entry: str
@@ -332,7 +331,7 @@ class LinkedProgram:
 
 @dataclass(frozen=True)
 class LinkResult:
-    """What linking wrote into its directory: a program per model, and all their weights."""
+    """Contents of a linked library: its files, a program per model, and all weights."""
 
     files: tuple[str, ...]
     programs: tuple[LinkedProgram, ...]
@@ -347,8 +346,8 @@ class NetworkRun:
     Attributes:
         library: Directory of the library.
         inputs: ``.npz`` file with one array per input name.
-        outputs: ``.npz`` file to write the outputs to; empty to write none.
-        n_runs: Timed runs, after two that are not.
+        outputs: ``.npz`` file for the outputs; empty to write none.
+        n_runs: Number of timed runs, which follow two untimed ones.
     """
 
     library: str
@@ -358,13 +357,13 @@ class NetworkRun:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What one tool of a sanitizer says of a kernel.
+class SanitizerResult:
+    """The result of one sanitizer tool for a kernel.
 
     Attributes:
         tool: ``"memcheck"`` or ``"racecheck"``.
-        n_errors: How many errors or hazards; None if it came to no end.
-        text: The first of them, or why there is no verdict; empty if all is well.
+        n_errors: Number of errors or hazards; None if the tool did not finish.
+        text: First error, or the reason why the tool did not finish; empty if the kernel is clean.
     """
 
     tool: str
@@ -373,15 +372,15 @@ class Verdict:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the tool ran the kernel and found nothing."""
+        """True if the tool ran the kernel and reported no error."""
         return self.n_errors == 0
 
 
 class Engine(Protocol):
-    """The functions an engine module offers to workers."""
+    """The functions of an engine module, which workers call."""
 
     def describe_target(self, spec: str) -> TargetInfo:
-        """Resolve a target as a user writes it.
+        """Resolve a target in the notation of users.
 
         Raises:
             TargetError: If it is unknown or malformed.
@@ -391,45 +390,45 @@ class Engine(Protocol):
         """Split a network into weighted tasks.
 
         Raises:
-            ModelError: If an operator is not supported; it is named.
+            ModelError: If an operator is not supported; the message names it.
         """
 
     def define(self, irs: list[bytes]) -> list[str]:
-        """Return what subgraphs compute, in the notation of the compiler, for people."""
+        """Return the definitions of subgraphs in the notation of the compiler, for people."""
 
     def propose(self, request: SearchRequest) -> list[Candidate]:
-        """Search one task; best expected first; empty when its space is exhausted."""
+        """Search one task; return candidates by score, none if the space is exhausted."""
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Build a candidate into an artifact."""
 
     def calibration_kernel(self, target: str) -> bytes:
-        """Return the IR of a subgraph that devices of a target are compared by, always the same.
+        """Return the IR of a fixed subgraph by which devices of a target are compared.
 
-        As it is built without a trace, it takes some milliseconds.
+        Built without a trace, its kernel runs for some milliseconds.
         """
 
     def reference(self, artifact: str, target: str, out: str) -> None:
-        """Run an unscheduled artifact on the seeded inputs and keep its output in ``out``."""
+        """Run an unscheduled artifact on the seeded inputs and write its output to ``out``."""
 
     def run(self, request: RunRequest) -> RunResult:
-        """Time one artifact in this process, which must do nothing else."""
+        """Time one artifact in this process, which must not do anything else."""
 
     def run_interleaved(self, requests: list[RunRequest], n_turns: int) -> list[RunResult]:
-        """Time several artifacts in turns, so that drift of the machine hits all alike."""
+        """Time several artifacts in turns, so that drift of the machine affects all equally."""
 
     def call_remotely(self, server: RemoteServer, function: str, *args: Any) -> RemoteAnswer:
         """Call ``describe_target``, ``reference`` or a function that times on a remote device.
 
-        Artifacts and references are files of this machine; what the device needs is uploaded.
-        An engine that knows no remote devices has no such function.
+        Artifacts and references are files of this machine; those that the device needs are
+        uploaded. An engine without support for remote devices lacks this function.
         """
 
-    def sanitize(self, artifact: str, target: str) -> tuple[Verdict, ...]:
-        """Run an artifact under the tools that find accesses and races which did no harm.
+    def sanitize(self, artifact: str, target: str) -> tuple[SanitizerResult, ...]:
+        """Check an artifact for invalid memory accesses and races, even those without effect.
 
         Raises:
-            RequestError: If there are none for the target, or they are not installed.
+            RequestError: If the target has no such tools, or they are not installed.
         """
 
     def compile_subgraph(self, request: ObjectRequest) -> ObjectResult:

@@ -1,4 +1,4 @@
-"""Seeded arguments for kernels, and how far an output may be off."""
+"""Seeded arguments for kernels, and tolerances for their outputs."""
 
 import math
 from functools import lru_cache
@@ -15,21 +15,21 @@ _SEED = 20_201
 def make_arguments(
     arguments: tuple[tuple[tuple[int, ...], str], ...], *, positive: bool = False
 ) -> list[Array]:
-    """Draw the inputs of a kernel, the same ones in every process.
+    """Draw the inputs of a kernel, identical in every process.
 
     Floating-point inputs are uniform in [-1, 1), integers are 0 or 1 so that they are
     valid as indices.
 
     Args:
         arguments: Shape and dtype of each input.
-        positive: Draw floating-point inputs from [0.1, 1) instead.
+        positive: True to draw floating-point inputs from [0.1, 1) instead.
     """
     rng = np.random.default_rng(_SEED)
     drawn = [_draw(rng, shape, dtype) for shape, dtype in arguments]
-    return [_made_positive(array) for array in drawn] if positive else drawn
+    return [_as_positive(array) for array in drawn] if positive else drawn
 
 
-def _made_positive(array: Array) -> Array:
+def _as_positive(array: Array) -> Array:
     if array.dtype.kind != "f":
         return array
     return (np.abs(array) * 0.9 + 0.1).astype(array.dtype)
@@ -42,14 +42,14 @@ def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array
 
 
 def tolerance(dtype: str, n_terms: float) -> float:
-    """Largest error, relative to the largest output, that reordering a sum explains.
+    """Return the largest error, relative to the largest output, due to reordering a sum.
 
     Rounding errors of a sum of n terms grow as sqrt(n) when they are independent
-    (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2); 16 is margin.
+    (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2); 16 is a safety factor.
 
     Args:
-        dtype: Of the output.
-        n_terms: Length of the reduction behind one output element, at least 1.
+        dtype: Type of the output.
+        n_terms: Length of the reduction for one output element, at least 1.
     """
     if dtype.startswith(("int", "uint", "bool")):
         return 0.0
@@ -58,10 +58,10 @@ def tolerance(dtype: str, n_terms: float) -> float:
 
 
 def relative_error(actual: Array, expected: Array) -> float:
-    """Largest difference relative to the largest finite expected magnitude; inf if unlike.
+    """Return the largest difference relative to the largest finite expected magnitude.
 
-    Where the reference is not finite, the output must be the same kind of not finite; a
-    reference that is finite nowhere proves nothing, and nothing is like it.
+    The result is inf if the shapes differ, or if the non-finite elements differ. A reference
+    without any finite element proves nothing, so the result is inf as well.
     """
     if actual.shape != expected.shape:
         return float("inf")

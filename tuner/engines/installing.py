@@ -1,4 +1,4 @@
-"""Make the environment of an engine: a virtual environment with exactly what it needs."""
+"""Installation of engine environments: virtual environments with pinned requirements."""
 
 import shutil
 import subprocess
@@ -10,42 +10,43 @@ from tuner.engines import environments
 from tuner.engines.environments import Environment
 from tuner.errors import RequestError, WorkError
 
-# That has wheels for TVM 0.19.
+# The Python version that TVM 0.19 has wheels for.
 _PYTHON = (3, 11)
 
 
 def install(environment: Environment, python: str | None = None) -> None:
-    """Make an environment anew, in the place of one that is there.
+    """Create an environment, replacing an existing one once the new one is complete.
 
-    What pip says goes to stderr. One that is there stays as it is until the new one is complete.
+    The output of pip goes to stderr.
 
     Args:
-        environment: What to make, and where.
-        python: The Python to make it with; None: ours, or the first ``python3.11`` on the path.
+        environment: The environment to create.
+        python: Python interpreter to create it with; None: the present one if its version fits,
+            else the first ``python3.11`` on the path.
 
     Raises:
-        RequestError: If there is no such Python, or something else is in that place.
-        WorkError: If it cannot be made.
+        RequestError: If the interpreter is missing, or the folder has other contents.
+        WorkError: If a step of the installation fails.
     """
     chosen = python or _find_python()
     folder = environment.folder
-    _check_place(environment)
-    with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as beside:
-        made = Path(beside) / folder.name
-        _run([chosen, "-m", "venv", str(made)])
-        own = Environment.within(made, environment.name).python
-        _run([str(own), "-m", "pip", *_pip_arguments(environment.name)])
-        environment.mark_managed(made)
+    _check_folder(environment)
+    with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as temporary:
+        new = Path(temporary) / folder.name
+        _run([chosen, "-m", "venv", str(new)])
+        new_python = Environment.within(new, environment.name).python
+        _run([str(new_python), "-m", "pip", *_pip_arguments(environment.name)])
+        environment.mark_managed(new)
         if folder.exists():
-            folder.rename(Path(beside) / "old")
-        made.rename(folder)
+            folder.rename(Path(temporary) / "old")
+        new.rename(folder)
 
 
-def _check_place(environment: Environment) -> None:
-    """Refuse to take the place of what was not made here: it would be removed.
+def _check_folder(environment: Environment) -> None:
+    """Refuse to replace a folder that this module did not create.
 
     Raises:
-        RequestError: If so, or if nothing can be made there.
+        RequestError: If the folder has other contents, or cannot be created.
     """
     folder = environment.folder
     try:
@@ -55,7 +56,7 @@ def _check_place(environment: Environment) -> None:
         raise RequestError(f"cannot make an environment in {folder}: {error.strerror}") from error
     if not is_free:
         raise RequestError(
-            f"{folder} exists and is not an environment of tuner engine install; name another "
+            f"{folder} exists and is not an environment of tuner engine install; choose another "
             "folder, or remove it"
         )
 
@@ -64,23 +65,23 @@ def _find_python() -> str:
     if sys.version_info[:2] == _PYTHON:
         return sys.executable
     name = "python" + ".".join(map(str, _PYTHON))
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise RequestError(
-            f"TVM 0.19 has packages for Python {name.removeprefix('python')} only, and there is "
-            f"no {name} on the path; install it, or name one by --python"
+            f"TVM 0.19 has packages for Python {name.removeprefix('python')} only, and {name} is "
+            "not on the path; install it, or give the path of one"
         )
-    return found
+    return path
 
 
 def _pip_arguments(name: str) -> list[str]:
     requirements = str(environments.requirements_file(name))
-    quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    return ["install", *quiet, "-r", requirements, environments.pebble_requirement()]
+    options = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    return ["install", *options, "-r", requirements, environments.pebble_requirement()]
 
 
 def _run(command: list[str]) -> None:
-    """Run a step and let it print."""
+    """Run a step with its output on stderr."""
     try:
         done = subprocess.run(command, stdout=sys.stderr, check=False)
     except OSError as error:

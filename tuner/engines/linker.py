@@ -8,17 +8,17 @@ from pathlib import Path
 
 from tuner.errors import WorkError
 
-# What stands in the header of an object file (System V ABI, "e_machine"), as triples name it.
+# Machine names of triples by "e_machine" in the header of an object file (System V ABI).
 _MACHINES = {3: "i686", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SYSTEMS = {"arm": "linux-gnueabihf"}
 
 
 def link_shared(objects: list[Path], out: Path, options: tuple[str, ...] = ()) -> None:
-    """Link object files to a shared library; a compiler driver would take three times as long.
+    """Link object files to a shared library, three times as fast as a compiler driver would.
 
     Raises:
-        WorkError: If the linker refuses, or there is none for the objects' machine.
+        WorkError: If the linker fails, or none is installed for the machine of the objects.
     """
     linker = find_linker(_machine_of(objects[0]))
     arguments = out.with_name(f"{out.name}.args")
@@ -26,31 +26,31 @@ def link_shared(objects: list[Path], out: Path, options: tuple[str, ...] = ()) -
     arguments.write_text("\n".join(map(_quoted, words)))
     done = subprocess.run([linker, f"@{arguments}"], capture_output=True, check=False)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()[-500:]
-        raise WorkError(f"linking {out.name} failed: {said}")
+        output = done.stderr.decode(errors="replace").strip()[-500:]
+        raise WorkError(f"linking {out.name} failed: {output}")
     arguments.unlink()
 
 
 @lru_cache(maxsize=8)
 def find_linker(machine: str) -> str:
-    """Return the linker for a machine, as the first word of a triple names it.
+    """Return the linker for a machine, given by the first word of a triple.
 
     Raises:
-        WorkError: If there is none; the message says what to install.
+        WorkError: If it is not installed; the message names the package.
     """
     machine = _canonical(machine)
     if machine == _canonical(platform.machine()):
         return _first_of(("ld",), "apt install gcc")
     prefix = f"{machine}-{_SYSTEMS.get(machine, 'linux-gnu')}"
-    # LLVM's linker serves every machine; which one it links for, it reads from the objects.
+    # LLVM's linker supports every machine and reads it from the objects.
     return _first_of((f"{prefix}-ld", "ld.lld"), f"apt install binutils-{prefix}, or lld", machine)
 
 
 def _first_of(names: tuple[str, ...], remedy: str, machine: str = "this machine") -> str:
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
         raise WorkError(f"no linker ({' or '.join(names)}) for {machine} was found; {remedy}")
-    return found
+    return path
 
 
 def _canonical(machine: str) -> str:
@@ -58,7 +58,7 @@ def _canonical(machine: str) -> str:
 
 
 def _machine_of(path: Path) -> str:
-    """Return the machine that an object file is for; this one if the file does not say."""
+    """Return the machine of an object file; that of this process if the file has none."""
     with path.open("rb") as stream:
         header = stream.read(20)
     if header[:4] != b"\x7fELF":
@@ -67,14 +67,14 @@ def _machine_of(path: Path) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word as the linker reads its arguments from a file."""
+    """Quote a word for the argument file of the linker."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 @lru_cache(maxsize=1)
 def linker_version() -> str:
-    """Return what the linker says of itself; empty if there is none."""
+    """Return the version line of the linker; empty if it is not installed."""
     try:
         done = subprocess.run(["ld", "--version"], capture_output=True, check=False)
     except FileNotFoundError:
@@ -83,13 +83,13 @@ def linker_version() -> str:
 
 
 def find_compiler() -> str:
-    """Return the compiler driver to link libraries with.
+    """Return the compiler driver that links libraries.
 
     Raises:
-        WorkError: If there is none.
+        WorkError: If none is installed.
     """
     for name in ("cc", "gcc", "clang"):
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise WorkError("no C compiler (cc, gcc or clang) was found; install one, e.g. apt install gcc")

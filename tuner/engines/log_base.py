@@ -1,8 +1,8 @@
-"""The contract by which an engine reads and writes what the logs of other tools say.
+"""The contract by which an engine reads and writes the contents of other tools' logs.
 
 The functions of :class:`LogEngine` are part of an engine module, and run in workers like the
-others. How lines are laid out is known to :mod:`tuner.tuning_logs`; what a line says of a
-workload, a target or a schedule is text here, and only the engine knows what it means.
+others. :mod:`tuner.tuning_logs` knows the layout of lines; workloads, targets and schedules in
+them are texts here, which only the engine can interpret.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class LoggedWorkload:
-    """A workload that was rebuilt from a log; see :class:`tuner.engines.base.ExtractedTask`."""
+    """A workload rebuilt from a log; see :class:`tuner.engines.base.ExtractedTask`."""
 
     workload: str
     name: str
@@ -21,13 +21,13 @@ class LoggedWorkload:
 
 @dataclass(frozen=True)
 class WorkloadText:
-    """How a log names or holds a workload.
+    """A workload in one form that a log can refer to or include.
 
     Attributes:
-        text: What :meth:`LogEngine.read_workload` reads, or what lines of the log name it by.
-        ir: The workload in the form that the text means.
-        arguments: What lines of the log say of its arguments, JSON; empty if they say nothing.
-        note: What is to be known of this form; empty if it is the one that was measured.
+        text: Text that :meth:`LogEngine.read_workload` reads, or key of the workload in the log.
+        ir: The workload in this form.
+        arguments: Description of its arguments in lines of the log, JSON; empty if not needed.
+        note: Remark on this form; empty if it is the form that was measured.
     """
 
     text: str
@@ -38,12 +38,12 @@ class WorkloadText:
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """Schedules of one workload, to be read from a log or written to one.
+    """Schedules of one workload to read from a log or to write to one.
 
     Attributes:
         ir: The workload.
         target: Canonical JSON of the target.
-        texts: What the log says of each, or the traces that a log is to hold.
+        texts: Schedules in the notation of the log to read, or traces to write.
     """
 
     ir: bytes
@@ -53,12 +53,12 @@ class TraceBatch:
 
 @dataclass(frozen=True)
 class TraceText:
-    """A schedule that was read or written, or the reason why it was not.
+    """A schedule that was read or written, or the problem that prevented it.
 
     Attributes:
-        text: The trace, or what a log says of it.
-        module_hash: Hash of the program that it gives; empty if unknown.
-        problem: Why there is none; empty if there is one.
+        text: The trace, or the schedule in the notation of the log.
+        module_hash: Hash of the scheduled program; empty if unknown.
+        problem: Reason why the text is empty.
     """
 
     text: str = ""
@@ -67,30 +67,30 @@ class TraceText:
 
 
 class LogEngine(Protocol):
-    """What an engine offers to whoever reads and writes logs."""
+    """The functions of an engine that import and export of logs need."""
 
     def read_workload(self, text: str) -> LoggedWorkload:
-        """Rebuild a workload from a log that holds it.
+        """Rebuild a workload that a log includes.
 
         Raises:
-            WorkError: If it cannot be rebuilt; the message says why.
+            WorkError: If it cannot be rebuilt; the message gives the reason.
         """
 
     def write_workload(self, ir: bytes) -> list[WorkloadText]:
-        """Return how a log names or holds a workload: first as it is, then as others know it."""
+        """Return the forms of a workload for a log: its own first, then equivalent ones."""
 
     def read_target(self, text: str) -> str:
-        """Return the canonical JSON of a target as a log writes it.
+        """Return the canonical JSON of a target in the notation of a log.
 
         Raises:
             TargetError: If it is unknown or malformed.
         """
 
     def write_target(self, spec: str) -> str:
-        """Return a target as a log writes it, JSON."""
+        """Return a target in the notation of a log, JSON."""
 
     def read_traces(self, batch: TraceBatch) -> list[TraceText]:
-        """Return the trace of each schedule of a log; what cannot be replayed is a problem."""
+        """Return the trace of each schedule of a log, or its problem if it cannot be replayed."""
 
     def write_traces(self, batch: TraceBatch) -> list[TraceText]:
-        """Return what a log says of each trace, such that the other tool replays it alone."""
+        """Return each trace in the notation of a log, complete enough for the other tool."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tuner.devices.device import Device
-from tuner.engines.base import RunResult, Verdict
+from tuner.engines.base import RunResult, SanitizerResult
 from tuner.errors import WorkError
 from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
@@ -40,7 +40,7 @@ async def sanitize(
     return _error_of(verdicts)
 
 
-def _error_of(verdicts: Sequence[Verdict]) -> RunResult | None:
+def _error_of(verdicts: Sequence[SanitizerResult]) -> RunResult | None:
     """Return the errors that the tools of a sanitizer report as one result, or None.
 
     Raises:

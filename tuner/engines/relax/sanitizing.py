@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 
-from tuner.engines.base import Verdict
+from tuner.engines.base import SanitizerResult
 from tuner.engines.relax.places import is_gpu
 from tuner.errors import RequestError, last_line
 
@@ -22,7 +22,9 @@ _FIRST = re.compile(r"^=+ (?:Error: |Warning: )?((?:Invalid|Race|Misaligned|Prog
 _CALL = "import sys; from tuner.engines.relax import sanitizing; sanitizing.call(*sys.argv[1:])"
 
 
-def sanitize(artifact: str, target: str, *, timeout_secs: float = 300.0) -> tuple[Verdict, ...]:
+def sanitize(
+    artifact: str, target: str, *, timeout_secs: float = 300.0
+) -> tuple[SanitizerResult, ...]:
     """Run an artifact under every tool.
 
     Args:
@@ -51,20 +53,22 @@ def call(artifact: str, target: str) -> None:
     load_kernel(artifact, target).call()
 
 
-def parse(tool: str, output: str, status: int) -> Verdict:
+def parse(tool: str, output: str, status: int) -> SanitizerResult:
     """Parse the verdict of a tool from its output and exit status."""
     summary = _SUMMARY.search(output)
     first = _FIRST.search(output)
     if summary is None:
         text = last_line(output) or f"it exited with status {status}"
-        return Verdict(tool, None, text[-500:])
+        return SanitizerResult(tool, None, text[-500:])
     n_errors = int(summary[1] or summary[2] or 0)
     if not n_errors and status:
-        return Verdict(tool, None, f"the kernel did not run: status {status}")
-    return Verdict(tool, n_errors, first[1].strip() if first and n_errors else "")
+        return SanitizerResult(tool, None, f"the kernel did not run: status {status}")
+    return SanitizerResult(tool, n_errors, first[1].strip() if first and n_errors else "")
 
 
-def _check(sanitizer: str, tool: str, artifact: str, target: str, timeout_secs: float) -> Verdict:
+def _check(
+    sanitizer: str, tool: str, artifact: str, target: str, timeout_secs: float
+) -> SanitizerResult:
     options = ["--tool", tool, "--error-exitcode", str(_FOUND), "--launch-timeout", "0"]
     command = [sanitizer, *options, sys.executable, "-c", _CALL, artifact, target]
     try:
@@ -72,5 +76,5 @@ def _check(sanitizer: str, tool: str, artifact: str, target: str, timeout_secs: 
             command, capture_output=True, text=True, timeout=timeout_secs, check=False
         )
     except subprocess.TimeoutExpired:
-        return Verdict(tool, None, f"it took longer than {timeout_secs:g} s")
+        return SanitizerResult(tool, None, f"it took longer than {timeout_secs:g} s")
     return parse(tool, done.stdout + done.stderr, done.returncode)

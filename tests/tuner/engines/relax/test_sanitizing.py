@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.engines.base import Verdict
+from tuner.engines.base import SanitizerResult
 from tuner.engines.relax import sanitizing
 from tuner.errors import RequestError
 
@@ -59,7 +59,7 @@ def test_output_is_read(
     """The verdict holds the count and the first finding; a missing summary is an error."""
     verdict = sanitizing.parse(tool, output, status)
 
-    assert verdict == Verdict(tool, n_errors, text)
+    assert verdict == SanitizerResult(tool, n_errors, text)
     assert verdict.is_clean is (n_errors == 0)
 
 
@@ -92,7 +92,7 @@ def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.Monkey
     memory, races = sanitizing.sanitize("the/artifact", TARGET, timeout_secs=2.0)
 
     assert memory.is_clean
-    assert races == Verdict("racecheck", None, "it took longer than 2 s")
+    assert races == SanitizerResult("racecheck", None, "it took longer than 2 s")
     first, second = (tmp_path / "calls").read_text().splitlines()
     assert first.startswith("--tool memcheck --error-exitcode 86")
     assert first.endswith(f"the/artifact {TARGET}")
