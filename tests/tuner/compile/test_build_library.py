@@ -93,7 +93,7 @@ def test_loaded_library_computes_what_the_model_does(tuned: Cli) -> None:
 def test_wrong_input_of_a_library_is_refused(
     tuned: Cli, change: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]], message: str
 ) -> None:
-    """A wrong shape, dtype or name is said before anything runs."""
+    """A wrong shape, dtype or name is refused before anything runs."""
     network = tuner.load(tuned.folder / "mlp.lib")
 
     with pytest.raises(ValueError, match=message):
@@ -101,13 +101,13 @@ def test_wrong_input_of_a_library_is_refused(
 
 
 def test_missing_input_of_a_library_is_named(tuned: Cli) -> None:
-    """A call without an input says which one, and its shape."""
+    """The error names the missing input and its shape."""
     with pytest.raises(ValueError, match=r"input 'data' of shape \(1, 1, 28, 28\).*is missing"):
         tuner.load(tuned.folder / "mlp.lib")()
 
 
-def test_input_that_is_no_array_is_refused(tuned: Cli) -> None:
-    """A list is no array, and is refused like one of another shape."""
+def test_input_that_is_not_an_array_is_refused(tuned: Cli) -> None:
+    """A list is refused like an array of another shape."""
     with pytest.raises((ValueError, TypeError)):
         tuner.load(tuned.folder / "mlp.lib")(data=[1.0, 2.0])  # type: ignore[arg-type]
 
@@ -137,7 +137,7 @@ def test_damaged_library_is_not_loaded(library: Path, damage: str) -> None:
         rest = flipped + content[half + 64 :] if damage == "altered" else b""
         path.write_bytes(content[:half] + rest)
 
-    # In a process of its own: half a shared library ends it with a bus error.
+    # In a process of its own, which a truncated shared library would end with a bus error.
     program = "import sys, tuner\ntuner.load(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", program, str(library)],
@@ -152,7 +152,7 @@ def test_damaged_library_is_not_loaded(library: Path, damage: str) -> None:
 
 
 def test_missing_library_is_not_loaded(tmp_path: Path) -> None:
-    """A folder without a library says so."""
+    """Loading a folder without a library is a wrong request."""
     with pytest.raises(RequestError, match="holds no library"):
         tuner.load(tmp_path)
 
@@ -168,7 +168,7 @@ def test_second_build_is_cached(tuned: Cli) -> None:
 
 
 def test_untuned_network_falls_back(tuned: Cli) -> None:
-    """A network that shares some subgraphs gets those tuned and the rest unscheduled."""
+    """Subgraphs that it shares with a tuned network are tuned, and the others unscheduled."""
     answer = tuned("build", "zoo:mlp?classes=12", "-o", "twelve.lib", "--json")
 
     assert answer.status == 0, answer.err
@@ -189,18 +189,18 @@ def test_strict_build_fails_on_a_fallback(tuned: Cli) -> None:
 
 def test_bench_agrees(tuned: Cli) -> None:
     """A bench against ONNX Runtime finds equal outputs and reports both latencies."""
-    found = tuned(
+    benched = tuned(
         "bench",
         "mlp.lib",
         *("--against", "onnxruntime", "--model", "zoo:mlp", "--turns", "2", "--json"),
     ).json
 
-    assert found["agrees"] is True
-    assert found["relative_error"] < 1e-4
-    assert len(found["library_samples"]) == len(found["peer_samples"]) >= 2 * 5
-    assert min(found["library_samples"]) > 0
-    assert found["ratio"] == pytest.approx(found["library_secs"] / found["peer_secs"])
-    assert found["degenerate"] is False
+    assert benched["agrees"] is True
+    assert benched["relative_error"] < 1e-4
+    assert len(benched["library_samples"]) == len(benched["peer_samples"]) >= 2 * 5
+    assert min(benched["library_samples"]) > 0
+    assert benched["ratio"] == pytest.approx(benched["library_secs"] / benched["peer_secs"])
+    assert benched["degenerate"] is False
 
 
 def test_bench_for_people_prints_what_matters(tuned: Cli) -> None:
@@ -215,7 +215,7 @@ def test_bench_for_people_prints_what_matters(tuned: Cli) -> None:
 
 
 def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
-    """A process that may not write large files leaves the library of before."""
+    """A process that cannot write large files leaves the old library unchanged."""
     out = tmp_path / "out"
     shutil.copytree(tuned.folder / "mlp.lib", out)
     before = (out / manifest.LIBRARY).read_bytes()
@@ -248,14 +248,14 @@ def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Cli:
-    """One database for all light models, so that what they share is tuned once."""
+    """One database for all light models, so that shared subgraphs are tuned once."""
     return Cli(tmp_path_factory.mktemp("light"))
 
 
 @pytest.mark.slow("minutes a model: real tuning")
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("light_*.onnx")), ids=lambda path: path.stem)
 def test_light_models_tune_build_and_agree(shared: Cli, path: Path) -> None:
-    """Every light model, with random weights: a trial a task, a library, the right outputs."""
+    """Each light model gets one trial per task, and a library with the right outputs."""
 
     def go(*arguments: str) -> Answer:
         answer = shared(*arguments, "--random-weights", "0", "--json")
