@@ -1,14 +1,15 @@
-"""Faults that a control file asks of an engine's workers while they run.
+"""Faults that a control file injects into an engine's workers while they run.
 
-The coordinator's environment names the file in ``FAULTY_CONTROL``; it is read at every call, so
-that a test changes the faults of workers that run. It holds, by function (``build``, ``run``,
-``propose``, ...), the faults of which the first that is due strikes::
+The coordinator's environment names the file in ``FAULTY_CONTROL``. Workers read it at every call,
+so that a test can change the faults of running workers. It maps functions (``build``, ``run``,
+``propose``, ...) to faults, of which the first that is due strikes::
 
     {"run": [{"fault": "hang", "only": [3735928559]}, {"fault": "kill", "one_in": 5}]}
 
-Which calls are hit is a pure function of their subjects, such as traces: those whose checksum is
-in ``only``, or divides by ``one_in``; without either, all. With ``once`` only the first attempt
-is hit. Of a list of faults the subject says which one strikes.
+The calls that are hit are a pure function of their subjects, such as traces: those whose checksum
+is in ``only`` or divisible by ``one_in``, and whose text contains ``containing``; without any of
+them, all. With ``once``, only the first attempt is hit. Of a list of faults, the subject
+determines the one that strikes. Every strike is logged, see :meth:`Control.strikes`.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ class InjectedError(Exception):
 
 @dataclass(frozen=True)
 class Control:
-    """The file that tells workers what to do wrong."""
+    """Control file, and the log of the faults that struck."""
 
     path: Path
 
@@ -41,38 +42,52 @@ class Control:
         """Replace all faults, by function; takes effect at the next call."""
         for marker in self.path.parent.glob("*.hit"):
             marker.unlink()
+        _log_of(self.path).unlink(missing_ok=True)
         # Renamed, so that no worker reads half of it.
         partial = self.path.with_suffix(".partial")
         partial.write_text(json.dumps(faults))
         partial.rename(self.path)
 
+    def strikes(self, function: str) -> int:
+        """Return the number of faults that struck a function since the last injection."""
+        log = _log_of(self.path)
+        return log.read_text().split().count(function) if log.is_file() else 0
+
 
 def due(function: str, subject: str) -> str:
-    """Return the fault that is due to a call, or an empty text."""
+    """Return the fault that strikes a call and log it; empty if there is none."""
     control = Path(os.environ[CONTROL])
     faults = json.loads(control.read_text()).get(function, []) if control.is_file() else []
     number = checksum(subject)
-    for each in faults:
-        if number % each.get("one_in", 1) or number not in each.get("only", [number]):
+    for fault in faults:
+        if number % fault.get("one_in", 1) or number not in fault.get("only", [number]):
             continue
-        if each.get("once"):
+        if fault.get("containing", "") not in subject:
+            continue
+        if fault.get("once"):
             marker = control.with_name(f"{function}-{number}.hit")
             try:
                 marker.touch(exist_ok=False)
             except FileExistsError:
                 continue
-        names = each["fault"] if isinstance(each["fault"], list) else [each["fault"]]
-        return str(names[number // each.get("one_in", 1) % len(names)])
+        with _log_of(control).open("a") as log:
+            log.write(f"{function}\n")
+        names = fault["fault"] if isinstance(fault["fault"], list) else [fault["fault"]]
+        return str(names[number // fault.get("one_in", 1) % len(names)])
     return ""
 
 
+def _log_of(control: Path) -> Path:
+    return control.with_name("strikes.log")
+
+
 def checksum(subject: str) -> int:
-    """Return the number by which a call is told from others."""
+    """Return the number that identifies the subject of a call."""
     return zlib.crc32(subject.encode())
 
 
 def strike(fault: str) -> None:
-    """Do what a fault does to a process; return if it is none of those."""
+    """Do to this process what a fault says; return if the fault is of another kind."""
     if fault == "escape":
         raise InjectedError("injected")
     if fault == "hang":

@@ -1,6 +1,5 @@
 """Injected faults on a real network: each has its error kind and costs its own trial alone."""
 
-import json
 import time
 import zlib
 from collections import Counter
@@ -16,6 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from records import database, tasks
 from records.models import BestRecord, Job, MeasureRecord
 from tests.cli import Cli, finish
+from tests.engines.faults import Control
 from tuner import cost_models
 from tuner.context import Context
 from tuner.devices.device import Device
@@ -43,12 +43,12 @@ from tuner.tuning.status import TuningStatus
 FAULTY = "tests.engines.faulty"
 # A new worker imports TVM in that time, on a busy machine too; what hangs does so in a toy.
 QUICK = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0)
-# Function, fault, the error kind that it is, and what its text says.
+# Function, fault, and the kind and a part of the text of the error that results.
 FAULTS = [
     ("build", "raise", "build_error", "InjectedError: injected"),
     # A compiler that crashes does so again: no second attempt.
     ("build", "segfault", "build_error", "SIGSEGV"),
-    # Somebody kills the worker, at both attempts.
+    # The worker is killed at both attempts.
     ("build", "kill", "worker_lost", "SIGKILL"),
     ("run", "raise", "run_error", "InjectedError: injected"),
     ("run", "segfault", "run_error", "SIGSEGV"),
@@ -69,17 +69,11 @@ pytestmark = pytest.mark.tvm
 
 @dataclass(frozen=True)
 class Rig:
-    """Workers of the faulty engine, and the file that tells them what to do wrong."""
+    """Workers of the faulty engine, and the control of their faults."""
 
     settings: Settings
     workers: LocalExecutor
-    control: Path
-
-    def inject(self, **faults: Sequence[dict[str, Any]]) -> None:
-        """Replace all faults; takes effect at the next call."""
-        for marker in self.control.parent.glob("*.hit"):
-            marker.unlink()
-        self.control.write_text(json.dumps(faults))
+    control: Control
 
     def prepare(self, sessions: sessionmaker[Session]) -> Prepared:
         """Store the tasks of the multilayer perceptron."""
@@ -97,13 +91,13 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         patch.setenv("FAULTY_CONTROL", str(folder / "control.json"))
         with LocalExecutor(settings) as workers:
             workers.warm_up()
-            yield Rig(settings, workers, folder / "control.json")
+            yield Rig(settings, workers, Control(folder / "control.json"))
 
 
 @pytest.fixture(autouse=True)
 def _no_faults(rig: Rig) -> None:
     """Every test starts with an engine that works."""
-    rig.inject()
+    rig.control.inject()
 
 
 @pytest.fixture
@@ -178,14 +172,14 @@ class Batch:
         return Path(event_loop.run(work()))
 
     def only(self, index: int) -> list[int]:
-        """What hits one candidate."""
+        """Return the checksum by which a fault hits one candidate alone."""
         return [zlib.crc32(self.candidates[index].trace.encode())]
 
 
 @pytest.fixture(scope="module")
 def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """Candidates of the first layer, one for each fault and some more."""
-    rig.inject()
+    rig.control.inject()
     folder = tmp_path_factory.mktemp("batch")
     engine = database.open_database(f"sqlite:///{folder / 'tuner.db'}")
     prepared = rig.prepare(database.sessions(engine))
@@ -194,10 +188,10 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
         ir = tasks.workload_ir(session, task.task_id)
     engine.dispose()
     spec = prepared.target.spec
-    wanted = SearchInputs(
+    inputs = SearchInputs(
         ir, spec, (), cost_models.create("random", 0).save(), _N_CANDIDATES, (0, 1)
     )
-    candidates = event_loop.run(search(rig.workers, SearchSettings(), wanted))
+    candidates = event_loop.run(search(rig.workers, SearchSettings(), inputs))
     under_test = TaskUnderTest(task.task_id, task.workload_hash, ir)
     tuning_context = TuningContext(database.sessions(engine), rig.workers, folder)
     made = Batch(tuning_context, spec, under_test, candidates)
@@ -206,28 +200,28 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What came of candidates, and what was left of their artifacts."""
+class MeasuredBatch:
+    """Results of candidates, and the artifacts that measuring left behind."""
 
     results: list[RunResult]
     left: set[str]
 
 
 @pytest.fixture(scope="module")
-def measured(rig: Rig, batch: Batch) -> Measured:
-    """Every candidate measured at once, each with the fault that it is to have."""
+def measured(rig: Rig, batch: Batch) -> MeasuredBatch:
+    """Measure every candidate, each with the fault that it shall have."""
     faults: dict[str, list[dict[str, Any]]] = {"build": [], "run": []}
     for index, (function, fault, *_) in enumerate(FAULTS):
         faults[function].append({"fault": fault, "only": batch.only(index)})
-    rig.inject(**faults)
+    rig.control.inject(**faults)
     scratch = scratch_folder(rig.settings.data_dir)
     before = {path.name for path in scratch.rglob("*")}
     results = batch.measure()
-    return Measured(results, {path.name for path in scratch.rglob("*")} - before)
+    return MeasuredBatch(results, {path.name for path in scratch.rglob("*")} - before)
 
 
-def test_candidates_without_faults_run_and_agree(measured: Measured) -> None:
-    """Whatever became of the others; the engine works, and every sample is kept."""
+def test_candidates_without_faults_run_and_agree(measured: MeasuredBatch) -> None:
+    """Faults of other candidates do not affect them, and every sample is kept."""
     for result in measured.results[-_SPARED:]:
         assert result.error_kind is None, result.error_text
         assert result.run_secs is not None
@@ -238,7 +232,7 @@ def test_candidates_without_faults_run_and_agree(measured: Measured) -> None:
 
 
 @pytest.mark.parametrize("index", range(len(FAULTS)), ids=["-".join(row[:3]) for row in FAULTS])
-def test_fault_is_the_result_of_its_candidate(measured: Measured, index: int) -> None:
+def test_fault_is_the_result_of_its_candidate(measured: MeasuredBatch, index: int) -> None:
     """Each candidate that is hit gets its error, and no samples."""
     *_, kind, text = FAULTS[index]
 
@@ -247,8 +241,8 @@ def test_fault_is_the_result_of_its_candidate(measured: Measured, index: int) ->
     assert measured.results[index].run_secs is None
 
 
-def test_artifacts_are_removed(measured: Measured) -> None:
-    """What was built for a measurement is gone after it, failed or not."""
+def test_artifacts_are_removed(measured: MeasuredBatch) -> None:
+    """Measuring leaves no artifact, whether a candidate failed or not."""
     assert measured.left == set()
 
 
@@ -264,8 +258,8 @@ def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
 def test_job_with_every_fault_finishes(
     rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:
-    """A job in which a good part of the candidates fails, each its own way, spends its budget."""
-    rig.inject(
+    """A job whose candidates fail in different ways spends its budget."""
+    rig.control.inject(
         build=[
             {"fault": "raise", "one_in": 7},
             {"fault": "silent", "one_in": 5},
@@ -295,8 +289,8 @@ def test_job_with_every_fault_finishes(
 def test_wrong_result_is_no_best_record_however_fast(
     rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:
-    """Where every candidate is wrong, the job fails, and nothing is best."""
-    rig.inject(build=[{"fault": "silent"}])
+    """A job whose candidates are all wrong fails, and no record becomes the best."""
+    rig.control.inject(build=[{"fault": "silent"}])
 
     with pytest.raises(WorkError, match="wrong_result"):
         _tune(rig, sessions, tmp_path, 4)
@@ -317,11 +311,13 @@ def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> N
     while cli.count_records() < 4 and process.poll() is None:
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
-    for worker in cli.workers_of(process):
+    workers = cli.workers_of(process)
+    for worker in workers:
         worker.kill()
     answer = finish(process, 120)
 
     assert answer.status == 0, answer.err
+    assert workers
     assert cli.count_records() == 16
     assert answer.json["measured_now"] == 16
 

@@ -1,12 +1,13 @@
-"""Workers that answer what they should not: each costs its own trial alone, if it costs one."""
+"""Workers that return malformed results: each costs its own trial alone, if it costs one."""
 
 from collections import Counter
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from records.models import MeasureRecord
+from records.models import CostModel, MeasureRecord
+from tests.engines.toy_network import bests_of
 from tests.faults.conftest import Hall
 
 _ANY = ["none", "text", "number", "list", "unsendable", "unreceivable"]
@@ -17,25 +18,30 @@ _OF_RUN = [
     *("odd_conditions", "many_samples"),
 ]
 _TRIALS = 48
+_TASKS = 6
 
 
 def run(hall: Hall, trials: int = _TRIALS, **options: Any) -> Counter[str | None]:
-    """Tune two jobs at once; returns how many trials had which error."""
+    """Tune two jobs at once and return the number of trials by error kind."""
     pair = [hall.job_of(name, trials, **options) for name in ("one", "two")]
     coordinator = hall.run(*pair)
     assert coordinator.failures == {}
     hall.check_whole(*pair, trials=trials)
     with hall.sessions() as session:
-        found = session.execute(select(MeasureRecord.error_kind, MeasureRecord.error_text)).all()
-    assert all(len(text) < 10_000 for _, text in found if text)
-    return Counter(kind for kind, _ in found)
+        rows = session.execute(select(MeasureRecord.error_kind, MeasureRecord.error_text)).all()
+    assert all(len(text) < 10_000 for _, text in rows if text)
+    return Counter(kind for kind, _ in rows)
 
 
-def test_search_that_answers_garbage_costs_no_trial(hall: Hall) -> None:
-    """What the other islands found is measured; a round of no candidates is tried again."""
+def test_malformed_search_results_cost_no_trial(hall: Hall) -> None:
+    """Candidates of the other islands are measured; a round without candidates is repeated."""
     hall.control.inject(propose=[{"fault": [*_ANY, *_OF_SEARCH], "one_in": 3}])
 
-    assert set(run(hall)) <= {None, "run_error"}
+    kinds = run(hall)
+
+    assert hall.control.strikes("propose") > 0
+    # The toy engine itself makes some programs fail.
+    assert set(kinds) == {None, "run_error"}
 
 
 @pytest.mark.parametrize(
@@ -47,45 +53,63 @@ def test_search_that_answers_garbage_costs_no_trial(hall: Hall) -> None:
         ("run", ["huge", "hang"], {"run_error", "run_timeout"}),
     ],
 )
-def test_garbage_is_the_result_of_its_candidate_alone(
+def test_malformed_result_is_the_error_of_its_candidate_alone(
     hall: Hall, function: str, faults: list[str], kinds: set[str]
 ) -> None:
-    """The trial is spent with an error that fits on a screen; nothing of it is a best record."""
+    """The trial is spent with an error that fits on a screen, and is not a best record."""
     slow = "hang" in faults
     hall.control.inject(**{function: [{"fault": faults, "one_in": 7 if slow else 2}]})
 
-    found = run(hall, 24 if slow else _TRIALS)
+    counts = run(hall, 24 if slow else _TRIALS)
 
-    assert found[None] > 0
-    assert set(found) == {None, *kinds}
+    assert counts[None] > 0
+    assert set(counts) == {None, *kinds}
+    n_failed = counts.total() - counts[None]
+    assert n_failed >= hall.control.strikes(function) > 0
 
 
 @pytest.mark.parametrize("fault", ["none", "hang"])
-def test_final_that_answers_garbage_leaves_the_records_as_they_are(hall: Hall, fault: str) -> None:
-    """The job is done; the winners are those that were measured."""
-    hall.control.inject(run_interleaved=[{"fault": fault, "one_in": 2}])
+def test_malformed_final_leaves_the_best_record_of_its_task(hall: Hall, fault: str) -> None:
+    """The job is done; the task whose final failed keeps its best record, unconfirmed."""
+    hall.control.inject(run_interleaved=[{"fault": fault, "containing": "one_0"}])
     # A final may take as long as all its turns.
-    run(hall, 8, trials_per_round=4, run_timeout=0.5)
+    run(hall, 12, trials_per_round=4, run_timeout=0.5)
+
+    confirmed = [is_confirmed for *_, is_confirmed in bests_of(hall.sessions)]
+    assert sorted(confirmed) == [False] + [True] * (_TASKS - 1)
 
 
-def test_reference_that_is_not_there_is_computed_again(hall: Hall) -> None:
-    """An answer is none without a file."""
+def test_reference_without_a_file_is_computed_again(hall: Hall) -> None:
+    """The first call for each workload leaves no file, and no candidate fails because of it."""
     hall.control.inject(reference=[{"fault": "none", "once": True}])
 
-    assert set(run(hall)) <= {None, "run_error"}
+    kinds = run(hall)
+
+    assert hall.control.strikes("reference") == _TASKS
+    assert set(kinds) == {None, "run_error"}
+    with hall.sessions() as session:
+        failed = MeasureRecord.error_kind == "run_error"
+        texts = set(session.scalars(select(MeasureRecord.error_text).where(failed)))
+    assert texts == {"the toy broke"}
 
 
 @pytest.mark.parametrize("fault", ["unreceivable", "kill"])
-def test_training_that_fails_costs_no_trial(hall: Hall, fault: str) -> None:
-    """The search goes on with the model it has."""
+def test_failed_training_costs_no_trial(hall: Hall, fault: str) -> None:
+    """The search continues with the untrained model, and no model is stored."""
     hall.control.inject(train=[{"fault": fault}])
 
     run(hall, 24, cost_model="xgb-ranking")
 
+    assert hall.control.strikes("train") > 0
+    with hall.sessions() as session:
+        assert session.scalar(select(func.count()).select_from(CostModel)) == 0
+
 
 @pytest.mark.parametrize("fault", ["none", "kill"])
-def test_device_that_says_garbage_of_itself_is_asked_again(hall: Hall, fault: str) -> None:
-    """It gets no round before it has said what it is; nobody else waits for it."""
+def test_device_with_a_malformed_description_is_queried_again(hall: Hall, fault: str) -> None:
+    """It gets no round before it has described itself; the other device does not wait for it."""
     hall.control.inject(describe_target=[{"fault": fault, "once": True}])
 
     run(hall)
+
+    assert hall.control.strikes("describe_target") == 1

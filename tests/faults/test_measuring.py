@@ -1,4 +1,4 @@
-"""References and finals whose workers fail, with nothing around that would try again."""
+"""References and finals whose workers fail, without a coordinator that would try again."""
 
 from collections.abc import Coroutine
 from pathlib import Path
@@ -31,7 +31,7 @@ def start(hall: Hall) -> tuple[MeasureSetup, Device]:
 
 
 def finish(hall: Hall, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Do something in an event loop of its own."""
+    """Run a coroutine in an event loop of its own."""
     try:
         return event_loop.run(work)
     finally:
@@ -60,7 +60,7 @@ def race(hall: Hall) -> list[RunResult]:
 
 @pytest.mark.parametrize("fault", ["kill", "segfault", "escape"])
 def test_final_that_fails_is_reported_for_every_finalist(hall: Hall, fault: str) -> None:
-    """A final that cannot be run gives errors, so that the records of before stand."""
+    """A final that cannot run results in errors, so that earlier records stand."""
     hall.control.inject(run_interleaved=[{"fault": fault}])
 
     results = race(hall)
@@ -70,7 +70,7 @@ def test_final_that_fails_is_reported_for_every_finalist(hall: Hall, fault: str)
 
 
 def test_finalist_that_does_not_build_costs_the_other_nothing(hall: Hall) -> None:
-    """Its error is its own."""
+    """The other finalist is timed alone."""
     hall.control.inject(build=[{"fault": "segfault", "only": [checksum(TRACES[0])]}])
 
     first, second = race(hall)
@@ -81,15 +81,16 @@ def test_finalist_that_does_not_build_costs_the_other_nothing(hall: Hall) -> Non
 
 @pytest.mark.parametrize("fault", ["kill", "exit"])
 def test_reference_is_tried_again_when_its_worker_is_killed(hall: Hall, fault: str) -> None:
-    """A worker that somebody kills while it computes a reference costs nothing."""
+    """A worker that is killed while it computes a reference costs nothing."""
     hall.control.inject(reference=[{"fault": fault, "once": True}])
 
     assert reference(hall).is_file()
+    assert hall.control.strikes("reference") == 1
 
 
 @pytest.mark.parametrize("fault", ["escape", "segfault", "kill"])
 def test_reference_that_fails_is_a_work_error(hall: Hall, fault: str) -> None:
-    """A workload that cannot be verified says so; no half-written reference is left."""
+    """A workload that cannot be verified raises WorkError, and leaves no partial reference."""
     hall.control.inject(reference=[{"fault": fault}])
 
     with pytest.raises(WorkError):

@@ -86,6 +86,7 @@ def test_finals_whose_processes_are_killed_are_run_again(hall: Hall) -> None:
 
     hall.run(job)
 
+    assert hall.control.strikes("run_interleaved") > 0
     assert {confirmed for *_, confirmed in bests_of(hall.sessions)} == {True}
 
 
@@ -99,6 +100,7 @@ def test_workers_killed_in_their_calls_cost_no_trial(hall: Hall, function: str) 
     hall.run(job)
 
     hall.check_whole(job, trials=32)
+    assert hall.control.strikes(function) > 0
     assert "worker_lost" not in errors(hall)
 
 
