@@ -2,8 +2,8 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -149,11 +149,9 @@ class Cache:
             with lock, tempfile.TemporaryDirectory() as folder:
                 lock.keep(Path(folder), info).close()
 
-    @contextmanager
-    def new_folder(self) -> Iterator[Path]:
+    def new_folder(self) -> AbstractContextManager[Path]:
         """Make a temporary folder, in the store if that can be written."""
-        with self.local.new_folder() as folder:
-            yield folder
+        return self.local.new_folder()
 
     def nearest(self, key: Key) -> KeyDifference | None:
         """Return how the entry that differs least from a key does; None if there is none."""

@@ -1,4 +1,4 @@
-"""Whatever happens to a file of the store: a warning and a right entry, or none."""
+"""Damaged files of the store cause a warning and a rebuild, and never a wrong entry."""
 
 import hashlib
 import json
@@ -17,10 +17,10 @@ from tuner.build_cache import headers, keys
 from tuner.build_cache.cache import Cache
 
 
-def flip(path: Path, place: int) -> None:
-    """Turn one bit around."""
+def flip(path: Path, offset: int) -> None:
+    """Flip one bit of a file."""
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
 
 

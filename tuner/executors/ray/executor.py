@@ -1,6 +1,6 @@
 """The executor of a Ray cluster: builders on its CPUs, and a runner for each device."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tuner.devices.runners.base import Runner
@@ -75,7 +75,7 @@ class RayExecutor:
         self._loop = BackgroundLoop()
         self._fleet = _open_fleet(settings, timeouts, meter or UtilisationMeter())
         try:
-            self._start(self._fleet.open()).result()
+            self._loop.start(self._fleet.open()).result()
         except BaseException:
             self.close()
             raise
@@ -101,25 +101,27 @@ class RayExecutor:
 
     def warm_up(self) -> list[FutureCall]:
         """Return a call that ends when every agent is ready or has failed to start."""
-        return [self._start(self._fleet.settle())]
+        return [self._loop.start(self._fleet.settle())]
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """Call a function of the engine in a builder."""
-        return self._start(self._fleet.call(self._settings.engine, function, args, timeout_secs))
+        return self._loop.start(
+            self._fleet.call(self._settings.engine, function, args, timeout_secs)
+        )
 
     def train(self, *args: Any, timeout_secs: float) -> FutureCall:
         """Train a cost model in a builder."""
-        return self._start(self._fleet.call(_TRAINING_MODULE, "train", args, timeout_secs))
+        return self._loop.start(self._fleet.call(_TRAINING_MODULE, "train", args, timeout_secs))
 
     def build(self, request: BuildRequest, *, timeout_secs: float) -> FutureCall:
         """Build a candidate in a builder; the artifact stays on its node."""
-        return self._start(self._fleet.build(request, timeout_secs))
+        return self._loop.start(self._fleet.build(request, timeout_secs))
 
     def measure(
         self, agent: "AgentSupervisor", function: str, *args: Any, timeout_secs: float
     ) -> FutureCall:
         """Call a function of the engine on the device of an agent."""
-        return self._start(self._fleet.measure(agent, function, args, timeout_secs))
+        return self._loop.start(self._fleet.measure(agent, function, args, timeout_secs))
 
     def discard(self, artifact: str) -> None:
         """Forget an artifact; the cluster removes its files."""
@@ -136,9 +138,6 @@ class RayExecutor:
         self._loop.run(self._fleet.close)
         self._loop.close()
         cluster.disconnect()
-
-    def _start(self, work: Coroutine[Any, Any, Any]) -> FutureCall:
-        return self._loop.start(work)
 
     def _runner(self, agent: "AgentSupervisor") -> RayRunner:
         """Name a device by its node; a second one of that name also by Ray's id of the node."""
