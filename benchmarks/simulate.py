@@ -12,7 +12,7 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.console import print_json
-from tuner.cli.main import run_app
+from tuner.cli.main import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,4 +206,4 @@ def _lines(scenario: "Scenario", report: "Report") -> "Iterator[tuple[str, str]]
 if __name__ == "__main__":
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(simulate)
-    run_app(app)
+    run_program(typer.main.get_command(app))

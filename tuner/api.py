@@ -49,7 +49,7 @@ def extract(
         model: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME``.
         target: Target to compile for, in the form that ``tuner tasks --target`` takes.
         inputs: Shapes of the inputs with dynamic dimensions, by input name.
-        definitions: Whether to report the IR of each task.
+        definitions: True to report the IR of each task.
         random_weights: Seed of random weights that replace those of the model; None keeps them.
         **overrides: Settings such as database, data_dir and engine.
 
@@ -128,7 +128,7 @@ def build(
         target: Target to compile for, in the form that ``tuner build --target`` takes.
         inputs: Shapes of the inputs with dynamic dimensions, by input name. Several sets of
             shapes give a library with a program for each.
-        strict: Whether a task without a record is an error.
+        strict: True to make a task without a record an error.
         random_weights: Seed of random weights that replace those of the model; None keeps them.
         **overrides: Settings such as database, data_dir and engine.
 

@@ -31,8 +31,8 @@ class _State:
     """State of the main thread, which receives all signals.
 
     Attributes:
-        only_waiting: Whether to raise inside :func:`waiting` alone.
-        is_waiting: Whether the thread is inside :func:`waiting`.
+        only_waiting: True to raise inside :func:`waiting` alone.
+        is_waiting: True while the thread is inside :func:`waiting`.
         pending: Interrupt that arrived outside a wait and was not raised yet.
         received: Interrupt that arrived, raised or not.
     """

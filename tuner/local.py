@@ -23,6 +23,8 @@ from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings
+from tuner.tuning.remeasure import verify_records
+from tuner.tuning.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.status import TuningCallbacks
 from tuner.workers.pool import Pool
@@ -128,6 +130,20 @@ def reproduce(
         fresh_worker(context.settings) as worker,
     ):
         return recompile(context, described, worker, out, on_subgraph)
+
+
+def verify(
+    request: VerifyRequest,
+    overrides: SettingOverrides,
+    on_record: Callable[[int, int, Remeasured], None],
+) -> Verified:
+    """Measure best records again; ``on_record`` receives the number, their count and each record.
+
+    Raises:
+        RequestError: If the request is wrong; nothing was measured.
+    """
+    with interruptible(only_waiting=True), open_context(**overrides) as context:
+        return verify_records(context, request, on_record)
 
 
 @dataclass(frozen=True)

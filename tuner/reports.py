@@ -91,7 +91,7 @@ class BuildReport:
     Attributes:
         folder: Path of the library.
         manifest: Contents of the library.
-        cached: Whether nothing had to be compiled or linked.
+        cached: True if nothing had to be compiled or linked.
         steps: Origin of each subgraph's object; empty if the library was cached or a service
             built it.
         secs: Duration of this build; None if a service built it.

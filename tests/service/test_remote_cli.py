@@ -293,10 +293,10 @@ def test_nobody_there_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("table", "--database", "sqlite:///x.db"), "--database is of this machine"),
-        (("records", "best", "--data-dir", "x"), "--data-dir is of this machine"),
-        (("tune", "zoo:mlp", "--database", "sqlite:///x.db"), "--database is of this machine"),
-        (("doctor", "--data-dir", "x"), "--data-dir is of this machine"),
+        (("table", "--database", "sqlite:///x.db"), "--database applies to this machine"),
+        (("records", "best", "--data-dir", "x"), "--data-dir applies to this machine"),
+        (("tune", "zoo:mlp", "--database", "sqlite:///x.db"), "--database applies to this machine"),
+        (("doctor", "--data-dir", "x"), "--data-dir applies to this machine"),
         (("tune", "net.pt2"), "pickle"),
         (("tune", "missing.onnx"), "no such file"),
         (("tune", "zoo:mlp", "--objective", "beauty"), "--objective: 'beauty' is unknown"),

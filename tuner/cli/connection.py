@@ -1,4 +1,4 @@
-"""Which service the commands of this process talk to, if any."""
+"""The tuner server that the commands of this process use, if one is named."""
 
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,60 +16,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Connection:
-    """A service by its URL, and what opens it; the token is never shown."""
+    """URL and API token of a server; the token is never shown."""
 
     url: str
     token: str | None = field(default=None, repr=False)
 
 
-_OF_A_WORKER = {"--rpc": "rpc", "--ray-address": "ray_address", "--engine": "engine"}
+_LOCAL_OPTIONS = {"--database": "database", "--data-dir": "data_dir"}
+_WORKER_OPTIONS = {"--rpc": "rpc", "--ray-address": "ray_address", "--engine": "engine"}
 _chosen: ContextVar[Connection | None] = ContextVar("connection", default=None)
 
 
 def choose(connection: Connection | None) -> None:
-    """Let the commands of this process talk to a service, or to none."""
+    """Make the commands of this process use a server, or none."""
     _chosen.set(connection)
 
 
 def chosen() -> Connection | None:
-    """Return the service that was named, if one was."""
+    """Return the server that was chosen; None without one."""
     return _chosen.get()
 
 
 @contextmanager
 def connect(overrides: "SettingOverrides") -> "Iterator[TunerClient]":
-    """Open the service that was named; ``overrides`` is what was given beside it.
+    """Open a client of the chosen server.
+
+    Args:
+        overrides: Settings given on the command line; none of them applies to a server.
 
     Raises:
-        RequestError: If something that the service decides is given beside it.
+        RequestError: If a setting is given, or no server was chosen.
     """
     from tuner.client import TunerClient
 
-    service = _chosen.get()
-    if service is None:
-        raise RequestError("no service was named; --server URL names one")
-    given = {key: value for key, value in overrides.items() if value is not None}
-    for option, key in (("--database", "database"), ("--data-dir", "data_dir")):
-        if key in given:
+    server = _chosen.get()
+    if server is None:
+        raise RequestError("this needs a server; name it with --server URL or TUNER_SERVER")
+    settings = {key for key, value in overrides.items() if value is not None}
+    for option, key in _LOCAL_OPTIONS.items():
+        if key in settings:
             raise RequestError(
-                f"{option} is of this machine, and the records are those of {service.url}; "
+                f"{option} applies to this machine, but the records are at {server.url}; "
                 f"leave out {option}, or --server and TUNER_SERVER"
             )
-    for option, key in _OF_A_WORKER.items():
-        if key in given:
+    for option, key in _WORKER_OPTIONS.items():
+        if key in settings:
             raise RequestError(
-                f"{option} says how to work, which {service.url} decides; give it to its "
-                "tuner worker"
+                f"{option} is a setting of the worker at {server.url}; leave it out, or give it "
+                "to `tuner worker` there"
             )
-    with TunerClient(service.url, service.token) as client:
+    with TunerClient(server.url, server.token) as client:
         yield client
 
 
 def refuse(command: str) -> None:
-    """Refuse a command that has no meaning on a service.
+    """Reject a command that works on this machine alone.
 
     Raises:
-        RequestError: If a service was named.
+        RequestError: If a server was chosen.
     """
-    if (service := _chosen.get()) is not None:
-        raise RequestError(f"tuner {command} works on this machine, not on {service.url}")
+    if (server := _chosen.get()) is not None:
+        raise RequestError(
+            f"`tuner {command}` works on this machine alone, not at {server.url}; "
+            "leave out --server and TUNER_SERVER"
+        )

@@ -1,16 +1,17 @@
-"""The command line: ``tuner``.
+"""The program ``tuner``: its commands, and its errors as one line and an exit status.
 
-Commands live in :mod:`tuner.cli.commands`; this module names them and turns errors
-into one line and an exit status: 0 done, 1 the work failed, 2 the request was wrong.
+The exit status is 0 if the command is done, 1 if the work failed, 2 if the request was wrong.
 """
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
 
-from tuner.cli import connection
+from tuner.cli import connection, help_pages
 from tuner.cli.commands import (
     bench,
     build,
@@ -28,9 +29,11 @@ from tuner.cli.commands import (
     tune,
     worker,
 )
+from tuner.cli.console import print_error
 
-# Commands that are about this machine alone, whatever TUNER_SERVER names.
-_HERE = ("serve", "worker", "token", "cache", "devices", "engine")
+# Commands that work on this machine alone, whatever TUNER_SERVER names.
+_LOCAL = ("serve", "worker", "token", "cache", "devices", "engine")
+_BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
 
 app = typer.Typer(
     name="tuner",
@@ -38,21 +41,34 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("tune")(tune.tune)
-app.command("tasks")(tasks.tasks)
-app.command("build")(build.build)
-app.command("bench")(bench.bench)
-app.command("table")(table.table)
-app.command("doctor")(doctor.doctor)
-app.command("devices")(devices.devices)
-app.command("replay")(replay.replay)
-app.command("serve")(serve.serve)
-app.command("worker")(worker.worker)
-app.add_typer(token.app, name="token")
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(records.app, name="records")
-app.add_typer(cache.app, name="cache")
-app.add_typer(engine.app, name="engine")
+app.command("tasks", rich_help_panel=_BUILD)(tasks.tasks)
+app.command("tune", rich_help_panel=_BUILD)(tune.tune)
+app.command("build", rich_help_panel=_BUILD)(build.build)
+app.command("bench", rich_help_panel=_BUILD)(bench.bench)
+app.command("table", rich_help_panel=_LOOK)(table.table)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
+app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
+app.command("replay", rich_help_panel=_LOOK)(replay.replay)
+app.command("serve", rich_help_panel=_SERVICE)(serve.serve)
+app.command("worker", rich_help_panel=_SERVICE)(worker.worker)
+app.add_typer(token.app, name="token", rich_help_panel=_SERVICE)
+app.command("doctor", rich_help_panel=_MACHINE)(doctor.doctor)
+app.command("devices", rich_help_panel=_MACHINE)(devices.devices)
+app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
+app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
+# Typer lists groups after all commands.
+_ORDER = (
+    *("tasks", "tune", "build", "bench"),
+    *("table", "jobs", "records", "replay"),
+    *("serve", "worker", "token"),
+    *("doctor", "devices", "cache", "engine"),
+)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        print(f"tuner {metadata.version('subgraph-tuner')}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -62,7 +78,7 @@ def root(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Have a service do it, and use its records. Also TUNER_SERVER.",
+            help="Run the command on this tuner server instead of locally. Also TUNER_SERVER.",
             show_default=False,
         ),
     ] = None,
@@ -70,13 +86,20 @@ def root(
         str | None,
         typer.Option(
             metavar="TOKEN",
-            help="What opens the service, where it asks for one. Also TUNER_TOKEN, which other "
-            "users of this machine do not see.",
+            help="API token of the server. Prefer the variable TUNER_TOKEN: other users of this "
+            "machine can see command lines.",
             show_default=False,
         ),
     ] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
-    """Tune the subgraph kernels of a network, keep every measurement, build the fastest."""
+    """Tune the subgraph kernels of a network, store every measurement, build the fastest."""
+    del version  # handled by its callback
     url = server or os.environ.get("TUNER_SERVER") or None
     connection.choose(
         None
@@ -84,19 +107,26 @@ def root(
         else connection.Connection(url, token or os.environ.get("TUNER_TOKEN") or None)
     )
     command = ctx.invoked_subcommand or ""
-    if command in _HERE:
+    if command in _LOCAL:
         if server is not None:
             connection.refuse(command)
         connection.choose(None)
 
 
+def make_program() -> Any:
+    """Build the click group of all commands, with their help pages arranged."""
+    program = typer.main.get_command(app)
+    help_pages.arrange(program, _ORDER)
+    return program
+
+
 def main() -> None:
     """Run the command line and exit."""
-    run_app(app)
+    run_program(make_program())
 
 
-def run_app(commands: typer.Typer) -> None:
-    """Run a command-line application; report errors in one line and as an exit status."""
+def run_program(program: Callable[..., Any]) -> None:
+    """Run a click command; report errors in one line and as an exit status."""
     from sqlalchemy.exc import DBAPIError
 
     from records.errors import RecordsError
@@ -106,34 +136,33 @@ def run_app(commands: typer.Typer) -> None:
     from tuner.interrupts import Interrupted
 
     try:
-        sys.exit(commands(standalone_mode=False))
+        sys.exit(program(standalone_mode=False))
     except typer.Abort:
         sys.exit(130)
-    except Interrupted as stop:
-        print(f"tuner: {stop}", file=sys.stderr)
-        sys.exit(stop.exit_code)
+    except Interrupted as interrupt:
+        print_error(str(interrupt))
+        sys.exit(interrupt.exit_code)
     except TunerError as error:
         print_error(message_of(error))
         sys.exit(error.exit_code)
     except RecordsError as error:
-        print(f"tuner: {error}", file=sys.stderr)
+        print_error(str(error))
         sys.exit(2)
     except DBAPIError as error:
-        print(f"tuner: the database failed: {summary(error)}", file=sys.stderr)
+        print_error(f"the database failed: {summary(error)}")
         sys.exit(1)
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        print(f"tuner: {error.strerror or error}{where}", file=sys.stderr)
+        path = f": {error.filename}" if error.filename else ""
+        print_error(f"{error.strerror or error}{path}")
         sys.exit(1)
     except Exception as error:
-        _usage_or_raise(error)
+        _report_usage(error)
 
 
-def _usage_or_raise(error: Exception) -> None:
-    """Show what was wrong with the command line; anything else is a defect of ours."""
+def _report_usage(error: Exception) -> None:
+    """Report a mistake in the command line; raise any other error, which is a bug."""
     if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
         raise error
-    message = error.format_message()
-    if message:
-        print(f"tuner: {message}", file=sys.stderr)
+    if message := error.format_message():
+        print_error(message)
     sys.exit(2)

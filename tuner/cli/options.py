@@ -12,8 +12,15 @@ if TYPE_CHECKING:
 # Options that are not called like the field they set.
 _OPTIONS = {"stop_below_ms": "--stop-below"}
 
+# Groups of options in help pages.
+MODEL_PANEL = "Model"
+MEASURING_PANEL = "Measuring"
+PLACEMENT_PANEL = "Where it runs"
+OUTPUT_PANEL = "Output"
+
 MODEL = typer.Argument(
-    help="A .onnx or .pt2 file, or zoo:NAME, such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
+    metavar="MODEL",
+    help="A .onnx or .pt2 file, or zoo:NAME such as 'zoo:resnet-18?batch=1&layout=NHWC'.",
     show_default=False,
 )
 Model = Annotated[str, MODEL]
@@ -22,8 +29,10 @@ TargetOption = Annotated[
     typer.Option(
         "--target",
         "-t",
-        help="What to compile for: llvm (this CPU), cuda (this GPU), cuda:sm_90, a TVM tag, or "
-        "JSON.",
+        metavar="TARGET",
+        help="Compile for this target: llvm (this CPU), cuda (this GPU), cuda:sm_90, a TVM tag, "
+        "or JSON.",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 InputOption = Annotated[
@@ -32,9 +41,10 @@ InputOption = Annotated[
         "--input",
         "-i",
         metavar="NAME=1,3,224,224",
-        help="Shape of an input with dynamic dimensions, once per input; a name that comes again "
-        "begins another set of shapes.",
+        help="Shape of an input with dynamic dimensions; repeat for each input. Repeat an input "
+        "name to add another shape configuration.",
         show_default=False,
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 RandomWeightsOption = Annotated[
@@ -42,8 +52,9 @@ RandomWeightsOption = Annotated[
     typer.Option(
         "--random-weights",
         metavar="SEED",
-        help="Replace the weights by seeded random ones, for model files that ship without.",
+        help="Replace the weights by random ones with this seed, for models that come without.",
         show_default=False,
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 DatabaseOption = Annotated[
@@ -51,17 +62,20 @@ DatabaseOption = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="Where records live [default: a SQLite file under the data directory]. "
+        help="Database of the records [default: an SQLite file in the data directory]. "
         "Also TUNER_DATABASE.",
         show_default=False,
+        rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
 DataDirOption = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        help="Where models, compiled code and logs are kept. Also TUNER_DATA_DIR.",
+        metavar="DIR",
+        help="Directory of models, compiled code and logs. Also TUNER_DATA_DIR.",
         show_default=False,
+        rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
 RpcOption = Annotated[
@@ -69,9 +83,10 @@ RpcOption = Annotated[
     typer.Option(
         "--rpc",
         metavar="HOST:PORT/KEY",
-        help="Measure on the devices that a TVM RPC tracker lends under a key; several separated "
-        "by commas. Also TUNER_RPC.",
+        help="Measure on the devices that a TVM RPC tracker has under a key; separate several by "
+        "commas. Also TUNER_RPC.",
         show_default=False,
+        rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
 RayAddressOption = Annotated[
@@ -79,22 +94,27 @@ RayAddressOption = Annotated[
     typer.Option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="Search, build and measure on a Ray cluster; auto is that of this machine. Also "
+        help="Search, build and measure on a Ray cluster; auto finds that of this machine. Also "
         "TUNER_RAY_ADDRESS.",
         show_default=False,
+        rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
 EngineOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What splits, searches and compiles: relax (TVM's MetaSchedule) or relay (Relay and "
-        "Ansor, once `tuner engine install relay` was run) [default: relax]. Also TUNER_ENGINE.",
+        help="Compiler backend: relax (TVM's MetaSchedule) or relay (Relay and Ansor; install it "
+        "with `tuner engine install relay`) [default: relax]. Also TUNER_ENGINE.",
         show_default=False,
+        rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")
+    bool,
+    typer.Option(
+        "--json", help="Print exactly one JSON object on stdout.", rich_help_panel=OUTPUT_PANEL
+    ),
 ]
 
 

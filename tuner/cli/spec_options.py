@@ -7,17 +7,46 @@ from typing import Annotated, Any, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from tuner.cli.options import option_of
+from tuner.cli.options import MEASURING_PANEL, option_of
 from tuner.jobs.spec import TuneSpec
 
 Command = Callable[..., None]
 
-# Panels of --help, each by its first option in the order of the spec.
-_PANELS = {
-    "trials": "Budget",
-    "objective": "Objective",
-    "allocator": "Search",
-    "number": "Measurement",
+# Groups of help pages, in their order, with the fields of each.
+PANELS = {
+    "Budget": ("trials", "seconds", "stop_below_ms"),
+    "Scheduling": (
+        "objective",
+        "importance",
+        "require_ms",
+        "baseline_ms",
+        "patience",
+        "allocator",
+        "trials_per_round",
+        "priority",
+    ),
+    "Search": ("cost_model", "seed"),
+    MEASURING_PANEL: (
+        "number",
+        "repeat",
+        "min_repeat_ms",
+        "cache_flush",
+        "cooldown_ms",
+        "run_timeout",
+        "build_timeout",
+    ),
+}
+_METAVARS = {
+    "seconds": "SECONDS",
+    "stop_below_ms": "MS",
+    "importance": "[NAME=]FACTOR",
+    "require_ms": "[NAME=]MS",
+    "baseline_ms": "[NAME=]MS",
+    "seed": "SEED",
+    "min_repeat_ms": "MS",
+    "cooldown_ms": "MS",
+    "run_timeout": "SECONDS",
+    "build_timeout": "SECONDS",
 }
 
 
@@ -33,30 +62,24 @@ def with_spec_options(command: Command) -> Command:
 
 
 def _parameters() -> Iterator[inspect.Parameter]:
-    panel = ""
-    for name, field in TuneSpec.model_fields.items():
-        panel = _PANELS.get(name, panel)
-        is_mapping = get_origin(field.annotation) is dict
-        kind = list[str] if is_mapping else field.annotation
-        yield inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=[] if is_mapping else field.default,
-            annotation=Annotated[kind, _option(name, field, panel)],
-        )
+    for panel, names in PANELS.items():
+        for name in names:
+            field = TuneSpec.model_fields[name]
+            is_mapping = get_origin(field.annotation) is dict
+            kind = list[str] if is_mapping else field.annotation
+            yield inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=[] if is_mapping else field.default,
+                annotation=Annotated[kind, _option(name, field, panel)],
+            )
 
 
 def _option(name: str, field: FieldInfo, panel: str) -> Any:
     flag = option_of(name)
-    metavar = None
-    if get_origin(field.annotation) is dict:
-        metavar = "[NAME=]MS" if name.endswith("_ms") else "[NAME=]FACTOR"
-    elif name == "stop_below_ms":
-        # The option has no unit in its name.
-        metavar = "MS"
     return typer.Option(
         f"{flag}/--no-{flag.removeprefix('--')}" if field.annotation is bool else flag,
-        metavar=metavar,
+        metavar=_METAVARS.get(name, "NAME" if field.annotation is str else "N"),
         help=field.description,
         show_default=field.default not in (None, {}),
         rich_help_panel=panel,

@@ -1,4 +1,4 @@
-"""Files and pipes that a command writes whole."""
+"""Files and pipes that a command writes completely or not at all."""
 
 import errno
 import os
@@ -14,43 +14,63 @@ from tuner.cli.console import print_line
 from tuner.errors import RequestError, WorkError
 
 STANDARD = "-"
-_REPORT_SECS = 1.0
+_PROGRESS_INTERVAL_SECS = 1.0
+
+
+class ProgressCounter:
+    """Print on stderr, at most once a second, the number of items processed so far.
+
+    Args:
+        template: Line to print, with ``{}`` for the number.
+    """
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._next = time.monotonic() + _PROGRESS_INTERVAL_SECS
+
+    def __call__(self, count: int, *_: int) -> None:
+        """Report the count."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PROGRESS_INTERVAL_SECS
+            print_line(self._template.format(count), to_stderr=True)
 
 
 class RecordCounter:
-    """A stream that tells stderr, now and then, how many records went through it."""
+    """Stream that counts the records written to it and prints its progress."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._n_records = 0
-        self._next = time.monotonic() + _REPORT_SECS
+        self._progress = ProgressCounter("{} records so far")
 
     def write(self, text: str) -> int:
         """Write one line of a log."""
-        # Quotes inside a JSON string are escaped, so this is never part of one.
+        # Quotes inside a JSON string are escaped, so a string cannot contain this.
         self._n_records += '"kind":"record"' in text
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _REPORT_SECS
-            print_line(f"{self._n_records} records so far", to_stderr=True)
+        self._progress(self._n_records)
         return self._stream.write(text)
 
 
 @contextmanager
 def output(file: str) -> Iterator[IO[str]]:
-    """Open what an export writes: stdout, a device, or a file that appears when it is whole.
+    """Open stdout, a device, or a file that appears only when it is complete.
 
     Raises:
-        RequestError: If there can be no such file.
-        WorkError: If writing fails on the way; nothing is left behind.
+        RequestError: If the file cannot be created.
+        WorkError: If writing fails; nothing is left behind.
     """
     if file == STANDARD:
         yield sys.stdout
         sys.stdout.flush()
         return
     try:
-        path, whole = _place(Path(file))
-        beside = path.with_name(f".tuner-export-{secrets.token_hex(6)}") if whole else path
-        descriptor = os.open(beside, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if whole else 0), 0o666)
+        path, is_replaced = _resolve(Path(file))
+        temporary = path
+        flags = os.O_WRONLY
+        if is_replaced:
+            temporary = path.with_name(f".tuner-export-{secrets.token_hex(6)}")
+            flags |= os.O_CREAT | os.O_EXCL
+        descriptor = os.open(temporary, flags, 0o666)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise RequestError(f"cannot write {file}: {reason}") from error
@@ -58,25 +78,25 @@ def output(file: str) -> Iterator[IO[str]]:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
             stream.flush()
-            if whole:
+            if is_replaced:
                 os.fsync(descriptor)
-        if whole:
-            beside.replace(path)
+        if is_replaced:
+            temporary.replace(path)
     except OSError as error:
         raise WorkError(f"cannot write {file}: {error.strerror}") from error
     finally:
-        if whole:
-            beside.unlink(missing_ok=True)
+        if is_replaced:
+            temporary.unlink(missing_ok=True)
 
 
-def _place(file: Path) -> tuple[Path, bool]:
-    """Return where a file really is, and whether to replace it as a whole.
+def _resolve(file: Path) -> tuple[Path, bool]:
+    """Return the real path of a file, and whether the file is replaced when it is complete.
 
-    A link stays, and what it names is replaced; a device or a pipe is written to.
+    A link stays and its destination is replaced; a device or a pipe is written to directly.
 
     Raises:
-        OSError: If it cannot be written.
-        RuntimeError: If links run in a circle.
+        OSError: If the path cannot be written.
+        RuntimeError: If links form a loop.
     """
     path = file.resolve()
     if path.is_dir():

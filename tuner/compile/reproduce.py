@@ -60,7 +60,7 @@ class Reproduction:
 
     @property
     def identical(self) -> bool:
-        """Whether every subgraph has the bytes of the manifest."""
+        """True if every subgraph has the bytes of the manifest."""
         return self.count("identical") == len(self.subgraphs)
 
 

@@ -104,8 +104,9 @@ class TuneSpec(BaseModel):
         Field(
             ge=0,
             le=MAX_TRIALS,
-            description="Measurement trials in all; earlier ones count. Without a limit of trials "
-            "or seconds: 64 per task. A service takes 0 to only split the network into tasks.",
+            description="Budget of measurement trials; trials of earlier runs count. Without a "
+            "budget of trials or seconds: 64 trials per task. On a service, 0 splits the network "
+            "into tasks and measures nothing.",
         ),
     ] = None
     seconds: Annotated[
@@ -114,7 +115,7 @@ class TuneSpec(BaseModel):
             gt=0,
             le=MAX_SECS,
             allow_inf_nan=False,
-            description="Seconds in all; earlier runs of the job count.",
+            description="Budget of time, seconds; earlier runs of the job count.",
         ),
     ] = None
     trials_per_round: Annotated[
@@ -122,8 +123,8 @@ class TuneSpec(BaseModel):
         Field(
             ge=1,
             le=MAX_TRIALS,
-            description="Trials that one pick of the scheduler buys; 4 to 64 by the budget if "
-            "left out.",
+            description="Trials measured per scheduling decision; by default 4 to 64, depending "
+            "on the budget.",
         ),
     ] = None
     priority: Annotated[
@@ -131,8 +132,8 @@ class TuneSpec(BaseModel):
         Field(
             ge=-MAX_PRIORITY,
             le=MAX_PRIORITY,
-            description="Priority; each step doubles the share of device time. A new job has 0, "
-            "an existing one keeps its own.",
+            description="Priority; each step doubles the share of device time. By default 0 for a "
+            "new job; an existing job keeps its own.",
         ),
     ] = None
     objective: Annotated[
@@ -153,7 +154,7 @@ class TuneSpec(BaseModel):
         _ByNetwork,
         Field(
             validate_default=True,
-            description="Latency that requirements asks of a network, as [NAME=]MS; a network "
+            description="Required latency of a network in requirements, as [NAME=]MS; a network "
             "that meets it gets no more trials.",
             json_schema_extra={"default": []},
         ),
@@ -161,7 +162,8 @@ class TuneSpec(BaseModel):
     baseline_ms: Annotated[
         _ByNetwork,
         Field(
-            description="Latency that geometric_mean compares a network with, as [NAME=]MS.",
+            description="Latency that the speedup of a network is relative to in geometric_mean, "
+            "as [NAME=]MS.",
             json_schema_extra={"default": []},
         ),
     ] = {}
@@ -170,8 +172,7 @@ class TuneSpec(BaseModel):
         Field(
             ge=1,
             le=_MAX_INT,
-            description="Rounds without progress after which early_stop gives up a task; 5 if "
-            "left out.",
+            description="Rounds without progress after which early_stop ends a task; 5 by default.",
         ),
     ] = None
     stop_below_ms: Annotated[
@@ -180,7 +181,7 @@ class TuneSpec(BaseModel):
             gt=0,
             le=MAX_SECS,
             allow_inf_nan=False,
-            description="Stop when another minute is forecast to save less than this many "
+            description="Stop when another minute is forecast to save less than this, "
             "milliseconds.",
         ),
     ] = None
@@ -202,23 +203,24 @@ class TuneSpec(BaseModel):
         ),
     ] = 0
     number: Annotated[
-        int, Field(ge=1, le=10**6, description="Runs averaged into one sample, at least.")
+        int, Field(ge=1, le=10**6, description="Minimum number of runs averaged into one sample.")
     ] = 1
     repeat: Annotated[
-        int, Field(ge=3, le=10**4, description="Samples of each candidate, at least 3.")
+        int, Field(ge=3, le=10**4, description="Number of samples per candidate, at least 3.")
     ] = 3
     min_repeat_ms: Annotated[
-        _Millis, Field(description="Milliseconds spent on the samples of a candidate, at least.")
+        _Millis,
+        Field(description="Minimum time spent on the samples of a candidate, milliseconds."),
     ] = 10
     cache_flush: Annotated[
-        bool, Field(description="Empty the private caches of the CPU before each sample.")
+        bool, Field(description="Flush the private caches of the CPU before each sample.")
     ] = True
-    cooldown_ms: Annotated[_Millis, Field(description="Milliseconds of rest between samples.")] = 0
+    cooldown_ms: Annotated[_Millis, Field(description="Pause between samples, milliseconds.")] = 0
     run_timeout: Annotated[
-        _Timeout, Field(description="Seconds until a candidate that still runs is killed.")
+        _Timeout, Field(description="Time limit of running a candidate, seconds.")
     ] = 20.0
     build_timeout: Annotated[
-        _Timeout, Field(description="Seconds until a candidate that still builds is given up.")
+        _Timeout, Field(description="Time limit of building a candidate, seconds.")
     ] = 60.0
 
     @field_validator("objective", "allocator", "cost_model")

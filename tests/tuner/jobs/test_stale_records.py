@@ -239,8 +239,8 @@ def test_notes_name_what_changed_and_what_to_do(workshop: Workshop) -> None:
 
     (line,) = rendering.notes(found, 30, "net.onnx")
     assert line == (
-        "4 of 30 subgraphs have records of another version only (tvm 1 -> none): "
-        "tuner records verify net.onnx --top 4 measures them again"
+        "4 of 30 subgraphs have records of another version only (tvm 1 -> none); "
+        "measure them again with `tuner records verify net.onnx --top 4`"
     )
     assert rendering.notes([], 30) == []
     assert rendering.table_of(found).row_count == N_TASKS

@@ -1,4 +1,4 @@
-"""Where a command finds jobs and records: the local database, or a service."""
+"""Access to jobs and records, in a database or on a server."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_backend(database: str | None, data_dir: Path | None) -> "Iterator[Backend]":
-    """Open the service that was named, else the database of this machine.
+    """Open the server that was chosen, or the database of this machine without one.
 
     Raises:
-        RequestError: If a place on this machine is given beside a service.
+        RequestError: If a setting of this machine is given together with a server.
     """
     if connection.chosen() is None:
         from tuner.cli.backends.local import LocalBackend

@@ -1,4 +1,4 @@
-"""The contract of what commands read jobs and records from."""
+"""Contract of the access to jobs and records."""
 
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Protocol
@@ -9,68 +9,70 @@ from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, Rec
 if TYPE_CHECKING:
     from scheduler.replay import Recording
 
-_MAX_KNOWN = 10
+_MAX_LISTED = 10
 
 
 class Backend(Protocol):
-    """Jobs and records, wherever they are.
+    """Jobs and records of one database, reached directly or through a server.
 
-    What is asked for and is not there is a RequestError that says what is.
+    A request for something that does not exist raises a RequestError that names what exists.
     """
 
     def jobs(self) -> list[JobSummary]:
-        """Return all jobs, the newest first."""
+        """Return all jobs, newest first."""
 
     def find_job(self, job: int | None) -> JobSummary:
-        """Return a job; None asks for the one that changed last."""
+        """Return a job by its number; None stands for the one that changed last."""
 
     def table(self, job: int) -> JobView:
         """Return the task scheduler table of a job."""
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
-        """Return the last picks of a job, in sequence."""
+        """Return the last picks of a job in their sequence."""
 
     def pause(self, job: int) -> JobSummary:
-        """Stop a job after its round; it may go on later."""
+        """Stop a job after its running round, to be resumed."""
 
     def cancel(self, job: int) -> JobSummary:
-        """Stop a job after its round."""
+        """Stop a job after its running round and mark it as cancelled."""
 
     def resume(self, job: int) -> JobSummary:
-        """Let a job go on that was paused or cancelled, or that failed."""
+        """Continue a job that was paused or cancelled, or that failed."""
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
-        """Raise the limits that a job has; smaller ones change nothing."""
+        """Raise the existing limits of a job; lower ones have no effect."""
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
-        """Change how much of the device a job gets."""
+        """Change the share of device time that a job gets."""
 
     def delete(self, job: int) -> None:
-        """Forget a job that does not run; what it measured stays."""
+        """Hide a job that does not run; its records stay."""
 
     def recording(self, job: int) -> "Recording":
-        """Return the curves of a job's tasks."""
+        """Return the latency curves of a job's tasks."""
 
     def bests(self, workload: str | None, job: int | None) -> list[BestView]:
-        """Return the best record of every task, of one workload or one job if they are named."""
+        """Return the best record of every task, optionally of one workload or one job."""
 
     def records(
         self, workload: str | None, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
-        """Return measure records, the newest first, at most ``limit``."""
+        """Return at most ``limit`` measure records, newest first."""
 
     def export(self, stream: IO[str], target: int | None) -> int:
-        """Write the records of a target, or all, as JSON lines; return how many."""
+        """Write the records of one target, or all, as JSON lines; return their number."""
 
     def import_(self, stream: IO[str], name: str) -> Imported:
-        """Read JSON lines of records, all of them or none; ``name`` is that of their file."""
+        """Read all records of a stream of JSON lines, or none; errors call it ``name``."""
 
 
-def no_such_job(job: int | None, known: Sequence[JobSummary]) -> RequestError:
-    """Return an error that names the jobs there are."""
-    if not known:
-        return RequestError("there are no jobs yet: tuner tune MODEL makes one")
-    names = [f"{each.id} ({each.network or each.name}, {each.state})" for each in known]
-    n_more = len(known) - _MAX_KNOWN
+def no_such_job(job: int | None, jobs: Sequence[JobSummary]) -> RequestError:
+    """Return the error for an unknown job; it names the existing ones."""
+    if not jobs:
+        return RequestError("there are no jobs yet; create one with `tuner tune MODEL`")
+    names = [
+        f"{summary.id} ({summary.network or summary.name}, {summary.state})" for summary in jobs
+    ]
+    n_more = len(jobs) - _MAX_LISTED
     more = f" and {n_more} older ones" if n_more > 0 else ""
-    return RequestError(f"no job {job}; known jobs: {', '.join(names[:_MAX_KNOWN])}{more}")
+    return RequestError(f"no job {job}; known jobs: {', '.join(names[:_MAX_LISTED])}{more}")

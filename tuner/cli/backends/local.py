@@ -1,4 +1,4 @@
-"""Jobs and records out of a database that this machine reaches."""
+"""Access to jobs and records in a database."""
 
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
@@ -26,107 +26,109 @@ _ALL = 10**9
 
 
 class LocalBackend:
-    """Reads a database, and writes to it where it is told to change something."""
+    """Jobs and records of a database; see :class:`tuner.cli.backends.base.Backend`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def jobs(self) -> list[JobSummary]:
-        """See the contract."""
+        """List the jobs that are not hidden, newest first."""
         with self._context.readers() as session:
             return job_queries.list_jobs(session, limit=_ALL)
 
     def find_job(self, job: int | None) -> JobSummary:
-        """See the contract."""
+        """Read one job."""
         with self._context.readers() as session:
             return job_queries.summaries(session, [_find(session, job)])[0]
 
     def table(self, job: int) -> JobView:
-        """See the contract."""
+        """Read the table of a job."""
         with self._context.readers() as session:
             return job_queries.read_job(session, job)
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
-        """See the contract."""
+        """Read the last picks of a job."""
         with self._context.readers() as session:
             return pick_queries.read_picks(session, job, limit=n_picks)[::-1]
 
     def pause(self, job: int) -> JobSummary:
-        """See the contract."""
+        """Pause a job."""
         return self._changed(job, lambda session: _stop(session, job, "paused"))
 
     def cancel(self, job: int) -> JobSummary:
-        """See the contract."""
+        """Cancel a job."""
         return self._changed(job, lambda session: _stop(session, job, "cancelled"))
 
     def resume(self, job: int) -> JobSummary:
-        """See the contract."""
+        """Queue a job of the service again."""
         return self._changed(job, lambda session: _resume(session, job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
-        """See the contract."""
+        """Raise the limits of a job."""
         return self._changed(
             job, lambda session: jobs.raise_budget(session, job, trials=trials, secs=seconds)
         )
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
-        """See the contract."""
+        """Set the priority of a job."""
         return self._changed(job, lambda session: jobs.set_priority(session, job, priority))
 
     def delete(self, job: int) -> None:
-        """See the contract."""
+        """Hide a job."""
         with self._context.sessions.begin() as session:
-            found = _find(session, job)
-            if not submissions.hide(session, found.id):
-                raise RequestError(f"job {job} is {found.state}; tuner jobs cancel {job} stops it")
+            row = _find(session, job)
+            if not submissions.hide(session, row.id):
+                raise RequestError(
+                    f"job {job} is {row.state}; stop it first with `tuner jobs cancel {job}`"
+                )
 
     def recording(self, job: int) -> "Recording":
-        """See the contract."""
+        """Read the latency curves of a job."""
         with self._context.readers() as session:
-            found = _find(session, job)
-            summary = job_queries.summaries(session, [found])[0]
+            row = _find(session, job)
+            summary = job_queries.summaries(session, [row])[0]
             name = summary.network or summary.name
-            return recordings.record(session, name, tasks.tasks_of_job(session, found))
+            return recordings.record(session, name, tasks.tasks_of_job(session, row))
 
     def bests(self, workload: str | None, job: int | None) -> list[BestView]:
-        """See the contract."""
+        """Read best records."""
         with self._context.readers() as session:
             _check_workload(session, workload)
-            ours = None
+            task_ids = None
             if job is not None:
                 weighted = tasks.tasks_of_job(session, _find(session, job))
-                ours = [task.task_id for task in weighted]
-            return record_queries.read_bests(session, workload=workload, task_ids=ours)
+                task_ids = [task.task_id for task in weighted]
+            return record_queries.read_bests(session, workload=workload, task_ids=task_ids)
 
     def records(
         self, workload: str | None, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
-        """See the contract."""
+        """Read measure records."""
         with self._context.readers() as session:
             _check_workload(session, workload)
             if task is not None and session.get(Task, task) is None:
-                raise RequestError(f"no task {task}; tuner records list shows their numbers")
+                raise RequestError(f"no task {task}; `tuner records list` shows the numbers")
             return record_queries.read_records(
                 session, workload=workload, task=task, failed=failed, limit=limit
             )
 
     def export(self, stream: IO[str], target: int | None) -> int:
-        """See the contract."""
+        """Write a log of records."""
         with self._context.readers() as session:
             _check_target(session, target)
             return log.export(session, stream, target)
 
     def import_(self, stream: IO[str], name: str) -> Imported:
-        """See the contract."""
+        """Read a log of records."""
         try:
             with self._context.sessions.begin() as session:
                 report = log.import_(session, stream)
         except BadLog as error:
-            raise RequestError(f"cannot import {name}: {error}; nothing was kept") from error
+            raise RequestError(f"cannot import {name}: {error}; nothing was imported") from error
         return Imported(added=report.n_added, known=report.n_known, torn=report.n_bad)
 
     def _changed(self, job: int, change: Callable[[Session], object]) -> JobSummary:
-        """Change a job that exists, and return what it is now."""
+        """Change an existing job and return its new state."""
         with self._context.sessions.begin() as session:
             _find(session, job)
             change(session)
@@ -134,14 +136,14 @@ class LocalBackend:
 
 
 def _find(session: Session, job: int | None) -> Job:
-    found = None
+    row = None
     if job is None:
-        found = jobs.latest_job(session)
+        row = jobs.latest_job(session)
     elif 0 < job <= _MAX_ID:
-        found = session.get(Job, job)
-    if found is None or found.hidden:
+        row = session.get(Job, job)
+    if row is None or row.hidden:
         raise no_such_job(job, job_queries.list_jobs(session, limit=_ALL))
-    return found
+    return row
 
 
 def _stop(session: Session, job: int, state: JobState) -> None:
@@ -150,32 +152,30 @@ def _stop(session: Session, job: int, state: JobState) -> None:
 
 
 def _resume(session: Session, job: int) -> None:
-    found = jobs.get_job(session, job)
-    if not found.submission:
+    row = jobs.get_job(session, job)
+    if not row.submission:
         raise RequestError(
-            f"job {job} is one of the command line: "
-            "tuner tune with the same network goes on with it"
+            f"job {job} is not a job of the service; run `tuner tune` with the same network to "
+            "continue it"
         )
     if not submissions.resume(session, job):
-        raise RequestError(f"job {job} is {found.state}")
+        raise RequestError(f"job {job} is {row.state}")
 
 
 def _check_workload(session: Session, workload: str | None) -> None:
     if workload is None:
         return
-    # PostgreSQL refuses NUL and lone surrogates in any text, even one to compare with.
-    known = (
+    # PostgreSQL rejects NUL and lone surrogates in any text, even in a comparison.
+    exists = (
         workload.isprintable()
         and session.scalars(select(Workload.id).where(Workload.hash == workload).limit(1)).first()
     )
-    if not known:
-        raise RequestError(f"no workload {workload!r}; tuner tasks MODEL lists hashes")
+    if not exists:
+        raise RequestError(f"no workload {workload!r}; `tuner tasks MODEL` lists the hashes")
 
 
 def _check_target(session: Session, target: int | None) -> None:
-    known = list(session.scalars(select(Target).order_by(Target.id)))
-    if target is not None and target not in [each.id for each in known]:
-        names = "; ".join(
-            f"{each.id} ({each.device.get('name', 'an unnamed device')})" for each in known
-        )
-        raise RequestError(f"no target {target}; known are {names or 'none yet'}")
+    rows = list(session.scalars(select(Target).order_by(Target.id)))
+    if target is not None and target not in [row.id for row in rows]:
+        names = "; ".join(f"{row.id} ({row.device.get('name', 'unnamed device')})" for row in rows)
+        raise RequestError(f"no target {target}; known targets: {names or 'none yet'}")

@@ -1,4 +1,4 @@
-"""Jobs and records of a service."""
+"""Access to jobs and records through a server."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,17 +20,17 @@ _CHUNK = 1 << 18
 
 
 class RemoteBackend:
-    """Asks a service."""
+    """Jobs and records of a server; see :class:`tuner.cli.backends.base.Backend`."""
 
     def __init__(self, client: TunerClient) -> None:
         self._client = client
 
     def jobs(self) -> list[JobSummary]:
-        """See the contract."""
+        """List the jobs that are not hidden, newest first."""
         return list(self._client.jobs())
 
     def find_job(self, job: int | None) -> JobSummary:
-        """See the contract."""
+        """Read one job."""
         if job is not None:
             return self._existing(job, lambda: self._client.job(job).job)
         newest = next(self._client.jobs(sort="-updated"), None)
@@ -39,66 +39,66 @@ class RemoteBackend:
         return newest
 
     def table(self, job: int) -> JobView:
-        """See the contract."""
+        """Read the table of a job."""
         return self._client.table(job)
 
     def picks(self, job: int, n_picks: int) -> list[PickView]:
-        """See the contract."""
+        """Read the last picks of a job."""
         return list(islice(self._client.picks(job), n_picks))[::-1]
 
     def pause(self, job: int) -> JobSummary:
-        """See the contract."""
+        """Pause a job."""
         return self._existing(job, lambda: self._client.pause(job))
 
     def cancel(self, job: int) -> JobSummary:
-        """See the contract."""
+        """Cancel a job."""
         return self._existing(job, lambda: self._client.cancel(job))
 
     def resume(self, job: int) -> JobSummary:
-        """See the contract."""
+        """Queue a job of the service again."""
         return self._existing(job, lambda: self._client.resume(job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
-        """See the contract."""
+        """Raise the limits of a job."""
         return self._existing(
             job, lambda: self._client.raise_budget(job, trials=trials, seconds=seconds)
         )
 
     def set_priority(self, job: int, priority: int) -> JobSummary:
-        """See the contract."""
+        """Set the priority of a job."""
         return self._existing(job, lambda: self._client.set_priority(job, priority))
 
     def delete(self, job: int) -> None:
-        """See the contract."""
+        """Hide a job."""
 
         def delete() -> JobSummary:
-            found = self._client.job(job).job
+            summary = self._client.job(job).job
             self._client.delete(job)
-            return found
+            return summary
 
         self._existing(job, delete)
 
     def recording(self, job: int) -> "Recording":
-        """See the contract."""
+        """Read the latency curves of a job."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"job-{job}.jsonl.gz"
             path.write_bytes(self._client.recording(job))
             return recordings.read(path)
 
     def bests(self, workload: str | None, job: int | None) -> list[BestView]:
-        """See the contract."""
-        ours = None if job is None else self.find_job(job).id
-        return self._client.best_records(workload=workload, job=ours)
+        """Read best records."""
+        job_id = None if job is None else self.find_job(job).id
+        return self._client.best_records(workload=workload, job=job_id)
 
     def records(
         self, workload: str | None, task: int | None, *, failed: bool, limit: int
     ) -> list[RecordView]:
-        """See the contract."""
+        """Read measure records."""
         rows = self._client.list_records(workload=workload, task=task, failed=failed)
         return list(islice(rows, limit))
 
     def export(self, stream: IO[str], target: int | None) -> int:
-        """See the contract."""
+        """Write a log of records."""
         n_records = 0
         for line in self._client.export_records(target=target):
             stream.write(line)
@@ -107,17 +107,17 @@ class RemoteBackend:
         return n_records
 
     def import_(self, stream: IO[str], name: str) -> Imported:
-        """See the contract."""
+        """Read a log of records."""
         try:
             return self._client.import_records(_chunks(cast("TextIO", stream).buffer))
         except RequestRejected as error:
             raise RequestError(f"cannot import {name}: {error}") from error
 
-    def _existing(self, job: int, ask: Callable[[], JobSummary]) -> JobSummary:
-        """Ask for a job, and say which there are if it is none of them."""
+    def _existing(self, job: int, request: Callable[[], JobSummary]) -> JobSummary:
+        """Send a request about a job; an unknown job raises an error that lists the known ones."""
         if 0 < job <= _MAX_ID:
             try:
-                return ask()
+                return request()
             except NotFoundError:
                 pass
         raise no_such_job(job, self.jobs())

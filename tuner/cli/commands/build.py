@@ -1,4 +1,4 @@
-"""``tuner build``: apply the history best, compile what is new, cache."""
+"""``tuner build``: compile a network into a library."""
 
 from functools import partial
 from pathlib import Path
@@ -16,34 +16,40 @@ if TYPE_CHECKING:
 
 def build(
     model: Annotated[str | None, options.MODEL] = None,
+    target: options.TargetOption = "llvm",
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="Folder for the library; a library in it is replaced.",
+            metavar="DIR",
+            help="Folder for the library; an existing library in it is replaced.",
             show_default=False,
+            rich_help_panel="Library",
         ),
     ] = None,
-    target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail if a subgraph has no record.")
+        bool,
+        typer.Option(
+            "--strict", help="Fail if a subgraph has no record.", rich_help_panel="Library"
+        ),
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Say of every subgraph that is compiled why it has to be."),
+        typer.Option("--explain", help="Explain each cache miss.", rich_help_panel="Library"),
     ] = False,
     reproduce: Annotated[
         Path | None,
         typer.Option(
             metavar="MANIFEST",
-            help="Instead: compile the objects of a library anew, without the cache, and compare "
-            "them byte by byte; --out keeps them.",
+            help="Instead of building a MODEL, recompile the objects of this library without the "
+            "cache and compare them byte by byte; --out keeps them.",
             show_default=False,
+            rich_help_panel="Library",
         ),
     ] = None,
-    random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
@@ -51,20 +57,18 @@ def build(
     ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Compile a network with the best record of each subgraph, and say what was used.
+    """Compile a network into a library with the best record of each subgraph.
 
-    A subgraph without a record is compiled unscheduled, which is slow: the report calls it a
-    fallback, and --strict makes it an error. Nothing is compiled twice: neither a library, nor
-    a subgraph that any network had before.
+    A subgraph without a record is compiled without a schedule, which is slow: the report calls it
+    a fallback, and --strict makes it an error. The build cache supplies every library and every
+    subgraph that was compiled before, for whichever network.
 
-    Several sets of input shapes give one library with a program for each; a call runs the one
-    that its shapes ask for.
+    Several sets of input shapes give one library with a program for each; a call runs the program
+    for its shapes.
 
     Examples:
         tuner build squeezenet.onnx -o squeezenet.lib
-
         tuner build model.onnx --input data=1,3,224,224 --input data=8,3,224,224 -o model.lib
-
         tuner build --reproduce model.lib
     """
     from tuner.cli.rendering.reports import build_as_json, show_build
@@ -81,13 +85,13 @@ def build(
     if reproduce is not None:
         if model is not None or strict or explain or inputs or random_weights is not None:
             raise RequestError(
-                "--reproduce takes a library's manifest in the place of MODEL: --out is the only "
-                "option of a build that goes with it"
+                "--reproduce takes a library's manifest instead of a MODEL; of the other build "
+                "options, only --out applies"
             )
         _reproduce(reproduce, out, overrides, json_output=json_output)
         return
     if model is None or out is None:
-        raise RequestError("name a MODEL and, with --out, a folder for the library")
+        raise RequestError("give a MODEL and, with --out, a folder for the library")
     requests = options.model_requests([model], target, inputs, random_weights)
     check_out(out)
     if connection.chosen() is None:
@@ -101,7 +105,8 @@ def build(
 
         if len(requests) > 1 or explain:
             raise RequestError(
-                "a service builds for one set of input shapes and does not --explain"
+                "a tuner server builds for one set of input shapes and without --explain; leave "
+                "out the other --input options and --explain, or --server"
             )
         with connection.connect(overrides) as client:
             report = remote_build.run(client, requests[0], out, strict=strict)
@@ -119,7 +124,7 @@ def _reproduce(
     from tuner.errors import RequestError
 
     if connection.chosen() is not None:
-        raise RequestError("--reproduce compiles on this machine, with a database that it reaches")
+        raise RequestError("--reproduce works on this machine; leave out --server and TUNER_SERVER")
     on_subgraph = _ignore if json_output else rendering.show_subgraph
     reproduction = local.reproduce(manifest, out, overrides, on_subgraph)
     if json_output:
@@ -144,4 +149,6 @@ def _show_step(step: "Step", *, explain: bool) -> None:
         return
     print_line(f"Compiled in {step.secs:.2f} s: {step.name}", to_stderr=True)
     for line in explain_miss(step.why) if explain else ():
-        stderr_console().print(f"  {line}", style="dim", highlight=False, soft_wrap=True)
+        stderr_console().print(
+            f"  {line}", style="dim", highlight=False, markup=False, soft_wrap=True
+        )

@@ -1,4 +1,4 @@
-"""``tuner cache``: look at what was compiled, make room, carry it to other machines."""
+"""``tuner cache``: list, explain, verify, remove and copy entries of the build cache."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -8,16 +8,18 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.commands import cache_store, cache_upkeep
-from tuner.cli.commands.cache_store import CacheDirOption, Counter, KindOption
+from tuner.cli.commands.cache_store import CacheDirOption, KindOption
 from tuner.cli.console import print_json, print_line
+from tuner.cli.streams import ProgressCounter
 
 if TYPE_CHECKING:
     from tuner.build_cache.headers import Header
     from tuner.build_cache.index import IndexedEntry
     from tuner.build_cache.local import LocalTier
+    from tuner.build_cache.stats import VerifyResult
 
 app = typer.Typer(
-    help="Look at what was compiled and is kept, make room, carry it to other machines.",
+    help="Inspect the build cache, free space, copy entries to other machines.",
     no_args_is_help=True,
 )
 
@@ -26,13 +28,13 @@ app = typer.Typer(
 def ls(
     kind: KindOption = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000_000, help="At most so many.")
+        int, typer.Option(metavar="N", min=1, max=1_000_000, help="Maximum number of entries.")
     ] = 50,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """List entries, the one used last first.
+    """List entries, most recently used first.
 
     Example:
         tuner cache ls --kind subgraph --limit 20
@@ -41,14 +43,15 @@ def ls(
     from tuner.cli.rendering import cache_tables
 
     local = cache_store.open_local(cache_dir, data_dir)
-    chosen = index.entries(local, cache_store.checked_kind(kind))
-    spots = sorted(chosen, key=lambda spot: -spot.used)
-    rows = [(spot, index.header_of(spot)) for spot in spots[:limit]]
+    entries = sorted(
+        index.entries(local, cache_store.check_kind(kind)), key=lambda entry: -entry.used
+    )
+    rows = [(entry, index.header_of(entry)) for entry in entries[:limit]]
     if json_output:
-        entries = [_as_json(spot, header) for spot, header in rows]
-        print_json({"cache_dir": str(local.root), "n_all": len(spots), "entries": entries})
+        listed = [_as_json(entry, header) for entry, header in rows]
+        print_json({"cache_dir": str(local.root), "n_all": len(entries), "entries": listed})
         return
-    cache_tables.show_entries(rows, len(spots))
+    cache_tables.show_entries(rows, len(entries))
 
 
 @app.command("stats")
@@ -57,9 +60,9 @@ def stats(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Sum up by kind: entries, bytes on disk and unpacked, first and last use.
+    """Print totals by kind: entries, bytes on disk and unpacked, oldest and newest use.
 
-    What entries would be unpacked is judged by a sample where there are many.
+    In a large cache, the unpacked size is estimated from a sample.
 
     Example:
         tuner cache stats
@@ -73,8 +76,8 @@ def stats(
         kinds = [
             {
                 **asdict(row),
-                "oldest_use": _moment(row.oldest_use),
-                "newest_use": _moment(row.newest_use),
+                "oldest_use": _iso_time(row.oldest_use),
+                "newest_use": _iso_time(row.newest_use),
             }
             for row in rows
         ]
@@ -86,55 +89,61 @@ def stats(
 @app.command("explain")
 def explain(
     entry: Annotated[
-        str, typer.Argument(help="How the digest of an entry begins.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="ENTRY", help="First characters of an entry's digest.", show_default=False
+        ),
     ],
     other: Annotated[
         str | None,
-        typer.Argument(help="Another one, to see what differs.", show_default=False),
+        typer.Argument(
+            metavar="OTHER", help="Another entry, to compare the keys.", show_default=False
+        ),
     ] = None,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Show what the key of an entry is made of, its files, its origin; or what two differ in.
+    """Show the key, files and origin of an entry, or the differences between two keys.
 
-    Example:
+    Examples:
         tuner cache explain 8ddefa3ac2eb
+        tuner cache explain 8ddefa3ac2eb 41c07d
     """
     from tuner.build_cache.keys import differing
     from tuner.cli.rendering import cache_tables
 
     local = cache_store.open_local(cache_dir, data_dir)
-    spot, header = _one(local, entry)
+    first, first_header = _find(local, entry)
     if other is None:
         if json_output:
-            print_json(_as_json(spot, header))
+            print_json(_as_json(first, first_header))
         else:
-            cache_tables.show_entry(spot, header)
+            cache_tables.show_entry(first, first_header)
         return
-    spot_2, header_2 = _one(local, other)
-    parts = differing(header.parts, header_2.parts)
+    second, second_header = _find(local, other)
+    parts = differing(first_header.parts, second_header.parts)
     if json_output:
-        differ = [{"part": part.part, "values": [part.ours, part.theirs]} for part in parts]
-        print_json({"entries": [spot.digest, spot_2.digest], "differing": differ})
+        differences = [{"part": part.part, "values": [part.ours, part.theirs]} for part in parts]
+        print_json({"entries": [first.digest, second.digest], "differing": differences})
         return
-    cache_tables.show_difference(header, header_2, parts)
+    cache_tables.show_difference(first_header, second_header, parts)
 
 
 @app.command("verify")
 def verify(
     kind: KindOption = None,
     drop: Annotated[
-        bool, typer.Option("--drop", help="Remove what is damaged; it is made again when needed.")
+        bool, typer.Option("--drop", help="Remove damaged entries; builds recreate them.")
     ] = False,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Read every entry and compare it with its checksums.
+    """Compare every entry with its checksums.
 
-    Nothing depends on it: each use verifies, too. Damaged entries that stay are a failure:
-    exit status 1.
+    Not needed for correctness, as every use verifies its entry. Exit status 1 if damaged entries
+    remain.
 
     Example:
         tuner cache verify --drop
@@ -145,32 +154,24 @@ def verify(
     from tuner.interrupts import interruptible
 
     local = cache_store.open_local(cache_dir, data_dir)
-    chosen = index.entries(local, cache_store.checked_kind(kind))
-    tell = Counter("verified")
-    n_read, bad = 0, []
+    entries = index.entries(local, cache_store.check_kind(kind))
+    progress = ProgressCounter("verified {} entries so far")
+    n_read = 0
+    damaged: list[VerifyResult] = []
     with interruptible():
-        for verdict in cache_stats.verify(local, chosen, drop=drop):
+        for result in cache_stats.verify(local, entries, drop=drop):
             n_read += 1
-            tell(n_read)
-            if verdict.problem is None:
+            progress(n_read)
+            if result.problem is None:
                 continue
-            bad.append(verdict)
+            damaged.append(result)
             if not json_output:
-                cache_tables.show_problem(verdict)
+                cache_tables.show_problem(result)
     if json_output:
-        found = [
-            {
-                "digest": v.entry.digest,
-                "kind": v.entry.kind,
-                "problem": v.problem,
-                "dropped": v.dropped,
-            }
-            for v in bad
-        ]
-        print_json({"verified": n_read, "damaged": found})
+        print_json({"verified": n_read, "damaged": [_damage_as_json(row) for row in damaged]})
     else:
-        print_line(f"verified {n_read} entries, {len(bad)} are damaged")
-    if not all(verdict.dropped for verdict in bad):
+        print_line(f"verified {n_read} entries, {len(damaged)} are damaged")
+    if not all(result.dropped for result in damaged):
         raise typer.Exit(1)
 
 
@@ -179,29 +180,36 @@ app.command("export")(cache_upkeep.export)
 app.command("import")(cache_upkeep.import_)
 
 
-def _one(local: "LocalTier", prefix: str) -> "tuple[IndexedEntry, Header]":
-    """Find the entry whose digest begins so."""
+def _find(local: "LocalTier", prefix: str) -> "tuple[IndexedEntry, Header]":
+    """Find the one entry whose digest begins with a prefix.
+
+    Raises:
+        RequestError: If there is none, or more than one.
+        WorkError: If the entry cannot be read.
+    """
     from tuner.build_cache import index
     from tuner.errors import RequestError, WorkError
 
-    found = [spot for spot in index.entries(local) if spot.digest.startswith(prefix.lower())]
-    if not found:
-        raise RequestError(f"no entry of {local.root} begins with {prefix!r}; see tuner cache ls")
-    if len(found) > 1:
-        raise RequestError(f"{len(found)} entries begin with {prefix!r}; give more of the digest")
-    header = index.header_of(found[0])
+    entries = [entry for entry in index.entries(local) if entry.digest.startswith(prefix.lower())]
+    if not entries:
+        raise RequestError(
+            f"no entry of {local.root} begins with {prefix!r}; list them with `tuner cache ls`"
+        )
+    if len(entries) > 1:
+        raise RequestError(f"{len(entries)} entries begin with {prefix!r}; give more characters")
+    header = index.header_of(entries[0])
     if header is None:
-        raise WorkError(f"{found[0].path} is damaged, or of a later version")
-    return found[0], header
+        raise WorkError(f"{entries[0].path} is damaged, or written by a later version")
+    return entries[0], header
 
 
-def _as_json(spot: "IndexedEntry", header: "Header | None") -> dict[str, Any]:
+def _as_json(entry: "IndexedEntry", header: "Header | None") -> dict[str, Any]:
     value: dict[str, Any] = {
-        "digest": spot.digest,
-        "kind": spot.kind,
-        "n_bytes": spot.n_bytes,
-        "used": _moment(spot.used),
-        "path": str(spot.path),
+        "digest": entry.digest,
+        "kind": entry.kind,
+        "n_bytes": entry.n_bytes,
+        "used": _iso_time(entry.used),
+        "path": str(entry.path),
     }
     if header is None:
         return value
@@ -215,10 +223,19 @@ def _as_json(spot: "IndexedEntry", header: "Header | None") -> dict[str, Any]:
         "parts": header.parts,
         "files": files,
         "info": header.info,
-        "created": _moment(header.created),
+        "created": _iso_time(header.created),
         "origin": header.origin,
     }
 
 
-def _moment(secs: float) -> str:
+def _damage_as_json(result: "VerifyResult") -> dict[str, Any]:
+    return {
+        "digest": result.entry.digest,
+        "kind": result.entry.kind,
+        "problem": result.problem,
+        "dropped": result.dropped,
+    }
+
+
+def _iso_time(secs: float) -> str:
     return datetime.fromtimestamp(secs, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""``tuner cache gc``, ``export`` and ``import``: make room, carry entries to other machines."""
+"""``tuner cache gc``, ``export`` and ``import``: free space, copy entries to other machines."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +7,9 @@ import typer
 
 from tuner.cli import options
 from tuner.cli.commands import cache_store
-from tuner.cli.commands.cache_store import CacheDirOption, Counter, KindOption
+from tuner.cli.commands.cache_store import CacheDirOption, KindOption
 from tuner.cli.console import print_json, print_line, print_note
+from tuner.cli.streams import ProgressCounter
 
 
 def gc(
@@ -16,7 +17,7 @@ def gc(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Remove those unused for longest until the rest takes less, such as 5GB.",
+            help="Remove the least recently used entries until the rest is smaller, such as 5GB.",
             show_default=False,
         ),
     ] = None,
@@ -24,21 +25,21 @@ def gc(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Remove what nobody used for so long, such as 30d or 12h.",
+            help="Remove entries that were not used for this long, such as 30d or 12h.",
             show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be removed.")
+        bool, typer.Option("--dry-run", help="Print what would be removed; remove nothing.")
     ] = False,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Make room: remove what was not used for long, and what stopped processes left.
+    """Remove old entries and temporary files of stopped processes.
 
-    What a running process has open stays. Without a limit only leftovers go. Safe at any time,
-    beside any number of builds.
+    Without a limit, only temporary files are removed. Entries that a running process has open
+    stay, so this is safe at any time, even during builds.
 
     Example:
         tuner cache gc --max-size 5GB --unused-for 30d --dry-run
@@ -57,7 +58,7 @@ def gc(
             max_bytes=max_bytes,
             unused_for_secs=secs,
             dry_run=dry_run,
-            progress=Counter("removed"),
+            progress=ProgressCounter("removed {} entries so far"),
         )
         n_old_bytes = cache_gc.remove_old_libraries(settings.data_dir, dry_run=dry_run)
     if json_output:
@@ -66,20 +67,22 @@ def gc(
     cache_tables.show_collected(collected, dry_run=dry_run)
     if n_old_bytes:
         verb = "would remove" if dry_run else "removed"
-        print_line(f"{verb} {size(n_old_bytes)} of libraries in a form of before")
+        print_line(f"{verb} {size(n_old_bytes)} of libraries in the format of earlier versions")
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="The bundle to write.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Bundle to write.", show_default=False)
+    ],
     kind: KindOption = None,
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Write entries to a bundle, one tar file, for machines without a network.
+    """Export entries to a bundle, a tar file for machines without a network.
 
-    The file is complete or not there. A bundle holds machine code: import only those of people
-    you trust.
+    The file appears only when it is complete. A bundle holds machine code: import bundles of
+    trusted people only.
 
     Example:
         tuner cache export compiled.tar --kind subgraph
@@ -89,8 +92,9 @@ def export(
 
     local = cache_store.open_local(cache_dir, data_dir)
     with interruptible():
-        spots = index.entries(local, cache_store.checked_kind(kind))
-        n_entries = bundles.export(local, file, spots, Counter("exported"))
+        entries = index.entries(local, cache_store.check_kind(kind))
+        progress = ProgressCounter("exported {} entries so far")
+        n_entries = bundles.export(local, file, entries, progress)
     if json_output:
         print_json({"file": str(file), "n_entries": n_entries})
         return
@@ -98,15 +102,17 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="The bundle to read.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Bundle to read.", show_default=False)
+    ],
     cache_dir: CacheDirOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Take the entries of a bundle that are not here; each is verified.
+    """Import the entries of a bundle that are missing here; verify each.
 
-    Of a bundle that was cut off, what is whole is taken. Entries that are refused, and a bundle
-    that was cut off, are a failure: exit status 1.
+    A bundle that is cut off is imported up to that point. Exit status 1 if it is cut off or an
+    entry is rejected.
 
     Example:
         tuner cache import compiled.tar
@@ -116,14 +122,14 @@ def import_(
 
     local = cache_store.open_local(cache_dir, data_dir)
     with interruptible():
-        found = bundles.import_(local, file, Counter("imported"))
+        outcome = bundles.import_(local, file, ProgressCounter("imported {} entries so far"))
     if json_output:
-        print_json({"file": str(file), **vars(found)})
+        print_json({"file": str(file), **vars(outcome)})
     else:
-        for line in found.refused:
+        for line in outcome.refused:
             print_note(line)
-        print_line(f"imported {file}: {found.added} entries added, {found.known} known")
-        if found.truncated:
-            print_note(f"{file} is cut off; what is whole in it was taken")
-    if found.refused or found.truncated:
+        print_line(f"imported {file}: {outcome.added} entries added, {outcome.known} known")
+        if outcome.truncated:
+            print_note(f"{file} is cut off; only its complete entries were imported")
+    if outcome.refused or outcome.truncated:
         raise typer.Exit(1)

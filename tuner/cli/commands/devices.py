@@ -1,4 +1,4 @@
-"""``tuner devices``: what kernels can be timed on here, and what a fleet calls it."""
+"""``tuner devices``: list the devices of this machine."""
 
 import json
 from collections import Counter
@@ -15,34 +15,32 @@ if TYPE_CHECKING:
     from tuner.devices.inventory import DescribedDevice, LocalDevice
     from tuner.settings import Settings
 
-KindOption = Annotated[
-    str | None,
-    typer.Option(
-        "--kind",
-        metavar="KIND",
-        help="Only llvm (the CPU) or only cuda (GPUs) [default: all; with --ray GPUs, or else "
-        "the CPU].",
-        show_default=False,
-    ),
-]
-RayOption = Annotated[
-    bool,
-    typer.Option("--ray", help="Print what ray start takes as --resources, and nothing else."),
-]
-
 
 def devices(
-    kind: KindOption = None,
-    ray: RayOption = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="List this kind only: llvm (the CPU) or cuda (GPUs) [default: all; with --ray, "
+            "GPUs if there are any].",
+            show_default=False,
+        ),
+    ] = None,
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Print only the value for the --resources of `ray start`."),
+    ] = False,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """List the devices of this machine: name, kind, fingerprint.
 
-    A node of a Ray cluster measures on the devices that it was started with; a CPU that is a
-    device is reserved for measuring.
+    A node of a Ray cluster measures on the devices that it was started with. If one of them is
+    the CPU, the node only measures.
 
-    Example:
+    Examples:
+        tuner devices
         ray start --address=head:6379 --resources="$(tuner devices --ray)"
     """
     from tuner.devices.inventory import usable_devices
@@ -50,33 +48,38 @@ def devices(
     from tuner.settings import read_settings
 
     if ray and json_output:
-        raise RequestError("--ray prints JSON of its own, so --json cannot go with it")
-    found = usable_devices()
-    if kind is not None and kind not in {seat.kind for seat in found}:
+        raise RequestError("--ray prints JSON of its own; leave out --json")
+    local_devices = usable_devices()
+    if kind is not None and kind not in {device.kind for device in local_devices}:
         raise RequestError(f"this machine has no device of kind {kind!r}")
-    known = _known(_chosen(found, kind, ray), read_settings({"data_dir": data_dir}))
+    chosen = _choose(local_devices, kind, ray)
+    described = _describe(chosen, read_settings({"data_dir": data_dir}))
     if ray:
-        print(json.dumps(Counter(device.resource for device in known)))
+        print(json.dumps(Counter(device.resource for device in described)))
     elif json_output:
-        print_json({"devices": [_described(device) for device in known]})
+        print_json({"devices": [_as_json(device) for device in described]})
     else:
-        for device in known:
+        for device in described:
             print(f"{device.name}  {device.kind}  {device.resource}")
             print(f"    {json.dumps(device.fingerprint)}")
 
 
-def _chosen(found: "Sequence[LocalDevice]", kind: str | None, ray: bool) -> "list[LocalDevice]":
-    """Choose by kind; for a fleet GPUs alone, because a CPU that measures builds nothing."""
+def _choose(
+    local_devices: "Sequence[LocalDevice]", kind: str | None, ray: bool
+) -> "list[LocalDevice]":
+    """Choose devices by kind; for Ray prefer GPUs, because a CPU that measures builds nothing."""
     from tuner.devices.inventory import CPU
 
     if kind is not None:
-        return [seat for seat in found if seat.kind == kind]
-    gpus = [seat for seat in found if seat.name != CPU]
-    return gpus if ray and gpus else list(found)
+        return [device for device in local_devices if device.kind == kind]
+    gpus = [device for device in local_devices if device.name != CPU]
+    return gpus if ray and gpus else list(local_devices)
 
 
-def _known(chosen: "Sequence[LocalDevice]", settings: "Settings") -> "list[DescribedDevice]":
-    """Ask devices what they are; one that cannot be used is told on stderr.
+def _describe(
+    local_devices: "Sequence[LocalDevice]", settings: "Settings"
+) -> "list[DescribedDevice]":
+    """Describe devices in worker processes; print a note for each that cannot be used.
 
     Raises:
         TargetError: If none can be used.
@@ -84,19 +87,19 @@ def _known(chosen: "Sequence[LocalDevice]", settings: "Settings") -> "list[Descr
     from tuner.devices.inventory import list_devices
     from tuner.errors import TargetError
 
-    known, problem = [], None
-    for seat in chosen:
+    described, problem = [], None
+    for device in local_devices:
         try:
-            known += list_devices(settings, [seat])
+            described += list_devices(settings, [device])
         except TargetError as error:
             problem = error
             print_note(str(error))
-    if problem is not None and not known:
+    if problem is not None and not described:
         raise problem
-    return known
+    return described
 
 
-def _described(device: "DescribedDevice") -> dict[str, object]:
+def _as_json(device: "DescribedDevice") -> dict[str, object]:
     return {
         "name": device.name,
         "kind": device.kind,

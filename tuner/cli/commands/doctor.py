@@ -1,4 +1,4 @@
-"""``tuner doctor``: is everything here that the tuner needs?"""
+"""``tuner doctor``: check this machine, or a server, and print a fix for what is missing."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tuner.cli.doctor import Check
+    from tuner.cli.doctor.check import Check
 
 _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 _NAME_WIDTH = 15
@@ -22,14 +22,15 @@ def doctor(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Check this machine: versions, target, compiler, database, data directory, memory.
+    """Check this machine: versions, target, compilers, database, data directory, memory.
 
-    Every line is ok, a warning, or missing, with how to mend it. It changes nothing. With
-    --server, it checks the service instead: its database, its workers, its clock, and what you
-    may do there. Exit status 1 if something is missing that tuning cannot do without.
+    Prints each check as ok, warning or missing, with a fix; changes nothing. With --server, checks
+    the server instead: its database, workers and clock, and what the token allows. Exit status 1
+    if something is missing without which tuning cannot work.
 
-    Example:
+    Examples:
         tuner doctor
+        tuner --server http://tuner.example:8080 doctor
     """
     from rich.console import Console
 
@@ -43,7 +44,7 @@ def doctor(
             _report(console, check)
     fatal = [check.name for check in checks if check.fatal]
     if json_output:
-        print_json({"ok": not fatal, "checks": [vars(check) for check in checks]})
+        print_json({"ok": not fatal, "checks": [check.as_json() for check in checks]})
     if fatal:
         raise WorkError(f"tuning cannot work here; missing: {', '.join(fatal)}")
     if not json_output:
@@ -52,7 +53,7 @@ def doctor(
 
 def _checks(database: str | None, data_dir: "Path | None") -> "Iterator[Check]":
     if connection.chosen() is None:
-        from tuner.cli.doctor import run_checks
+        from tuner.cli.doctor.run import run_checks
         from tuner.settings import read_settings
 
         yield from run_checks(read_settings({"database": database, "data_dir": data_dir}))
@@ -69,8 +70,8 @@ def _report(console: "Console", check: "Check") -> None:
     optional = check.state == "missing" and not check.essential
     style = "dim" if optional else _STYLES[check.state]
     line = Text.assemble(
-        (f"{check.state:<8}", style), f" {check.name:<{_NAME_WIDTH}} ", check.found
+        (f"{check.state:<8}", style), f" {check.name:<{_NAME_WIDTH}} ", check.result
     )
     console.print(line)
-    if check.mend:
-        console.print(Text(f"{'':<8} {'':<{_NAME_WIDTH}} -> {check.mend}", "dim"))
+    if check.fix:
+        console.print(Text(f"{'':<8} {'':<{_NAME_WIDTH}} -> {check.fix}", "dim"))

@@ -1,4 +1,4 @@
-"""``tuner engine``: the engines, and the environments that some of them need."""
+"""``tuner engine``: list the engines and install the environment that one needs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +8,12 @@ import typer
 from tuner.cli import options
 from tuner.cli.console import print_json
 
-app = typer.Typer(
-    help="List the engines, and install the environment that one needs.", no_args_is_help=True
-)
+app = typer.Typer(help="List the engines and install their environments.", no_args_is_help=True)
 
 
 @app.command("ls")
 def ls(data_dir: options.DataDirOption = None, json_output: options.JsonOption = False) -> None:
-    """List the engines: name, which Python runs it, and whether that is there.
+    """List the engines: name, state, and the Python that runs each.
 
     Example:
         tuner engine ls
@@ -32,13 +30,15 @@ def ls(data_dir: options.DataDirOption = None, json_output: options.JsonOption =
 
 @app.command("install")
 def install(
-    name: Annotated[str, typer.Argument(help="Of the engine: relay.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the engine: relay.", show_default=False)
+    ],
     into: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Where to make it [default: under the data directory]; TUNER_RELAY_PYTHON is to "
-            "name its bin/python then.",
+            metavar="DIR",
+            help="Create the environment here [default: in the data directory]; then set "
+            "TUNER_RELAY_PYTHON to its bin/python.",
             show_default=False,
         ),
     ] = None,
@@ -46,16 +46,16 @@ def install(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Python to make it with: 3.11 [default: ours, or python3.11].",
+            help="Python 3.11 of the environment [default: this Python, or python3.11].",
             show_default=False,
         ),
     ] = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Make the environment of an engine: about 140 MB of wheels, and 750 MB on the disk.
+    """Create the environment of an engine; download 140 MB, use 750 MB on disk.
 
-    An environment that is there is made anew.
+    An existing environment is replaced.
 
     Example:
         tuner engine install relay
@@ -65,18 +65,20 @@ def install(
     from tuner.settings import read_settings
 
     if name not in environments.SEPARATE_ENVIRONMENTS:
-        apart = ", ".join(environments.SEPARATE_ENVIRONMENTS)
-        raise RequestError(f"the engine {name!r} needs no environment of its own; {apart} does")
+        names = ", ".join(environments.SEPARATE_ENVIRONMENTS)
+        raise RequestError(
+            f"the engine {name!r} has no environment of its own; {names} can be installed"
+        )
     settings = read_settings({"data_dir": data_dir})
-    made = environments.default_python(settings.data_dir, name)
+    path = environments.default_python(settings.data_dir, name)
     if into is not None:
-        made = environments.Environment.within(into.absolute(), name).python
-    environment = environments.Environment(name, made)
+        path = environments.Environment.within(into.absolute(), name).python
+    environment = environments.Environment(name, path)
     installing.install(environment, python)
     if json_output:
-        print_json({"name": name, "state": environment.state, "python": str(made)})
+        print_json({"name": name, "state": environment.state, "python": str(path)})
     else:
-        print(f"The engine {name} is installed: {made}")
+        print(f"The engine {name} is installed: {path}")
 
 
 def _rows(relay_python: Path) -> list[dict[str, str]]:

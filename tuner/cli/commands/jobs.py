@@ -1,4 +1,4 @@
-"""``tuner jobs``: list jobs, and tell one that runs to stop or to go on for longer."""
+"""``tuner jobs``: list jobs; stop, resume, extend, prioritise or hide one."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from tuner.schemas import JobSummary
 
-app = typer.Typer(help="List jobs; pause, resume, cancel or extend one.", no_args_is_help=True)
+app = typer.Typer(
+    help="List jobs; pause, resume, cancel, extend or remove one.", no_args_is_help=True
+)
 
 JobArgument = Annotated[
-    int, typer.Argument(metavar="JOB", help="Its number.", min=1, max=2**31 - 1)
+    int, typer.Argument(metavar="JOB", help="Number of the job.", min=1, max=2**31 - 1)
 ]
 
 
@@ -26,19 +28,19 @@ def ls(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """List all jobs, the newest first.
+    """List all jobs, newest first.
 
     Example:
         tuner jobs ls
     """
     from tuner.cli.rendering.json_output import job_as_json
 
-    with open_backend(database, data_dir) as source:
-        found = source.jobs()
+    with open_backend(database, data_dir) as backend:
+        jobs = backend.jobs()
     if json_output:
-        print_json({"jobs": [job_as_json(job) for job in found]})
+        print_json({"jobs": [job_as_json(job) for job in jobs]})
         return
-    _show(found)
+    _show(jobs)
 
 
 @app.command("pause")
@@ -48,13 +50,13 @@ def pause(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Stop a job after the round that runs; tuner tune with the same network goes on with it.
+    """Stop a job after its running round; `tuner tune` or `jobs resume` continues it.
 
     Example:
         tuner jobs pause 3
     """
-    with open_backend(database, data_dir) as source:
-        _report(source.pause(job), json_output=json_output)
+    with open_backend(database, data_dir) as backend:
+        _report(backend.pause(job), json_output=json_output)
 
 
 @app.command("cancel")
@@ -64,13 +66,13 @@ def cancel(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Stop a job after the round that runs, and mark it as cancelled; what it measured stays.
+    """Stop a job after its running round and mark it as cancelled; its records stay.
 
     Example:
         tuner jobs cancel 3
     """
-    with open_backend(database, data_dir) as source:
-        _report(source.cancel(job), json_output=json_output)
+    with open_backend(database, data_dir) as backend:
+        _report(backend.cancel(job), json_output=json_output)
 
 
 @app.command("resume")
@@ -80,15 +82,15 @@ def resume(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Let a job of the service go on that was paused or cancelled, or that failed.
+    """Continue a job of the service that was paused or cancelled, or that failed.
 
-    A job of the command line goes on with tuner tune and the same network.
+    To continue a job of the command line, run `tuner tune` with the same network.
 
     Example:
         tuner jobs resume 3
     """
-    with open_backend(database, data_dir) as source:
-        _report(source.resume(job), json_output=json_output)
+    with open_backend(database, data_dir) as backend:
+        _report(backend.resume(job), json_output=json_output)
 
 
 @app.command("rm")
@@ -98,17 +100,17 @@ def rm(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Take a job that does not run off the list; what it measured stays, and is used.
+    """Remove a job that does not run from the list; its records stay in use.
 
     Example:
         tuner jobs rm 3
     """
-    with open_backend(database, data_dir) as source:
-        source.delete(job)
+    with open_backend(database, data_dir) as backend:
+        backend.delete(job)
     if json_output:
         print_json({"job": job, "deleted": True})
         return
-    print_line(f"job {job} is off the list; its records stay")
+    print_line(f"job {job} is removed from the list; its records stay")
 
 
 @app.command("budget")
@@ -116,18 +118,25 @@ def budget(
     job: JobArgument,
     trials: Annotated[
         int | None,
-        typer.Option(help="Trials in all, from now on.", min=1, max=10**9, show_default=False),
+        typer.Option(
+            metavar="N",
+            help="New limit of trials in all.",
+            min=1,
+            max=10**9,
+            show_default=False,
+        ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Seconds in all, from now on.", show_default=False)
+        float | None,
+        typer.Option(metavar="SECONDS", help="New limit of time in all.", show_default=False),
     ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Raise a limit of a job; one that runs goes on until it is reached.
+    """Raise a limit of a job; a running job continues up to it.
 
-    A limit that the job does not have, or a smaller one, changes nothing.
+    A lower limit has no effect, nor has a limit of a kind that the job lacks.
 
     Example:
         tuner jobs budget 3 --trials 2000
@@ -138,8 +147,8 @@ def budget(
         raise RequestError("give --trials, --seconds, or both")
     if seconds is not None and not 0.0 < seconds < float("inf"):
         raise RequestError(f"--seconds must be above 0, got {seconds}")
-    with open_backend(database, data_dir) as source:
-        _report(source.raise_budget(job, trials, seconds), json_output=json_output)
+    with open_backend(database, data_dir) as backend:
+        _report(backend.raise_budget(job, trials, seconds), json_output=json_output)
 
 
 @app.command("priority")
@@ -147,23 +156,25 @@ def priority(
     job: JobArgument,
     value: Annotated[
         int,
-        typer.Argument(metavar="PRIORITY", help="Each step doubles the share.", min=-30, max=30),
+        typer.Argument(
+            metavar="PRIORITY", help="New priority; each step doubles the share.", min=-30, max=30
+        ),
     ],
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Change how much of the device time a job gets while others run beside it.
+    """Change the share of device time that a job gets while other jobs run.
 
     Example:
         tuner jobs priority 3 2
     """
-    with open_backend(database, data_dir) as source:
-        _report(source.set_priority(job, value), json_output=json_output)
+    with open_backend(database, data_dir) as backend:
+        _report(backend.set_priority(job, value), json_output=json_output)
 
 
 def _report(job: "JobSummary", *, json_output: bool) -> None:
-    """Say what a job is after a change."""
+    """Print a job after a change."""
     from tuner.cli.rendering.json_output import job_as_json
 
     if json_output:
@@ -172,12 +183,12 @@ def _report(job: "JobSummary", *, json_output: bool) -> None:
     _show([job])
 
 
-def _show(found: "Sequence[JobSummary]") -> None:
+def _show(jobs: "Sequence[JobSummary]") -> None:
     from tuner.cli.console import stdout_console
     from tuner.cli.rendering.tables import job_table
 
     console = stdout_console()
-    console.print(job_table(found))
-    for job in found:
+    console.print(job_table(jobs))
+    for job in jobs:
         if job.message:
             console.print(f"job {job.id}: {job.message}", highlight=False, markup=False)

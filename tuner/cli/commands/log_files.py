@@ -1,4 +1,4 @@
-"""The files of logs, as commands open them."""
+"""Log files of every format, opened for commands."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ from tuner.tuning_logs.writers import AnsorWriter, MetaScheduleWriter, Writer
 
 
 def check_format(form: str, *others: str) -> None:
-    """Refuse a format that is unknown.
+    """Check that a format is known.
 
     Raises:
-        RequestError: If it is neither that of another tool nor one of ``others``.
+        RequestError: If it is neither a format of another tool nor one of ``others``.
     """
-    known = [*others, *FORMATS]
-    if form not in known:
-        raise RequestError(f"--format must be one of {', '.join(known)}, got {form!r}")
+    names = [*others, *FORMATS]
+    if form not in names:
+        raise RequestError(f"--format must be one of {', '.join(names)}, got {form!r}")
 
 
 def open_records(stack: ExitStack, file: str, form: str) -> tuple[str, IO[bytes]]:
-    """Open the records of a log until the stack is left.
+    """Open the records of a log for as long as the stack is open.
 
     Returns:
-        The format, by what is in the log if ``form`` is auto, and the stream of its lines.
+        The format, recognised from the content if ``form`` is auto, and the stream of lines.
 
     Raises:
         RequestError: If it cannot be read.
@@ -48,7 +48,7 @@ def open_records(stack: ExitStack, file: str, form: str) -> tuple[str, IO[bytes]
 
 @contextmanager
 def open_writer(file: str, form: str) -> Iterator[Writer]:
-    """Open what an export in the format of another tool writes; it appears when it is whole.
+    """Open a log in the format of another tool; it appears only when it is complete.
 
     Raises:
         RequestError: If it cannot be written.
@@ -63,16 +63,16 @@ def open_writer(file: str, form: str) -> Iterator[Writer]:
 
 @contextmanager
 def open_folder(folder: str) -> Iterator[tuple[IO[str], IO[str]]]:
-    """Open the files of workloads and records of a MetaSchedule database that is written.
+    """Open the two files of a MetaSchedule database, workloads and records, for writing.
 
-    Records number their workloads: those of one database are never beside the workloads of
-    another, whatever fails and whenever.
+    Records refer to workloads by number, so the records of one database are never left with the
+    workloads of another, whichever step fails.
 
     Raises:
-        RequestError: If there can be no such folder.
+        RequestError: If the folder cannot be created.
     """
     if folder == streams.STANDARD:
-        raise RequestError("a MetaSchedule database is two files in a folder, and no stream")
+        raise RequestError("a MetaSchedule database is two files; name a folder instead of -")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,10 +86,10 @@ def open_folder(folder: str) -> Iterator[tuple[IO[str], IO[str]]]:
 
 
 def copy(file: Path, into: IO[str]) -> None:
-    """Copy the text of a file, in memory that does not grow with it.
+    """Copy a text file in constant memory.
 
     Raises:
-        RequestError: If it cannot be read, or is no text.
+        RequestError: If it cannot be read, or is not UTF-8.
     """
     try:
         with (

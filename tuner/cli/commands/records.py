@@ -1,4 +1,4 @@
-"""``tuner records``: look at measurements, carry them out and in."""
+"""``tuner records``: list, export, import, distill and verify measure records."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tuner.schemas import BestView, RecordView
 
 app = typer.Typer(
-    help="Look at measurements, and carry them from one database to another.",
+    help="List, export, import and verify measure records.",
     no_args_is_help=True,
 )
 
@@ -22,7 +22,7 @@ _MAX_ID = 2**31 - 1
 WorkloadOption = Annotated[
     str | None,
     typer.Option(
-        "--workload", metavar="HASH", help="Only records of this workload.", show_default=False
+        "--workload", metavar="HASH", help="List records of this workload only.", show_default=False
     ),
 ]
 
@@ -31,7 +31,8 @@ WorkloadOption = Annotated[
 def best(
     workload: WorkloadOption = None,
     job: Annotated[
-        int | None, typer.Option(help="Only tasks of this job.", show_default=False)
+        int | None,
+        typer.Option(metavar="JOB", help="List tasks of this job only.", show_default=False),
     ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -39,15 +40,15 @@ def best(
 ) -> None:
     """List the best record of every task: the fastest verified one.
 
-    Confirmed means that the latency was measured again, in turns with its rivals.
+    A confirmed record was measured again, in turns with its closest rivals.
 
     Example:
         tuner records best --job 3
     """
     from tuner.cli.rendering.record_tables import show_bests
 
-    with open_backend(database, data_dir) as source:
-        rows = source.bests(workload, job)
+    with open_backend(database, data_dir) as backend:
+        rows = backend.bests(workload, job)
     if json_output:
         print_json({"records": [_as_json(row) for row in rows]})
         return
@@ -61,29 +62,29 @@ def list_records(
         int | None,
         typer.Option(
             metavar="N",
-            help="Only records of this task.",
+            help="List records of this task only.",
             show_default=False,
             min=1,
             max=_MAX_ID,
         ),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only trials that failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="List failed trials only.")] = False,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="At most so many.")
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Maximum number of records.")
     ] = 50,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """List measure records, the newest first: their samples, or the error instead.
+    """List measure records, newest first, with their samples or their error.
 
     Example:
         tuner records list --failed --limit 10
     """
     from tuner.cli.rendering.record_tables import show_records
 
-    with open_backend(database, data_dir) as source:
-        rows = source.records(workload, task, failed=failed, limit=limit)
+    with open_backend(database, data_dir) as backend:
+        rows = backend.records(workload, task, failed=failed, limit=limit)
     if json_output:
         print_json({"records": [_as_json(row) for row in rows]})
         return

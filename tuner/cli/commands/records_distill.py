@@ -1,4 +1,4 @@
-"""``tuner records distill``: the best lines of a log."""
+"""``tuner records distill``: keep the best lines of a log."""
 
 from contextlib import ExitStack
 from typing import Annotated
@@ -15,27 +15,31 @@ _MAX_ID = 2**31 - 1
 def distill(
     file: Annotated[
         str,
-        typer.Argument(help="The log to read, of any format; - is stdin.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Log of any format; - reads stdin.", show_default=False
+        ),
     ],
     out: Annotated[
         str,
         typer.Option(
             "--output",
             "-o",
-            help="Where to write it, in the same format; - is stdout.",
+            metavar="FILE",
+            help="File for the result in the same format; - writes stdout.",
             show_default=False,
         ),
     ],
     top: Annotated[
-        int, typer.Option(metavar="K", help="So many records of each task.", min=1, max=_MAX_ID)
+        int,
+        typer.Option(metavar="K", help="Number of records kept per task.", min=1, max=_MAX_ID),
     ] = 1,
     form: ReadFormatOption = "auto",
     json_output: options.JsonOption = False,
 ) -> None:
-    """Keep the best records of each task of a log, and leave out those that failed.
+    """Keep the best records of each task of a log; leave out failed ones.
 
-    The lines that are kept stay as they are. No database takes part: tuner records export --top
-    writes the best of one.
+    Lines are copied unchanged. Works on files alone; to write the best records of a database, use
+    `tuner records export --top`.
 
     Example:
         tuner records distill tuned.json -o best.json
@@ -49,17 +53,17 @@ def distill(
 
     log_files.check_format(form, "auto", "tuner")
     if out == streams.STANDARD and json_output:
-        raise RequestError("--json and - do not go together: both print on stdout")
+        raise RequestError("--json cannot be used with -: both print on stdout")
     with ExitStack() as stack:
         stack.enter_context(interruptible())
         form, stream = log_files.open_records(stack, file, form)
         if form == metaschedule.NAME:
-            held, written = stack.enter_context(log_files.open_folder(out))
-            log_files.copy(metaschedule.files_of(file)[0], held)
+            workloads, records = stack.enter_context(log_files.open_folder(out))
+            log_files.copy(metaschedule.files_of(file)[0], workloads)
         else:
-            written = stack.enter_context(streams.output(out))
-        done = distill(stream, ranker(form), top, written.write)
+            records = stack.enter_context(streams.output(out))
+        distilled = distill(stream, ranker(form), top, records.write)
     if json_output:
-        print_json({"file": out, "format": form, **log_reports.distilled_as_json(done)})
+        print_json({"file": out, "format": form, **log_reports.distilled_as_json(distilled)})
     else:
-        log_reports.show_distilled(file, out, done, to_stderr=out == streams.STANDARD)
+        log_reports.show_distilled(file, out, distilled, to_stderr=out == streams.STANDARD)

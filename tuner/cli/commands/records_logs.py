@@ -1,4 +1,4 @@
-"""``tuner records export`` and ``import``: records as files, ours and of other tools."""
+"""``tuner records export`` and ``import``: logs of the tuner and of other tools."""
 
 from contextlib import ExitStack
 from io import TextIOWrapper
@@ -23,14 +23,16 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="tuner (ours), metaschedule (a folder with TVM's JSON database) or ansor (a log of "
-        "TVM's auto_scheduler, v0.6).",
+        help="Format of the log: tuner (JSON lines), metaschedule (a folder with TVM's JSON "
+        "database) or ansor (a log of TVM's auto_scheduler, v0.6).",
     ),
 ]
 ReadFormatOption = Annotated[
     str,
     typer.Option(
-        "--format", metavar="NAME", help="tuner, metaschedule or ansor; auto looks into it."
+        "--format",
+        metavar="NAME",
+        help="Format of the log: tuner, metaschedule or ansor; auto recognises it.",
     ),
 ]
 
@@ -39,7 +41,8 @@ def export(
     file: Annotated[
         str,
         typer.Argument(
-            help="Where to write the log; - is stdout. A folder for --format metaschedule.",
+            metavar="FILE",
+            help="File for the log, or a folder for --format metaschedule; - writes stdout.",
             show_default=False,
         ),
     ],
@@ -48,8 +51,8 @@ def export(
         int | None,
         typer.Option(
             metavar="K",
-            help="Only the K best verified records of each task; not for --format tuner, whose "
-            "logs tuner records distill reduces.",
+            help="Export the K best verified records of each task only; not with --format tuner, "
+            "see `tuner records distill`.",
             show_default=False,
             min=1,
             max=_MAX_ID,
@@ -59,7 +62,7 @@ def export(
         int | None,
         typer.Option(
             metavar="N",
-            help="Only records of this target; tuner records best numbers them.",
+            help="Export records of this target only; `tuner records best` lists the numbers.",
             show_default=False,
             min=1,
             max=_MAX_ID,
@@ -69,13 +72,12 @@ def export(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Write records to a log: ours, with every record, or one that TVM's own tools read.
+    """Export records to a log: all of them, or verified ones for TVM's own tools.
 
-    The file is complete or not there: it is written beside its place and moved when it is whole.
+    The file appears only when it is complete.
 
     Examples:
         tuner records export measured.jsonl
-
         tuner records export --format metaschedule --top 1 best.db
     """
     from tuner.cli.commands import log_files
@@ -85,26 +87,29 @@ def export(
 
     log_files.check_format(form, "tuner")
     if file == streams.STANDARD and json_output:
-        raise RequestError("--json and - do not go together: both print on stdout")
+        raise RequestError("--json cannot be used with -: both print on stdout")
     if form != "tuner":
         from tuner.tuning_logs.export_log import ExportRequest
 
-        done = _export_elsewhere(file, ExportRequest(form, target_id, top), database, data_dir)
+        exported = _export_log(file, ExportRequest(form, target_id, top), database, data_dir)
         if json_output:
-            print_json({"file": file, "format": form, **log_reports.export_as_json(done)})
+            print_json({"file": file, "format": form, **log_reports.export_as_json(exported)})
         else:
-            log_reports.show_export(file, form, done, to_stderr=file == streams.STANDARD)
-        if done.skipped and not done.n_records:
+            log_reports.show_export(file, form, exported, to_stderr=file == streams.STANDARD)
+        if exported.skipped and not exported.n_records:
             raise typer.Exit(1)
         return
     if top is not None:
-        raise RequestError("--top is for logs of other tools; tuner records distill reduces ours")
+        raise RequestError(
+            "--top needs --format metaschedule or ansor; reduce a log of the tuner with "
+            "`tuner records distill`"
+        )
     with (
-        open_backend(database, data_dir) as source,
+        open_backend(database, data_dir) as backend,
         interruptible(),
         streams.output(file) as stream,
     ):
-        n_records = source.export(cast("IO[str]", streams.RecordCounter(stream)), target_id)
+        n_records = backend.export(cast("IO[str]", streams.RecordCounter(stream)), target_id)
     if json_output:
         print_json({"file": file, "records": n_records})
     else:
@@ -115,8 +120,9 @@ def import_(
     file: Annotated[
         str,
         typer.Argument(
-            help="The log to read, gzip or plain; - is stdin. A folder, or one of its two files, "
-            "is a MetaSchedule database.",
+            metavar="FILE",
+            help="Log, plain or gzip; - reads stdin. A MetaSchedule database is named by its "
+            "folder or by one of its two files.",
             show_default=False,
         ),
     ],
@@ -125,23 +131,22 @@ def import_(
     foreign: Annotated[
         bool,
         typer.Option(
-            "--foreign", help="Take in what a log of another tool says of other targets too."
+            "--foreign", help="Also import records of other targets from a log of another tool."
         ),
     ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Read a log of records: ours, a MetaSchedule database, or a log of Ansor.
+    """Import a log of the tuner, a MetaSchedule database, or a log of Ansor.
 
-    Records that are known are not added again. Of ours it is all or nothing: a damaged line undoes
-    the import. Of other tools' logs, lines that cannot be used are left out, each with its reason,
-    and none of the others is used before tuner records verify has measured it here. A last line
-    that was cut off is passed over, and reported as torn.
+    Known records are not added again. A log of the tuner is imported completely or, if a line is
+    damaged, not at all. Logs of other tools are imported without the lines that cannot be used,
+    which are counted by reason; `tuner records verify` must measure their records here before a
+    build uses them. A last line that is cut off is left out and reported as torn.
 
     Examples:
         tuner records import measured.jsonl
-
         tuner records import work_dir --target llvm
     """
     from tuner.cli.commands import log_files
@@ -156,28 +161,27 @@ def import_(
         form, stream = log_files.open_records(stack, file, form)
         if form != "tuner":
             request = ImportRequest(file, form, target, foreign)
-            report = _import_elsewhere(request, stream, database, data_dir)
-            log_reports.tell_import(file, report, json_output=json_output)
+            report = _import_log(request, stream, database, data_dir)
+            log_reports.report_import(file, report, json_output=json_output)
             return
         stack.enter_context(interruptible())
         lines = TextIOWrapper(cast("BinaryIO", stream), encoding="utf-8", newline="\n")
-        source = stack.enter_context(open_backend(database, data_dir))
+        backend = stack.enter_context(open_backend(database, data_dir))
         try:
-            imported = source.import_(lines, file)
+            imported = backend.import_(lines, file)
         except DAMAGED as error:
-            raise RequestError(f"cannot import {file}: {error}; nothing was kept") from error
+            raise RequestError(f"cannot import {file}: {error}; nothing was imported") from error
     if json_output:
         print_json({"file": file, **vars(imported)})
         return
-    torn = ", the last line was torn and left out" if imported.torn else ""
+    torn = ", the torn last line was left out" if imported.torn else ""
     print_line(f"imported {file}: {imported.added} records added, {imported.known} known{torn}")
 
 
-def _export_elsewhere(
+def _export_log(
     file: str, request: "ExportRequest", database: str | None, data_dir: Path | None
 ) -> "Exported":
     from tuner.cli.commands import log_files
-    from tuner.cli.rendering import log_reports
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.tuning_logs.export_log import export_log
@@ -188,20 +192,19 @@ def _export_elsewhere(
         open_context(database, data_dir) as context,
         log_files.open_writer(file, request.format) as writer,
     ):
-        return export_log(context, request, writer, log_reports.teller("records"))
+        return export_log(context, request, writer, streams.ProgressCounter("{} records so far"))
 
 
-def _import_elsewhere(
+def _import_log(
     request: "ImportRequest",
     stream: IO[bytes],
     database: str | None,
     data_dir: Path | None,
 ) -> "LogImportReport":
-    from tuner.cli.rendering import log_reports
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.tuning_logs.import_log import import_log
 
     connection.refuse(f"records import --format {request.format}")
     with interruptible(only_waiting=True), open_context(database, data_dir) as context:
-        return import_log(context, request, stream, log_reports.teller("lines"))
+        return import_log(context, request, stream, streams.ProgressCounter("{} lines so far"))

@@ -1,4 +1,4 @@
-"""``tuner replay``: what another allocator would have done with the rounds of a job."""
+"""``tuner replay``: compare allocators on the measured rounds of a job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,44 +22,44 @@ def replay(
         list[str],
         typer.Argument(
             metavar="JOB|FILE",
-            help="Number of a job, or a recording that --save wrote.",
+            help="Number of a job, or a recording that --save wrote; several are allowed.",
             show_default=False,
         ),
     ],
     allocator: Annotated[
         list[str],
         typer.Option(
-            help="Replay this allocator; once per allocator [default: all].", show_default=False
+            metavar="NAME",
+            help="Replay this allocator; repeat for several [default: all].",
+            show_default=False,
         ),
     ] = [],  # noqa: B006
     save: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep the curves of the only job, as JSON lines; .gz is compressed.",
+            help="Save the recording of the job as JSON lines, compressed if FILE ends with .gz.",
             show_default=False,
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="PNG", help="Draw latency over trials.", show_default=False),
+        typer.Option(metavar="FILE", help="Plot latency over trials as PNG.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seeds the allocators.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(metavar="SEED", help="Seed of the allocators.", min=0)] = 0,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Rerun allocators on measured curves, without a device.
+    """Compare allocators on the measured rounds of a job, without a device.
 
-    Prints the trials and the seconds that each needs to come near to the latency that all
-    rounds together reached. The curves of a job are as long as its allocator made them: record
-    with tuner tune --allocator round-robin, which favours no task.
+    Prints the trials and the time that each allocator needs to come close to the final latency of
+    the recording. An allocator can only replay rounds that were measured: record jobs with
+    `tuner tune --allocator round-robin`, which favours no task.
 
     Examples:
         tuner replay 3
-
         tuner replay 3 --save resnet.jsonl.gz
-
         tuner replay benchmarks/curves/*.jsonl.gz --plot curves.png
     """
     from scheduler.allocators import ALLOCATORS
@@ -70,12 +70,13 @@ def replay(
 
     unknown = sorted(set(allocator) - set(ALLOCATORS))
     if unknown:
-        raise RequestError(f"unknown allocator {unknown[0]!r}; known are {', '.join(ALLOCATORS)}")
-    with open_backend(database, data_dir) as place:
-        curves = [_recording(place, source) for source in sources]
+        names = ", ".join(ALLOCATORS)
+        raise RequestError(f"unknown allocator {unknown[0]!r}; known allocators: {names}")
+    with open_backend(database, data_dir) as backend:
+        curves = [_recording(backend, source) for source in sources]
     if save is not None:
         if len(curves) > 1:
-            raise RequestError("--save keeps one recording, give one job")
+            raise RequestError("--save takes one recording; give one job")
         recordings.write(curves[0], save)
     results = compare(curves, allocator or ALLOCATORS, seed=seed)
     if plot is not None:
@@ -86,13 +87,13 @@ def replay(
     _show(curves, results)
 
 
-def _recording(place: "Backend", source: str) -> "Recording":
+def _recording(backend: "Backend", source: str) -> "Recording":
     from tuner.errors import RequestError
     from tuner.replay import recording as recordings
 
     if not (source.isascii() and source.isdigit()):
         return recordings.read(Path(source))
-    recording = place.recording(place.find_job(int(source)).id)
+    recording = backend.recording(backend.find_job(int(source)).id)
     if not any(task.n_trials for task in recording.tasks):
         raise RequestError(f"job {source} has no trials to replay")
     return recording

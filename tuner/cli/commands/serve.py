@@ -1,4 +1,4 @@
-"""``tuner serve``: the REST API, the dashboard, and a worker, on this machine."""
+"""``tuner serve``: run the REST API, the dashboard and a worker."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,33 +7,65 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.commands.worker import LoadMemoryOption, LoadTimeoutOption
+from tuner.cli.commands.worker import WORKER_PANEL, LoadMemoryOption, LoadTimeoutOption
+from tuner.cli.console import print_line
+
+_NETWORK_PANEL = "Network"
 
 
 def serve(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; beyond loopback, tokens are asked for.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Listen on this address; beyond loopback, tokens are required.",
+            rich_help_panel=_NETWORK_PANEL,
+        ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 finds a free one.")
+        int,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Listen on this port; 0 chooses a free one.",
+            rich_help_panel=_NETWORK_PANEL,
+        ),
     ] = 8080,
-    api_only: Annotated[
-        bool, typer.Option("--api-only", help="No worker: tuner worker measures elsewhere.")
-    ] = False,
     max_upload_mb: Annotated[
         float | None,
-        typer.Option(metavar="MIB", help="Largest model [default: 512].", show_default=False),
+        typer.Option(
+            metavar="MIB",
+            help="Maximum size of a model, MiB [default: 512].",
+            show_default=False,
+            rich_help_panel=_NETWORK_PANEL,
+        ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
             metavar="N",
-            help="Requests a second of one client; 0: no limit [default: a limit beyond loopback].",
+            help="Limit each client to N requests per second; 0 sets no limit [default: none on "
+            "loopback, 100 beyond it].",
             show_default=False,
+            rich_help_panel=_NETWORK_PANEL,
         ),
     ] = None,
     require_tokens: Annotated[
-        bool, typer.Option("--require-tokens", help="Ask for tokens on loopback too.")
+        bool,
+        typer.Option(
+            "--require-tokens",
+            help="Require tokens on loopback, too.",
+            rich_help_panel=_NETWORK_PANEL,
+        ),
+    ] = False,
+    api_only: Annotated[
+        bool,
+        typer.Option(
+            "--api-only",
+            help="Start no worker; run `tuner worker` on another machine.",
+            rich_help_panel=WORKER_PANEL,
+        ),
     ] = False,
     load_memory_mb: LoadMemoryOption = None,
     load_timeout: LoadTimeoutOption = 600.0,
@@ -41,50 +73,47 @@ def serve(
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
 ) -> None:
-    """Serve the REST API and the dashboard, and tune what they are asked for.
+    """Serve the REST API and the dashboard, and run a worker that tunes and builds.
 
-    Both processes are started again if they die, and end with this one. Logs go to stderr as JSON
+    Both processes are restarted if they die, and end with this one. Logs go to stderr as JSON
     lines.
 
     Examples:
         tuner serve
-
         tuner serve --host 0.0.0.0 --port 80 --api-only --database postgresql://db/tuner
     """
-    from tuner.cli.console import print_line
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
     from tuner.service.supervisor import Serving, free_port, supervise
 
     logs.set_up()
-    # Once here: a database that cannot be used is said in one line, and migrated by one process.
+    # Opened once here: an unusable database is one line, and one process migrates the schema.
     with open_context(database, data_dir, engine=engine) as context:
-        # And so is an engine that is not installed.
         context.settings.check_engine()
-    shared = list(_given(("--database", database), ("--data-dir", data_dir)))
+    shared = list(_flags(("--database", database), ("--data-dir", data_dir)))
     serving = Serving(
         host,
         port or free_port(host),
         [
             *shared,
-            *_given(("--max-upload-mb", max_upload_mb), ("--rate", rate)),
+            *_flags(("--max-upload-mb", max_upload_mb), ("--rate", rate)),
             *(["--require-tokens"] if require_tokens else []),
         ],
         None
         if api_only
         else [
             *shared,
-            *_given(("--engine", engine)),
-            *_given(("--load-memory-mb", load_memory_mb), ("--load-timeout", load_timeout)),
+            *_flags(("--engine", engine)),
+            *_flags(("--load-memory-mb", load_memory_mb), ("--load-timeout", load_timeout)),
         ],
     )
     with interruptible(only_waiting=True):
         supervise(serving, print_line)
 
 
-def _given(*pairs: tuple[str, str | float | Path | None]) -> Iterator[str]:
-    """Spell options that were given."""
+def _flags(*pairs: tuple[str, str | float | Path | None]) -> Iterator[str]:
+    """Return the options that have a value as command-line arguments."""
     for name, value in pairs:
         if value is not None:
             yield from (name, str(value))

@@ -1,4 +1,4 @@
-"""``tuner table``: the task scheduler table of a job."""
+"""``tuner table``: show the task scheduler table of a job."""
 
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tuner.cli.backends.base import Backend
     from tuner.schemas import JobView, PickView
 
-_REDRAW_SECS = 1.0
+_REDRAW_INTERVAL_SECS = 1.0
 _CTRL_C = 130
 _N_EXPLAINED = 10
-# Lines a terminal needs beside the rows of the table and the picks.
+# Lines of a terminal that neither the rows of the table nor the picks take.
 _FRAME_LINES = 14
 
 
@@ -28,7 +28,9 @@ def table(
     job: Annotated[
         int | None,
         typer.Argument(
-            help="Number of the job [default: the one that changed last].", show_default=False
+            metavar="JOB",
+            help="Number of the job [default: the one that changed last].",
+            show_default=False,
         ),
     ] = None,
     watch: Annotated[
@@ -37,12 +39,12 @@ def table(
     n_picks: Annotated[
         int,
         typer.Option(
-            "--picks", metavar="N", min=0, help="Show the last N picks: who got a round, and why."
+            "--picks", metavar="N", min=0, help="Show the last N picks with their reasons."
         ),
     ] = 0,
     why: Annotated[
         bool,
-        typer.Option("--why", help="Explain the last picks in words; --picks says how many [10]."),
+        typer.Option("--why", help="Explain the last 10 picks, or those of --picks, in words."),
     ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
@@ -50,16 +52,13 @@ def table(
 ) -> None:
     """Show the task scheduler table of a job.
 
-    It only reads, so it may run beside a tuning run: what each task has got, what it gave, what
-    it weighs, and why the last round went where it went.
+    Prints the trials, latency and share of each task, and the reason of the last pick. Only reads
+    the database, so it can run at any time.
 
-    Example:
+    Examples:
         tuner table
-
         tuner table 3 --picks 20
-
         tuner table 3 --why
-
         tuner table --watch
     """
     from tuner.cli.console import stdout_console
@@ -68,44 +67,44 @@ def table(
     from tuner.errors import RequestError
 
     if watch and json_output:
-        raise RequestError("--watch and --json do not go together: --json prints one object")
+        raise RequestError("--watch cannot be used with --json, which prints one object")
     n_picks = n_picks or (_N_EXPLAINED if why else 0)
-    with open_backend(database, data_dir) as source:
-        job_id = source.find_job(job).id
+    with open_backend(database, data_dir) as backend:
+        job_id = backend.find_job(job).id
         if json_output:
-            view = _read(source, job_id)
-            print_json(table_as_json(view, _picks(source, view, n_picks)))
+            view = _read(backend, job_id)
+            print_json(table_as_json(view, _picks(backend, view, n_picks)))
             return
         console = stdout_console()
         if watch:
-            _watch(source, job_id, n_picks, console)
-        view = _read(source, job_id)
-        picks = _picks(source, view, n_picks)
+            _watch(backend, job_id, n_picks, console)
+        view = _read(backend, job_id)
+        picks = _picks(backend, view, n_picks)
     console.print(_render(view, () if why else picks))
     if why:
         for pick in picks:
             console.print(why_line(pick), highlight=False, markup=False, soft_wrap=True)
 
 
-def _read(source: "Backend", job_id: int) -> "JobView":
+def _read(backend: "Backend", job_id: int) -> "JobView":
     from tuner.errors import RequestError
 
-    view = source.table(job_id)
+    view = backend.table(job_id)
     if not view.tasks:
-        because = f": {view.job.message}" if view.job.message else ""
+        reason = f": {view.job.message}" if view.job.message else ""
         raise RequestError(
-            f"job {job_id} has no tasks: its network was not split yet "
-            f"(it is {view.job.state}{because})"
+            f"job {job_id} has no tasks: its network is not split yet "
+            f"(the job is {view.job.state}{reason})"
         )
     return view
 
 
-def _picks(source: "Backend", view: "JobView", n_picks: int) -> "Sequence[PickView]":
-    return source.picks(view.job.id, n_picks) if n_picks and view.last_pick else ()
+def _picks(backend: "Backend", view: "JobView", n_picks: int) -> "Sequence[PickView]":
+    return backend.picks(view.job.id, n_picks) if n_picks and view.last_pick else ()
 
 
-def _watch(source: "Backend", job_id: int, n_picks: int, console: "Console") -> None:
-    """Redraw until the job rests or somebody presses Ctrl-C, which is no failure here."""
+def _watch(backend: "Backend", job_id: int, n_picks: int, console: "Console") -> None:
+    """Redraw until the job stops or Ctrl-C is pressed, which is not a failure here."""
     from rich.live import Live
 
     from tuner.cli.rendering.tables import state_line
@@ -118,16 +117,16 @@ def _watch(source: "Backend", job_id: int, n_picks: int, console: "Console") -> 
                 console=console, auto_refresh=False, transient=True, vertical_overflow="crop"
             ) as live,
         ):
-            shown = ""
-            while (view := source.table(job_id)).job.state in ("queued", "running"):
+            last_line = ""
+            while (view := backend.table(job_id)).job.state in ("queued", "running"):
                 if console.is_terminal:
                     n_rows = max(console.size.height - _FRAME_LINES - min(n_picks, 10), 5)
-                    live.update(_render(view, _picks(source, view, n_picks), n_rows), refresh=True)
-                elif (line := state_line(view.job)) != shown:
-                    shown = line
+                    live.update(_render(view, _picks(backend, view, n_picks), n_rows), refresh=True)
+                elif (line := state_line(view.job)) != last_line:
+                    last_line = line
                     console.print(line, highlight=False, markup=False, soft_wrap=True)
                     console.file.flush()
-                time.sleep(_REDRAW_SECS)
+                time.sleep(_REDRAW_INTERVAL_SECS)
     except Interrupted as stop:
         if stop.exit_code != _CTRL_C:
             raise

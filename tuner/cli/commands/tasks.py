@@ -1,4 +1,4 @@
-"""``tuner tasks``: what a network is made of."""
+"""``tuner tasks``: list the tasks of a network."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 def tasks(
     model: options.Model,
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
     definitions: Annotated[
         bool,
         typer.Option(
-            "--definitions", help="Say what each task computes, in the notation of its compiler."
+            "--definitions",
+            help="Print the IR of each task.",
+            rich_help_panel=options.OUTPUT_PANEL,
         ),
     ] = False,
-    random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
@@ -29,13 +31,12 @@ def tasks(
     ray_address: options.RayAddressOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """List the weighted tasks of a network: workload hash, name, weight, operations.
+    """List the tasks of a network: workload hash, name, calls, operations.
 
-    The same subgraph has the same hash in every network, and is tuned once for all of them.
+    Equal subgraphs have the same hash in every network and are tuned once for all of them.
 
     Examples:
         tuner tasks zoo:mobilenet
-
         tuner tasks model.onnx --definitions
     """
     from tuner.cli.rendering.reports import show_tasks_of_network, tasks_of_network_as_json
@@ -58,7 +59,7 @@ def tasks(
         from tuner.cli.remote import extract as remote_extract
 
         if definitions:
-            raise RequestError("a service does not show --definitions")
+            raise RequestError("--definitions needs a local compiler; leave out --server")
         with connection.connect(overrides) as client:
             report = remote_extract.run(client, request)
     if json_output:

@@ -1,4 +1,4 @@
-"""``tuner token``: make tokens for the service, list them, end one."""
+"""``tuner token``: create, list and revoke API tokens of the service."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import options
-from tuner.cli.console import print_error, print_json
+from tuner.cli.console import print_json, print_note
 
 if TYPE_CHECKING:
     from records.service_models import ApiToken
 
-app = typer.Typer(
-    help="Tokens of the service: who may read, submit or administer.", no_args_is_help=True
-)
+app = typer.Typer(help="Create, list and revoke API tokens of the service.", no_args_is_help=True)
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Who it is for.", show_default=False)
+    str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False)
 ]
 
 
@@ -25,19 +23,23 @@ def create(
     name: NameArgument,
     scopes: Annotated[
         list[str],
-        typer.Option("--scope", help="read, submit or admin; each allows what those before it do."),
-    ] = ["read"],  # noqa: B006  typer reads it, nobody writes it
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help="Scope of the token: read, submit or admin; each includes the earlier ones.",
+        ),
+    ] = ["read"],  # noqa: B006  typer reads it, nothing writes it
     days: Annotated[
         float | None,
         typer.Option(
-            metavar="N", help="It is good for so many days [default: for ever].", show_default=False
+            metavar="DAYS", help="Expire after this many days [default: never].", show_default=False
         ),
     ] = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Make a token and print it, this once: only its hash is kept.
+    """Create a token and print it once; only its hash is stored.
 
     Example:
         tuner token create ci --scope submit --days 90
@@ -52,13 +54,13 @@ def create(
             token, secret = tokens.create_token(session, name, scopes, lifetime)
         except ValueError as error:
             raise RequestError(str(error)) from error
-        row = _described(token)
+        row = _as_json(token)
     if json_output:
         print_json({**row, "token": secret})
         return
-    # On stdout alone, so that a shell can take it.
+    # Alone on stdout, so that a shell can capture it.
     print(secret)
-    print_error(f"keep it: nobody can read it again. It allows {', '.join(scopes)}.")
+    print_note(f"store this token now, it is not shown again; its scopes: {', '.join(scopes)}")
 
 
 @app.command("ls")
@@ -67,7 +69,7 @@ def ls(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """List all tokens, those that are over among them; never their secrets.
+    """List all tokens, including expired and revoked ones, without their secrets.
 
     Example:
         tuner token ls
@@ -76,7 +78,7 @@ def ls(
     from tuner.context import open_context
 
     with open_context(database, data_dir) as context, context.readers() as session:
-        rows = [_described(token) for token in tokens.list_tokens(session)]
+        rows = [_as_json(token) for token in tokens.list_tokens(session)]
     if json_output:
         print_json({"tokens": rows})
         return
@@ -90,7 +92,7 @@ def revoke(
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """End a token; the service stops to take it within five seconds.
+    """Revoke a token; the service rejects it within five seconds.
 
     Example:
         tuner token revoke ci
@@ -102,9 +104,9 @@ def revoke(
 
     with open_context(database, data_dir) as context, context.sessions.begin() as session:
         try:
-            row = _described(tokens.revoke_token(session, name))
+            row = _as_json(tokens.revoke_token(session, name))
         except NoSuchRow as error:
-            raise RequestError(f"{error}; tuner token ls lists them") from error
+            raise RequestError(f"{error}; list the tokens with `tuner token ls`") from error
     if json_output:
         print_json(row)
         return
@@ -117,17 +119,17 @@ def _lifetime(days: float | None) -> timedelta | None:
     if days is None:
         return None
     if not 0 < days <= 36_500:
-        raise RequestError(f"--days must lie above 0 and up to 36500, got {days}")
+        raise RequestError(f"--days must be above 0 and at most 36500, got {days}")
     return timedelta(days=days)
 
 
-def _described(token: "ApiToken") -> dict[str, Any]:
-    times = ("created", "expires", "revoked", "last_used")
-    said = {name: getattr(token, name) for name in times}
+def _as_json(token: "ApiToken") -> dict[str, Any]:
+    names = ("created", "expires", "revoked", "last_used")
+    times = {name: getattr(token, name) for name in names}
     return {
         "name": token.name,
         "scopes": token.scopes,
-        **{name: None if at is None else at.isoformat() for name, at in said.items()},
+        **{name: None if at is None else at.isoformat() for name, at in times.items()},
     }
 
 

@@ -1,4 +1,4 @@
-"""``tuner tune``: spend a budget of trials on a network."""
+"""``tuner tune``: spend a budget of trials on networks."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,17 +19,21 @@ def tune(
         list[str],
         typer.Argument(
             metavar="MODEL",
-            help="A .onnx or .pt2 file, or zoo:NAME; several are tuned in one job.",
+            help="A .onnx or .pt2 file, or zoo:NAME; several models are tuned in one job.",
             show_default=False,
         ),
     ],
     target: options.TargetOption = "llvm",
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nobody writes it
+    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
     separate: Annotated[
         bool,
-        typer.Option("--separate", help="Tune each MODEL in a job of its own, side by side."),
+        typer.Option(
+            "--separate",
+            help="Tune each MODEL in a job of its own; the jobs share the devices.",
+            rich_help_panel=options.MODEL_PANEL,
+        ),
     ] = False,
-    random_weights: options.RandomWeightsOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
@@ -38,25 +42,20 @@ def tune(
     json_output: options.JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Tune a network: split it into tasks and spend trials where they shorten it most.
+    """Tune the kernels of a network within a budget of trials or seconds.
 
-    Every trial is stored as soon as it is measured. Stop it whenever you like, with Ctrl-C or
-    worse; the same command goes on where it was. The budget counts what was spent before, so a
-    network that is tuned already measures nothing.
+    Splits the network into tasks and gives each round of trials to the task that is expected to
+    reduce the latency of the network most. Every trial is stored as soon as it is measured: stop
+    the command at any time, and the same command resumes. Trials of earlier runs count against
+    the budget.
 
     Examples:
         tuner tune squeezenet.onnx --trials 1000
-
         tuner tune zoo:resnet-18 --seconds 600
-
         tuner tune model.onnx --input data=1,3,224,224 --trials 2000
-
         tuner tune model.onnx --objective requirements --require-ms 5
-
         tuner tune a.onnx b.onnx --objective geometric_mean
-
         tuner tune model.onnx --target cuda
-
         tuner tune model.onnx --rpc tracker.local:9190/rasp4b --target raspberry-pi/4b-aarch64
     """
     from tuner.jobs.requests import TuneRequest
@@ -78,25 +77,25 @@ def tune(
         from tuner.cli.rendering.progress import console_callbacks
 
         with console_callbacks(stderr_console()) as callbacks:
-            results = local.tune(request, overrides, callbacks, separate=separate)
+            reports = local.tune(request, overrides, callbacks, separate=separate)
     else:
         from tuner.cli.remote import tune as remote_tune
 
         with connection.connect(overrides) as client:
-            results = remote_tune.run(client, request, separate=separate)
-    _report(results, separate=separate, json_output=json_output)
-    if any(result.error for result in results):
+            reports = remote_tune.run(client, request, separate=separate)
+    _show(reports, separate=separate, json_output=json_output)
+    if any(report.error for report in reports):
         raise typer.Exit(1)
 
 
-def _report(results: "list[TuneReport]", *, separate: bool, json_output: bool) -> None:
+def _show(reports: "list[TuneReport]", *, separate: bool, json_output: bool) -> None:
     from tuner.cli.rendering.reports import show_tuning, tuning_as_json
 
     if json_output:
-        rows = [tuning_as_json(result) for result in results]
+        rows = [tuning_as_json(report) for report in reports]
         print_json({"jobs": rows} if separate else rows[0])
         return
-    for result in results:
-        show_tuning(result)
-        if result.error is not None:
-            print_error(f"job {result.job} failed: {result.error}")
+    for report in reports:
+        show_tuning(report)
+        if report.error is not None:
+            print_error(f"job {report.job} failed: {report.error}")

@@ -1,4 +1,4 @@
-"""``tuner worker``: measure for the service on this machine."""
+"""``tuner worker``: tune and build for the service on this machine."""
 
 from typing import Annotated
 
@@ -6,20 +6,27 @@ import typer
 
 from tuner.cli import options
 
+WORKER_PANEL = "Worker"
+
 LoadMemoryOption = Annotated[
     int | None,
     typer.Option(
         "--load-memory-mb",
         metavar="MIB",
         min=256,
-        help="Memory that loading or compiling a model may take [default: half of the machine's].",
+        help="Memory for loading or compiling a model, MiB [default: half of the machine's].",
         show_default=False,
+        rich_help_panel=WORKER_PANEL,
     ),
 ]
 LoadTimeoutOption = Annotated[
     float,
     typer.Option(
-        "--load-timeout", min=1.0, help="Seconds that a step of loading a model may take."
+        "--load-timeout",
+        metavar="SECONDS",
+        min=1.0,
+        help="Time limit of each step of loading a model, seconds.",
+        rich_help_panel=WORKER_PANEL,
     ),
 ]
 
@@ -33,20 +40,18 @@ def worker(
     rpc: options.RpcOption = None,
     ray_address: options.RayAddressOption = None,
 ) -> None:
-    """Tune and build what the service is asked for, on this machine.
+    """Tune and build the jobs of the service on this machine.
 
-    One worker at a time coordinates; others on the same database stand by, and one of them takes
-    over within seconds if it dies. Logs go to stderr as JSON lines. Ctrl-C or SIGTERM puts the
-    jobs back into the queue.
+    One worker per database is active. Others are on standby, and one takes over within seconds if
+    the active one dies. Ctrl-C or SIGTERM returns the jobs to the queue. Logs go to stderr as JSON
+    lines.
 
-    It measures on this machine's CPU and GPUs, or else on the devices of a Ray cluster or behind
-    a TVM RPC tracker: docs/fleet.md.
+    Measures on the CPU and GPUs of this machine, on a Ray cluster, or on the devices of a TVM RPC
+    tracker; see docs/fleet.md.
 
     Examples:
         tuner worker --database postgresql://localhost/tuner
-
         tuner worker --ray-address 10.0.0.5:6379
-
         tuner worker --rpc tracker.local:9190/rasp4b
     """
     from tuner.context import open_context

@@ -1,1 +1,1 @@
-"""Commands as a service carries them out."""
+"""Commands carried out by a tuner server."""

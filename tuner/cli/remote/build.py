@@ -1,4 +1,4 @@
-"""``tuner build`` on a service: built there, downloaded, verified, and put in its place here."""
+"""``tuner build`` with ``--server``: the server builds, this machine downloads and verifies."""
 
 from pathlib import Path
 
@@ -11,19 +11,20 @@ from tuner.reports import BuildReport
 
 
 def run(client: TunerClient, model: ModelRequest, out: Path, *, strict: bool) -> BuildReport:
-    """Have a network built with the best records of the service, and fetch its library.
+    """Build a network on a server with the records there, and download the library.
 
     Raises:
-        RequestError: If the service does not take the request.
-        WorkError: If it cannot be built, or does not arrive whole; ``out`` is as before.
+        RequestError: If the server rejects the request.
+        WorkError: If the build or the download fails; ``out`` is unchanged.
     """
     console = stderr_console()
     with interruptible():
         job = submit.split(client, model).job.id
-        known = {build.library_key for build in client.job(job).builds if build.state == "done"}
-        asked = client.build(job, strict=strict)
+        builds = client.job(job).builds
+        known_keys = {build.library_key for build in builds if build.state == "done"}
+        requested = client.build(job, strict=strict)
         with console.status(f"job {job}: building at {client.url}"):
-            build = client.wait_for_build(asked)
+            build = client.wait_for_build(requested)
         with submit.transfer("downloading") as received:
             manifest = client.download_library(job, out, received=received)
-    return BuildReport(out, manifest, cached=build.library_key in known)
+    return BuildReport(out, manifest, cached=build.library_key in known_keys)

@@ -1,89 +1,92 @@
-"""``tuner doctor`` of a service: what can be told of it from here."""
+"""``tuner doctor`` with ``--server``: checks of a server through its API."""
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from tuner.cli.doctor import Check
+from tuner.cli.doctor.check import Check
 from tuner.client import AuthError, ServiceError, TunerClient
 
-_MOST_SKEW_SECS = 5.0
-# No job has it, so that asking for it changes nothing.
+_MAX_SKEW_SECS = 5.0
+# A job id that never exists, so that a request for it changes nothing.
 _NO_JOB = 2**31 - 1
 
 
 def run_checks(client: TunerClient) -> Iterator[Check]:
-    """Look at a service; without one that answers there is nothing more to see."""
+    """Run the checks one after the other; end early if the server cannot be used."""
     try:
         health = client.health()
     except ServiceError as error:
-        yield Check("service", "missing", str(error), "tuner serve starts one")
+        yield Check("service", "missing", str(error), "start it with `tuner serve`")
         return
-    yield _version(client.url, health.version)
-    yield _ready(ready=health.ready, detail=health.detail)
-    yield _clock(health.skew_secs)
+    yield _check_version(client.url, health.version)
+    yield _check_database(ready=health.ready, detail=health.detail)
+    yield _check_clock(health.skew_secs)
     if not health.ready:
         return
-    token = _token(client)
-    yield token
-    if not token.fatal:
-        yield _workers(client)
+    access = _check_access(client)
+    yield access
+    if not access.fatal:
+        yield _check_workers(client)
 
 
-def _version(url: str, theirs: str | None) -> Check:
+def _check_version(url: str, server_version: str | None) -> Check:
     try:
-        ours = version("subgraph-tuner")
+        client_version = version("subgraph-tuner")
     except PackageNotFoundError:
-        ours = None
-    found = f"{url}, version {theirs or 'unknown'}"
-    if theirs is not None and ours is not None and theirs != ours:
-        return Check("service", "warning", f"{found}; this is {ours}", "install the same version")
-    return Check("service", "ok", found)
+        client_version = None
+    result = f"{url}, version {server_version or 'unknown'}"
+    if None not in (server_version, client_version) and server_version != client_version:
+        result = f"{result}; this is {client_version}"
+        return Check("service", "warning", result, "install the same version")
+    return Check("service", "ok", result)
 
 
-def _ready(*, ready: bool, detail: str) -> Check:
+def _check_database(*, ready: bool, detail: str) -> Check:
     if ready:
-        return Check("database", "ok", "the service is ready")
-    return Check("database", "missing", detail, "look into the log of the service")
+        return Check("database", "ok", "the server is ready")
+    return Check("database", "missing", detail, "read the log of the server")
 
 
-def _clock(skew_secs: float | None) -> Check:
+def _check_clock(skew_secs: float | None) -> Check:
     if skew_secs is None:
-        return Check("clock", "ok", "the service does not say", essential=False)
-    found = f"{abs(skew_secs):.0f} s {'ahead of' if skew_secs > 0 else 'behind'} ours"
-    if abs(skew_secs) > _MOST_SKEW_SECS:
-        return Check("clock", "warning", found, "set both clocks", essential=False)
-    return Check("clock", "ok", "within seconds of ours", essential=False)
+        return Check("clock", "ok", "not reported by the server", essential=False)
+    if abs(skew_secs) <= _MAX_SKEW_SECS:
+        return Check("clock", "ok", "within seconds of this machine's", essential=False)
+    direction = "ahead of" if skew_secs > 0 else "behind"
+    result = f"{abs(skew_secs):.0f} s {direction} this machine's"
+    return Check("clock", "warning", result, "set both clocks", essential=False)
 
 
-def _token(client: TunerClient) -> Check:
-    """Find out what we may do by asking for what changes nothing."""
+def _check_access(client: TunerClient) -> Check:
+    """List the scopes of the token by sending requests that change nothing."""
     try:
         next(client.jobs(), None)
     except AuthError as error:
-        return Check("access", "missing", str(error), "tuner token create makes a token")
-    allowed = ["read"]
-    for scope, ask in (
+        return Check("access", "missing", str(error), "create a token with `tuner token create`")
+    scopes = ["read"]
+    for scope, request in (
         ("submit", lambda: client.pause(_NO_JOB)),
         ("admin", lambda: next(client.audit(), None)),
     ):
         try:
-            ask()
+            request()
         except AuthError:
             continue
         except ServiceError:
             pass
-        allowed.append(scope)
-    return Check("access", "ok", ", ".join(allowed), details={"scopes": allowed})
+        scopes.append(scope)
+    return Check("access", "ok", ", ".join(scopes), details={"scopes": scopes})
 
 
-def _workers(client: TunerClient) -> Check:
-    alive = [worker for worker in client.workers() if worker.alive]
-    active = [worker for worker in alive if worker.role == "active"]
+def _check_workers(client: TunerClient) -> Check:
+    online = [worker for worker in client.workers() if worker.alive]
+    active = [worker for worker in online if worker.role == "active"]
+    n_standby = len(online) - len(active)
     if not active:
-        found = f"none is active, {len(alive)} stand by"
-        return Check("workers", "warning", found, "tuner worker starts one")
-    said = ", ".join(
+        result = f"none is active, {n_standby} on standby"
+        return Check("workers", "warning", result, "start one with `tuner worker`")
+    activities = ", ".join(
         f"{worker.name} on {worker.device.get('name', 'a device')}: {worker.activity}"
         for worker in active
     )
-    return Check("workers", "ok", f"{said}; {len(alive) - len(active)} stand by")
+    return Check("workers", "ok", f"{activities}; {n_standby} on standby")

@@ -1,4 +1,4 @@
-"""``tuner tasks`` on a service: a job that measures nothing."""
+"""``tuner tasks`` with ``--server``: a job that measures nothing."""
 
 from tuner.cli.remote import submit
 from tuner.client import TunerClient
@@ -9,10 +9,10 @@ from tuner.schemas import JobView
 
 
 def run(client: TunerClient, model: ModelRequest) -> ExtractReport:
-    """Split a network into tasks on a service.
+    """Split a network into tasks on a server.
 
     Raises:
-        RequestError: If the service rejects the request.
+        RequestError: If the server rejects the request.
         WorkError: If the network cannot be split.
     """
     with interruptible():

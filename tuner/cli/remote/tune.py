@@ -1,4 +1,4 @@
-"""``tuner tune`` on a service: submit, watch, report."""
+"""``tuner tune`` with ``--server``: submit jobs, watch them, report the outcome."""
 
 import time
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ from tuner.reports import TuneReport
 
 
 class Detached(Interrupted):
-    """The user stopped to watch; the jobs go on without them."""
+    """The user stopped watching; the jobs continue on the server."""
 
     def __init__(self, stop: Interrupted, url: str, jobs: Sequence[int]) -> None:
         numbers = " and ".join(map(str, jobs))
         BaseException.__init__(
             self,
-            f"stopped watching; the service goes on with job {numbers}. "
-            f"tuner --server {url} table {jobs[0]} --watch shows it, "
-            f"tuner --server {url} jobs cancel {jobs[0]} stops it",
+            f"stopped watching; the server continues job {numbers}. "
+            f"Watch with `tuner --server {url} table {jobs[0]} --watch`, "
+            f"stop with `tuner --server {url} jobs cancel {jobs[0]}`",
         )
         self.exit_code = stop.exit_code
 
 
 def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[TuneReport]:
-    """Tune networks, in one job or in one each, and watch until that has ended.
+    """Tune networks in one job or in a job each, and watch until all have ended.
 
     Raises:
-        RequestError: If the service does not take the request.
+        RequestError: If the server rejects the request.
         WorkError: If the only job failed.
-        Detached: If the user stops to watch.
+        Detached: If the user stops watching.
     """
     started = time.monotonic()
     request.spec.check_measures()
@@ -48,12 +48,14 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
                 submitted.append(submit(client, models, request.spec))  # noqa: PERF401  keep what was sent
             results = _watch(client, submitted, started)
         except TunerError:
-            for each in submitted:
-                console.print(f"note: job {each.job.id} was submitted, and goes on", style="yellow")
+            for submission in submitted:
+                line = f"note: job {submission.job.id} was submitted and continues"
+                console.print(line, style="yellow")
             raise
         except Interrupted as stop:
             if submitted:
-                raise Detached(stop, client.url, [each.job.id for each in submitted]) from None
+                job_ids = [submission.job.id for submission in submitted]
+                raise Detached(stop, client.url, job_ids) from None
             raise
     if not separate and results[0].error is not None:
         raise WorkError(f"job {results[0].job} failed: {results[0].error}")
@@ -62,23 +64,23 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
 
 def _watch(client: TunerClient, submitted: Sequence[Submitted], started: float) -> list[TuneReport]:
     console = stderr_console()
-    jobs = [each.job for each in submitted]
+    jobs = [submission.job for submission in submitted]
     for job in jobs:
-        where = f"job {job.id} at {client.url}/jobs/{job.id}"
-        console.print(where, style="dim", highlight=False, markup=False, soft_wrap=True)
-    if any(job.state == "queued" for job in jobs) and not _has_worker(client):
-        console.print("note: no worker of the service is active; jobs wait for one", style="yellow")
+        line = f"job {job.id} at {client.url}/jobs/{job.id}"
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+    if any(job.state == "queued" for job in jobs) and not _has_active_worker(client):
+        console.print("note: no worker of the server is active; jobs wait for one", style="yellow")
     with make_progress(console) as progress:
         watch = Watch(client, lambda view: progress.show(progress_of_job(view)))
         watch.follow(jobs)
-    return [_result(watch, each, started) for each in submitted]
+    return [_report(watch, submission, started) for submission in submitted]
 
 
-def _has_worker(client: TunerClient) -> bool:
+def _has_active_worker(client: TunerClient) -> bool:
     return any(worker.alive is not False and worker.stopped is None for worker in client.workers())
 
 
-def _result(watch: Watch, submitted: Submitted, started: float) -> TuneReport:
+def _report(watch: Watch, submitted: Submitted, started: float) -> TuneReport:
     view = watch.final(submitted.job.id)
     job = view.job
     if job.state in ("paused", "cancelled"):

@@ -1,4 +1,4 @@
-"""Jobs of a service as they run: events say when to look, the table is what is seen."""
+"""Jobs of a server as they run: events trigger a reload of the table that is shown."""
 
 import queue
 import threading
@@ -13,20 +13,20 @@ from tuner.client.transport import is_passing, patiently
 from tuner.errors import TunerError
 from tuner.schemas import JobSummary, JobView
 
-_REDRAW_SECS = 0.5
-_PATIENCE_SECS = 300.0
+_REDRAW_INTERVAL_SECS = 0.5
+_OUTAGE_TIMEOUT_SECS = 300.0
 
 Show = Callable[[JobView], None]
 
 
 @dataclass
 class Watch:
-    """What was seen of jobs since they were submitted.
+    """Events and tables of jobs since they were submitted.
 
     Attributes:
-        client: Of the service.
-        show: Gets the table of a job that changed.
-        first_trials: When the first trial of each job was seen, seconds of the monotonic clock.
+        client: Client of the server.
+        show: Function that receives the table of a job when it changed.
+        first_trials: Time of the first trial of each job, seconds of the monotonic clock.
     """
 
     client: TunerClient
@@ -39,41 +39,41 @@ class Watch:
         """Watch jobs until all have ended.
 
         Raises:
-            ServiceError: If the service stays away.
+            ServiceError: If the server stays unreachable.
         """
         running = {job.id for job in jobs if job.state not in ENDED}
         for job in jobs:
             self._last[job.id] = job.n_events
             if job.id in running:
-                # A thread each: a stream is waited for without an end.
+                # One thread per job, because reading a stream blocks without a time limit.
                 reader = threading.Thread(target=self._read, args=(job,), daemon=True)
                 reader.start()
         changed: dict[int, None] = dict.fromkeys(running)
-        drawn = 0.0
+        drawn_at = 0.0
         while running:
             try:
-                job_id, event = self._arrived.get(timeout=_REDRAW_SECS)
+                job_id, event = self._arrived.get(timeout=_REDRAW_INTERVAL_SECS)
                 changed[job_id] = None
                 if self._ends(job_id, event):
                     running.discard(job_id)
             except queue.Empty:
                 pass
-            if changed and time.monotonic() - drawn >= _REDRAW_SECS:
+            if changed and time.monotonic() - drawn_at >= _REDRAW_INTERVAL_SECS:
                 *_, newest = changed
                 if self._draw(newest):
                     changed.clear()
-                drawn = time.monotonic()
+                drawn_at = time.monotonic()
 
     def final(self, job: int) -> JobView:
-        """Return the table of a job after all that was seen of it."""
+        """Return the table of a job after the last event that arrived."""
         while True:
-            view = patiently(partial(self.client.table, job), _PATIENCE_SECS)
+            view = patiently(partial(self.client.table, job), _OUTAGE_TIMEOUT_SECS)
             if view.job.n_events >= self._last.get(job, 0):
                 return view
-            time.sleep(_REDRAW_SECS / 2)
+            time.sleep(_REDRAW_INTERVAL_SECS / 2)
 
     def _draw(self, job: int) -> bool:
-        """Show a job; False while the service is gone, which the reader of its events waits for."""
+        """Show a job; False while the server is unreachable, for which the event reader waits."""
         try:
             self.show(self.client.table(job))
         except ServiceError as error:

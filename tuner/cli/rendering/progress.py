@@ -1,4 +1,4 @@
-"""Show a tuning job as it runs: a live table in a terminal, plain lines elsewhere."""
+"""Progress of a tuning job: a live table in a terminal, a line every few seconds elsewhere."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -14,19 +14,19 @@ from tuner.formatting import clock, milliseconds, saving
 from tuner.queries.progress import JobProgress, progress_of_status
 from tuner.tuning.status import TuningCallbacks, TuningStatus
 
-_LINE_EVERY_SECS = 5.0
-# Lines a terminal needs beside the rows of the table.
+_LINE_INTERVAL_SECS = 5.0
+# Lines of a terminal that the rows of the table do not take.
 _FRAME_LINES = 9
 
 
 class Progress(Protocol):
-    """Watches a job; used as a context."""
+    """Context manager that shows a job; a status callback, too."""
 
     def __call__(self, status: TuningStatus) -> None:
-        """Show the status of a session here; may be called many times a second."""
+        """Show a job of this process; may be called many times a second."""
 
     def show(self, progress: JobProgress) -> None:
-        """Show a job, wherever it runs; may be called many times a second."""
+        """Show a job; may be called many times a second."""
 
     def __enter__(self) -> Self: ...
 
@@ -34,7 +34,7 @@ class Progress(Protocol):
 
 
 def make_progress(console: Console) -> Progress:
-    """Choose the live table for a terminal, plain lines for anything else."""
+    """Return a live table for a terminal, plain lines for anything else."""
     return LiveProgress(console) if console.is_terminal else PlainProgress(console)
 
 
@@ -53,10 +53,10 @@ def console_callbacks(console: Console) -> Iterator[TuningCallbacks]:
 
 
 class LiveProgress:
-    """A table that redraws in place.
+    """Table that is redrawn in place.
 
-    It redraws only when told, never by a clock of its own: while a candidate is timed
-    nobody tells, so drawing takes no core from it.
+    It is redrawn by its callers alone, not by a timer: no status arrives while a candidate is
+    timed, so drawing takes no core from it.
     """
 
     def __init__(self, console: Console) -> None:
@@ -71,15 +71,16 @@ class LiveProgress:
         """Redraw the table."""
         n_rows = max(self._console.size.height - _FRAME_LINES, 5)
         table = task_table(progress.tasks, n_rows=n_rows)
+        # Started by the first table: a request that is rejected leaves no empty frame.
+        self._live.start()
         self._live.update(Group(table, Text(summary(progress)), Text(progress.phase, "dim")))
         self._live.refresh()
 
     def __enter__(self) -> Self:
-        self._live.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._live.__exit__(None, None, None)
+        self._live.stop()
 
 
 class PlainProgress:
@@ -90,14 +91,14 @@ class PlainProgress:
         self._next = 0.0
 
     def __call__(self, status: TuningStatus) -> None:
-        """Print a line, unless the last one is only seconds old."""
+        """Print a line unless the last one is a few seconds old at most."""
         if time.monotonic() >= self._next:
             self.show(progress_of_status(status))
 
     def show(self, progress: JobProgress) -> None:
-        """Print a line, unless the last one is only seconds old."""
+        """Print a line unless the last one is a few seconds old at most."""
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LINE_EVERY_SECS
+            self._next = time.monotonic() + _LINE_INTERVAL_SECS
             self._console.print(
                 f"{summary(progress)}  {progress.phase}", highlight=False, soft_wrap=True
             )
@@ -110,7 +111,7 @@ class PlainProgress:
 
 
 def summary(progress: JobProgress) -> str:
-    """Say where a job stands, in one line."""
+    """Return the state of a job in one line."""
     limit = f"/{progress.budget_trials}" if progress.budget_trials else ""
     parts = [
         f"Total latency {milliseconds(progress.total_latency_secs)} ms",

@@ -1,4 +1,4 @@
-"""Records of other versions, as a build tells of them."""
+"""Best records of other versions, as a table, as notes and as JSON."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,57 +10,59 @@ from rich.text import Text
 from tuner.formatting import milliseconds
 from tuner.jobs.stale_records import Differences, StaleBest
 
+_NUMERIC = ("Calls", "Record", "Latency (ms)")
+
 
 def as_json(stale: Sequence[StaleBest]) -> list[dict[str, Any]]:
-    """Return what ``--json`` prints of them."""
+    """Return what ``--json`` prints of the records."""
     return [
         {
-            "workload": each.workload,
-            "name": each.name,
-            "weight": each.weight,
-            "record": each.record,
-            "latency_secs": each.latency,
-            "target": each.target_id,
-            "device": each.device,
-            "foreign": each.foreign,
-            "differs": {name: list(pair) for name, pair in each.differs.items()},
+            "workload": best.workload,
+            "name": best.name,
+            "weight": best.weight,
+            "record": best.record,
+            "latency_secs": best.latency,
+            "target": best.target_id,
+            "device": best.device,
+            "foreign": best.foreign,
+            "differs": {name: list(pair) for name, pair in best.differs.items()},
         }
-        for each in stale
+        for best in stale
     ]
 
 
 def table_of(stale: Sequence[StaleBest]) -> Table:
-    """Render them, what matters most first."""
+    """Render the records in their order, the most important first."""
     table = Table(title="Records of other versions", title_justify="left")
-    for name in ("Workload", "Task", "Weight", "Record", "Latency (ms)", "Differs"):
-        numeric = name in ("Weight", "Record", "Latency (ms)")
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=name == "Workload")
-    for each in stale:
+    for name in ("Workload", "Task", "Calls", "Record", "Latency (ms)", "Differs"):
+        is_number = name in _NUMERIC
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=name == "Workload")
+    for best in stale:
         table.add_row(
-            each.workload,
-            Text(each.name),
-            str(each.weight),
-            str(each.record),
-            milliseconds(each.latency),
-            Text(explain(each.differs)),
+            best.workload,
+            Text(best.name),
+            str(best.weight),
+            str(best.record),
+            milliseconds(best.latency),
+            Text(differences_in_words(best.differs)),
         )
     return table
 
 
 def notes(stale: Sequence[StaleBest], n_subgraphs: int, model: str = "MODEL") -> list[str]:
-    """Say in a line for each difference how many subgraphs it keeps from their records."""
-    groups = Counter((each.foreign, explain(each.differs)) for each in stale)
+    """Return a line for each difference, with the number of subgraphs that it affects."""
+    groups = Counter((best.foreign, differences_in_words(best.differs)) for best in stale)
     return [
         f"{count} of {n_subgraphs} subgraphs have records of another "
-        f"{'device' if foreign else 'version'} only ({text}): "
-        f"tuner records verify {model} --top {len(stale)} measures them again"
+        f"{'device' if foreign else 'version'} only ({text}); measure them again with "
+        f"`tuner records verify {model} --top {len(stale)}`"
         for (foreign, text), count in sorted(groups.items())
     ]
 
 
-def explain(differs: Differences) -> str:
-    """Say what differs, as ``tvm 0.26.0 -> 0.27.0``."""
+def differences_in_words(differs: Differences) -> str:
+    """Return what differs in the form ``tvm 0.26.0 -> 0.27.0``."""
     return ", ".join(
-        f"{name} {'none' if there is None else there} -> {'none' if here is None else here}"
-        for name, (there, here) in differs.items()
+        f"{name} {'none' if then is None else then} -> {'none' if now is None else now}"
+        for name, (then, now) in differs.items()
     )

@@ -1,4 +1,4 @@
-"""A database as a tuning run leaves it, and a way to call the commands as a shell does."""
+"""A filled database, and a shell that runs commands on it."""
 
 import io
 import json
@@ -22,7 +22,7 @@ _PROGRAM = "from tuner.cli.main import main; main()"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -30,51 +30,53 @@ class Answer:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one object on stdout; a second one would be an error."""
+        """The one JSON object on stdout."""
         value: dict[str, Any] = json.loads(self.out)
         return value
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs commands on one data directory."""
+    """Shell that runs commands on one data directory, in this process."""
 
     folder: Path
 
     @property
     def url(self) -> str:
-        """The URL of the default database there."""
+        """URL of the default database."""
         return f"sqlite:///{self.folder / 'data' / 'tuner.db'}"
 
     def command(self, *args: str) -> list[str]:
-        """The arguments of a process, for what can only be seen from outside."""
+        """Return the command line of a process of its own."""
         return [sys.executable, "-c", _PROGRAM, *args]
 
     def environ(self, **changes: str) -> dict[str, str]:
-        """The environment of a process: ours, without what a developer may have set."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
+        """Return the environment without settings of the developer."""
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith("TUNER_")
+        }
         config = self.folder / "config.toml"
         config.touch()
-        places = {"TUNER_DATA_DIR": str(self.folder / "data"), "TUNER_CONFIG": str(config)}
-        return {**kept, "PYTHONPATH": str(ROOT), **places, **changes}
+        paths = {"TUNER_DATA_DIR": str(self.folder / "data"), "TUNER_CONFIG": str(config)}
+        return {**inherited, "PYTHONPATH": str(ROOT), **paths, **changes}
 
     def __call__(self, *args: str, stdin: str = "", **environ: str) -> Answer:
-        """Run a command to its end, in this process."""
+        """Run a command to its end."""
         out, err = io.StringIO(), io.StringIO()
         status: object = 0
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.setattr(sys, "argv", ["tuner", *args])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
             patch.chdir(self.folder)
-            wanted = self.environ(**environ)
-            for name in set(os.environ) - set(wanted):
+            variables = self.environ(**environ)
+            for name in set(os.environ) - set(variables):
                 patch.delenv(name)
-            for name, value in wanted.items():
+            for name, value in variables.items():
                 patch.setenv(name, value)
             try:
                 main()
-            except SystemExit as leave:
-                status = leave.code or 0
+            except SystemExit as end:
+                status = end.code or 0
         assert isinstance(status, int)
         return Answer(status, out.getvalue(), err.getvalue())
 
@@ -94,7 +96,7 @@ def tuned(shell: Shell) -> Shell:
 
 @pytest.fixture
 def write(tuned: Shell) -> Callable[[Callable[[Any], Any]], None]:
-    """Changes the database of ``tuned`` in one transaction."""
+    """Function that changes the database of ``tuned`` in one transaction."""
 
     def run(change: Callable[[Any], Any]) -> None:
         engine = database.open_database(tuned.url)
@@ -117,8 +119,10 @@ def fill(url: str) -> None:
         there = targets.ensure_target(session, '{"kind":"llvm"}', {"name": "CPU B"})
         for number, (name, target) in enumerate((("small", here), ("big", there))):
             network = networks.ensure_network(session, f"sha-{name}", name, {})
-            found = [(_workload(f"{number}{i}" * 8, f"dense_{name}_{i}"), i + 1) for i in range(2)]
-            networks.record_extraction(session, network.id, target.id, found, 3)
+            workloads = [
+                (_workload(f"{number}{i}" * 8, f"dense_{name}_{i}"), i + 1) for i in range(2)
+            ]
+            networks.record_extraction(session, network.id, target.id, workloads, 3)
             new = jobs.NewJob(
                 network_id=network.id,
                 target_id=target.id,

@@ -1,4 +1,4 @@
-"""What is wrong with a request is said in one line on stderr, with exit status 2."""
+"""Wrong requests: one line on stderr and exit status 2."""
 
 import json
 import os
@@ -36,8 +36,8 @@ def toy_cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
 
 
-def check_refused(answer: Answer | InProcess, *words: str, status: int = 2) -> None:
-    """One line that starts with our name and holds the words; nothing on stdout."""
+def check_rejected(answer: Answer | InProcess, *words: str, status: int = 2) -> None:
+    """Check that stderr is one line with the words, and stdout empty."""
     assert answer.status == status, answer
     assert answer.out == ""
     assert "Traceback" not in answer.err
@@ -56,7 +56,7 @@ def save(folder: Path, content: onnx.ModelProto) -> str:
 
 
 def arguments_of(command: str, path: str) -> tuple[str, ...]:
-    """A command on a model, asked for JSON."""
+    """Return the arguments of a command on a model with ``--json``."""
     out = ("-o", "out") if command == "build" else ()
     return (command, path, *out, "--json")
 
@@ -74,18 +74,18 @@ def arguments_of(command: str, path: str) -> tuple[str, ...]:
     ids=["missing", "empty", "directory", "text", "truncated", "noise"],
 )
 def test_bad_model_file(toy_cli: Cli, make: Callable[[Path], object], words: list[str]) -> None:
-    """A file that is no model is refused, and says what it seems to be."""
+    """The error says what the file seems to be."""
     make(toy_cli.folder / "model.onnx")
 
-    check_refused(toy_cli("tune", "model.onnx", "--trials", "4", "--json"), *words)
+    check_rejected(toy_cli("tune", "model.onnx", "--trials", "4", "--json"), *words)
 
 
 @pytest.mark.parametrize("command", ["tasks", "build"])
 def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
-    """Every command that takes a model refuses one that is none."""
+    """Every command that reads a model rejects it."""
     (toy_cli.folder / "model.onnx").write_text("hello")
 
-    check_refused(toy_cli(*arguments_of(command, "model.onnx")), "text file")
+    check_rejected(toy_cli(*arguments_of(command, "model.onnx")), "text file")
 
 
 @pytest.mark.parametrize(
@@ -100,39 +100,39 @@ def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
     ],
 )
 def test_bad_reference(toy_cli: Cli, reference: str, words: Sequence[str]) -> None:
-    """A name that means nothing says what would."""
-    check_refused(toy_cli("tasks", reference, "--json"), *words)
+    """The error suggests valid names."""
+    check_rejected(toy_cli("tasks", reference, "--json"), *words)
 
 
 @pytest.mark.tvm
 @pytest.mark.parametrize("command", ["tune"])
 def test_unsupported_operator_is_named(cli: Cli, command: str) -> None:
-    """An operator that the importer does not know is in the message."""
+    """The error contains the operator that the importer does not support."""
     node = helper.make_node("Det", ["data"], ["y"])
     path = save(cli.folder, model([node], {"data": (2, 3, 3)}, {"y": (2,)}))
 
-    check_refused(cli(*arguments_of(command, path)), "Det")
+    check_rejected(cli(*arguments_of(command, path)), "Det")
 
 
 @pytest.mark.tvm
 def test_operator_of_another_domain_is_named(cli: Cli) -> None:
-    """So is one that only its vendor knows."""
+    """The error contains an operator of a vendor, too."""
     node = helper.make_node("Frobnicate", ["data"], ["y"], domain="com.acme")
     path = save(cli.folder, model([node], {"data": (2, 3)}, {"y": (2, 3)}))
 
-    check_refused(cli("tasks", path, "--json"), "Frobnicate")
+    check_rejected(cli("tasks", path, "--json"), "Frobnicate")
 
 
 def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
-    """The message names the input and writes the option out."""
+    """The error names the input and the option to add."""
     path = save(toy_cli.folder, relu_model("batch", 4))
 
-    check_refused(toy_cli("tasks", path, "--json"), "--input: ", "for example: data=")
+    check_rejected(toy_cli("tasks", path, "--json"), "--input: ", "for example: data=")
     assert toy_cli("tasks", path, "--json", "--input", "data=2,4").status == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("text", "words"),
     [
         ("image=1,4", ("image", "data")),
         ("data=1,4,4", ("data", "2")),
@@ -143,11 +143,11 @@ def test_dynamic_input_asks_for_its_shape(toy_cli: Cli) -> None:
         ("data=1,x", ("--input: cannot read",)),
     ],
 )
-def test_wrong_input(toy_cli: Cli, given: str, words: Sequence[str]) -> None:
-    """A wrong name, rank or size of an input is named."""
+def test_wrong_input(toy_cli: Cli, text: str, words: Sequence[str]) -> None:
+    """The error names the wrong name, rank or size of the input."""
     path = save(toy_cli.folder, relu_model("batch", 4))
 
-    check_refused(toy_cli("tasks", path, "--json", "--input", given), *words)
+    check_rejected(toy_cli("tasks", path, "--json", "--input", text), *words)
 
 
 @pytest.mark.tvm
@@ -162,9 +162,9 @@ def test_wrong_input(toy_cli: Cli, given: str, words: Sequence[str]) -> None:
         ),
     ],
 )
-def test_target_that_is_unknown_or_not_here(cli: Cli, target: str, words: Sequence[str]) -> None:
-    """Tuning for what this machine cannot run is refused before anything is measured."""
-    check_refused(cli("tune", "zoo:mlp", "--trials", "4", "--target", target, "--json"), *words)
+def test_unknown_or_missing_target(cli: Cli, target: str, words: Sequence[str]) -> None:
+    """A target that this machine cannot run is rejected before anything is measured."""
+    check_rejected(cli("tune", "zoo:mlp", "--trials", "4", "--target", target, "--json"), *words)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_target_that_is_unknown_or_not_here(cli: Cli, target: str, words: Sequen
     ],
 )
 def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequence[str]) -> None:
-    """A budget or setting that makes no sense is refused, and says what was given."""
+    """The error contains the impossible value."""
     answer = shell("tune", "zoo:mlp", *options, "--json", TUNER_ENGINE=toy.NAME)
 
-    check_refused(answer, *words)
+    check_rejected(answer, *words)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
     [
         (("tune",), ("MODEL",)),
         (("build", "zoo:mlp"), ("--out",)),
-        (("build", "--reproduce", "gone.lib"), ("there is no gone.lib",)),
+        (("build", "--reproduce", "gone.lib"), ("gone.lib does not exist",)),
         (("build", "--reproduce", "x", "zoo:mlp"), ("--reproduce", "MODEL")),
-        (("build", "--reproduce", "x", "--strict"), ("--reproduce", "only option")),
-        (("bench",), ("library",)),
+        (("build", "--reproduce", "x", "--strict"), ("--reproduce", "only --out")),
+        (("bench",), ("LIBRARY",)),
         (("bench", "missing"), ("missing", "no library")),
         (("bench", "x", "--against", "onnxruntime"), ("--against", "--model")),
         (("bench", "x", "--against", "magic"), ("magic",)),
@@ -223,8 +223,8 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
     ],
 )
 def test_bad_command(shell: Shell, arguments: Sequence[str], words: Sequence[str]) -> None:
-    """What is missing or unknown is named."""
-    check_refused(shell(*arguments), *words)
+    """The error names what is missing or unknown."""
+    check_rejected(shell(*arguments), *words)
 
 
 @pytest.mark.parametrize(
@@ -234,19 +234,19 @@ def test_bad_command(shell: Shell, arguments: Sequence[str], words: Sequence[str
         "sqlite:////dev/null/tuner.db",
         "mysql://root@localhost/tuner",
         "no url at all",
-        "postgresql://nobody:secret@127.0.0.1:9/none",
+        "postgresql://user:secret@127.0.0.1:9/none",
     ],
 )
 def test_unusable_database(shell: Shell, url: str) -> None:
-    """A database that cannot be opened is named, without its password."""
+    """The error names the database without its password."""
     answer = shell("tune", "zoo:mlp", "--trials", "4", "--database", url, "--json")
 
-    check_refused(answer, "cannot use")
+    check_rejected(answer, "cannot use")
     assert "secret" not in answer.err
 
 
 def test_database_of_a_newer_schema(toy_cli: Cli) -> None:
-    """A database of a newer version is refused and left as it is."""
+    """It is rejected and stays unchanged."""
     toy_cli.data_dir.mkdir()
     database.open_database(toy_cli.url).dispose()
     path = toy_cli.data_dir / "tuner.db"
@@ -254,30 +254,30 @@ def test_database_of_a_newer_schema(toy_cli: Cli) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
 
-    check_refused(toy_cli("tune", "zoo:mlp", "--trials", "4", "--json"), "9999")
+    check_rejected(toy_cli("tune", "zoo:mlp", "--trials", "4", "--json"), "9999")
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("9999",)
     connection.close()
 
 
-def test_file_that_is_no_database(toy_cli: Cli) -> None:
-    """A text file under the database's name is refused and left as it is."""
+def test_file_that_is_not_a_database(toy_cli: Cli) -> None:
+    """A text file is rejected and stays unchanged."""
     path = toy_cli.folder / "notes.db"
-    path.write_text("these are my notes\n" * 100)
+    path.write_text("some text\n" * 100)
 
     answer = toy_cli("tasks", "zoo:mlp", "--database", f"sqlite:///{path}", "--json")
 
-    check_refused(answer, "notes.db")
-    assert path.read_text() == "these are my notes\n" * 100
+    check_rejected(answer, "notes.db")
+    assert path.read_text() == "some text\n" * 100
 
 
 def test_data_directory_that_cannot_be_written(toy_cli: Cli) -> None:
-    """A data directory below a file is refused."""
+    """A data directory below a file is rejected."""
     (toy_cli.folder / "file").touch()
 
     answer = toy_cli("tasks", "zoo:mlp", "--data-dir", "file/data", "--json")
 
-    check_refused(answer, "file/data")
+    check_rejected(answer, "file/data")
 
 
 @pytest.mark.parametrize(
@@ -285,20 +285,20 @@ def test_data_directory_that_cannot_be_written(toy_cli: Cli) -> None:
     [("colour = 'red'", ("colour",)), ("= broken", ("config.toml",)), ("n_builders = 0", ("0",))],
 )
 def test_bad_config_file(shell: Shell, text: str, words: Sequence[str]) -> None:
-    """A config file that is wrong is named."""
+    """The error names the setting or the file."""
     (shell.folder / "config.toml").write_text(text)
 
-    check_refused(shell("tasks", "zoo:mlp", "--json"), *words)
+    check_rejected(shell("tasks", "zoo:mlp", "--json"), *words)
 
 
 def test_engine_that_does_not_exist(toy_cli: Cli) -> None:
-    """A module that cannot be imported is a wrong setting, not a crash."""
-    check_refused(toy_cli("tasks", "zoo:mlp", "--json", TUNER_ENGINE="no.such.engine"), "no.such")
+    """A module that cannot be imported is a wrong setting."""
+    check_rejected(toy_cli("tasks", "zoo:mlp", "--json", TUNER_ENGINE="no.such.engine"), "no.such")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example(shell: Shell, command: str) -> None:
-    """Every command explains itself and shows itself used."""
+    """The help page of each command has an example of it."""
     answer = shell(command, "--help", COLUMNS="120")
 
     assert answer.status == 0
@@ -311,7 +311,7 @@ def test_help_has_an_example(shell: Shell, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["best", "list", "export", "import"])
 def test_help_of_records_has_an_example(shell: Shell, command: str) -> None:
-    """So does every command on records."""
+    """The help page of each command on records has one, too."""
     answer = shell("records", command, "--help", COLUMNS="120")
 
     assert answer.status == 0
@@ -319,7 +319,7 @@ def test_help_of_records_has_an_example(shell: Shell, command: str) -> None:
 
 
 def test_help_of_the_program_names_every_command(toy_cli: Cli) -> None:
-    """Without a command, the commands are listed."""
+    """The help page of the program lists the commands."""
     answer = toy_cli("--help", COLUMNS="120")
 
     assert answer.status == 0
@@ -328,7 +328,7 @@ def test_help_of_the_program_names_every_command(toy_cli: Cli) -> None:
 
 
 def test_json_is_one_object_on_stdout(toy_cli: Cli) -> None:
-    """Whatever a command says to people goes to stderr."""
+    """Progress and notes go to stderr."""
     tasks = toy_cli("tasks", "zoo:mlp", "--json").json
     tuned = toy_cli("tune", "zoo:mlp", "--trials", "40", "--json").json
     built = toy_cli("build", "zoo:mlp", "-o", "out", "--json").json
@@ -349,19 +349,19 @@ def test_json_is_one_object_on_stdout(toy_cli: Cli) -> None:
 
 
 def test_unknown_numbers_are_null(toy_cli: Cli) -> None:
-    """JSON has no infinity: a latency that is not known yet is null."""
+    """An unknown latency is null, as JSON has no infinity."""
     answer = toy_cli("tune", "zoo:mlp", "--trials", "1", "--json")
 
-    def refuse(name: str) -> None:
+    def reject(name: str) -> None:
         raise AssertionError(name)
 
-    found = json.loads(answer.out, parse_constant=refuse)
-    assert found["total_latency_secs"] is None
-    assert [task["latency_secs"] for task in found["tasks"]].count(None) == toy.N_TASKS - 1
+    value = json.loads(answer.out, parse_constant=reject)
+    assert value["total_latency_secs"] is None
+    assert [task["latency_secs"] for task in value["tasks"]].count(None) == toy.N_TASKS - 1
 
 
-def test_bench_of_a_library_that_computes_something_else_fails(toy_cli: Cli) -> None:
-    """Outputs that differ are exit status 1, and the object still says all."""
+def test_bench_fails_if_outputs_differ(toy_cli: Cli) -> None:
+    """The exit status is 1, and the JSON object is complete."""
     toy_cli("build", "zoo:mlp", "-o", "out")
     arguments = ("bench", "out", "--against", "onnxruntime", "--model", "zoo:mlp", "--json")
 
@@ -372,17 +372,17 @@ def test_bench_of_a_library_that_computes_something_else_fails(toy_cli: Cli) -> 
     assert answer.json["absolute_error"] == pytest.approx(0.1, rel=1e-3)
 
 
-def test_bench_with_another_model_is_refused(toy_cli: Cli) -> None:
-    """A library is compared with its own model only."""
+def test_bench_rejects_another_model(toy_cli: Cli) -> None:
+    """A library is compared with its own model alone."""
     toy_cli("build", "zoo:mlp", "-o", "out")
     arguments = ("--against", "onnxruntime", "--model", "zoo:mlp?seed=1", "--json")
 
-    check_refused(toy_cli("bench", "out", *arguments), "another network", "mlp")
+    check_rejected(toy_cli("bench", "out", *arguments), "another network", "mlp")
 
 
 @pytest.mark.parametrize("damage", ["altered", "truncated", "missing", "manifest"])
-def test_bench_of_a_damaged_library_is_refused(toy_cli: Cli, damage: str) -> None:
-    """A library that is not what was built is not loaded."""
+def test_bench_rejects_a_damaged_library(toy_cli: Cli, damage: str) -> None:
+    """A damaged library is never loaded."""
     toy_cli("build", "zoo:mlp", "-o", "out")
     library = toy_cli.folder / "out" / "lib.so"
     content = library.read_bytes()
@@ -396,41 +396,41 @@ def test_bench_of_a_damaged_library_is_refused(toy_cli: Cli, damage: str) -> Non
         case "manifest":
             (toy_cli.folder / "out" / manifest.MANIFEST).write_text("{")
 
-    check_refused(toy_cli("bench", "out", "--json"), "out")
+    check_rejected(toy_cli("bench", "out", "--json"), "out")
 
 
-@pytest.mark.parametrize("place", ["file", "other"])
-def test_output_that_holds_something_else_is_refused(toy_cli: Cli, place: str) -> None:
-    """Neither a file nor a folder of a user's own things is replaced."""
+@pytest.mark.parametrize("out", ["file", "other"])
+def test_build_never_replaces_other_files(toy_cli: Cli, out: str) -> None:
+    """A file and a folder without a library stay unchanged."""
     (toy_cli.folder / "file").write_text("mine")
     (toy_cli.folder / "other").mkdir()
     (toy_cli.folder / "other" / "thesis.tex").write_text("mine")
 
-    check_refused(toy_cli("build", "zoo:mlp", "-o", place, "--json"), place)
+    check_rejected(toy_cli("build", "zoo:mlp", "-o", out, "--json"), out)
     assert (toy_cli.folder / "file").read_text() == "mine"
     assert (toy_cli.folder / "other" / "thesis.tex").read_text() == "mine"
 
 
 def test_output_below_a_file_is_one_line(toy_cli: Cli) -> None:
-    """A folder that cannot be made is a failure in one line."""
+    """A folder that cannot be created is an error of one line."""
     (toy_cli.folder / "file").touch()
 
     answer = toy_cli("build", "zoo:mlp", "-o", "file/out", "--json")
 
-    check_refused(answer, "file/out", status=answer.status)
+    check_rejected(answer, "file/out", status=answer.status)
     assert answer.status in (1, 2)
 
 
-def test_strict_build_refuses_a_fallback(toy_cli: Cli) -> None:
-    """Without records, --strict names a subgraph and writes nothing."""
+def test_strict_build_rejects_a_fallback(toy_cli: Cli) -> None:
+    """The error names a subgraph, and nothing is written."""
     answer = toy_cli("build", "zoo:mlp", "-o", "out", "--strict", "--json")
 
-    check_refused(answer, "4 of 4 subgraphs have no record", "heavy")
+    check_rejected(answer, "4 of 4 subgraphs have no record", "heavy")
     assert not (toy_cli.folder / "out").exists()
 
 
 def test_second_build_is_cached(toy_cli: Cli) -> None:
-    """The same records give the same library without compiling; new ones a new one."""
+    """The same records give the cached library, new records another one."""
     toy_cli("tune", "zoo:mlp", "--trials", "24")
     first = toy_cli("build", "zoo:mlp", "-o", "one", "--json").json
     second = toy_cli("build", "zoo:mlp", "-o", "two", "--json").json
@@ -442,8 +442,8 @@ def test_second_build_is_cached(toy_cli: Cli) -> None:
     assert third["estimated_secs"] < first["estimated_secs"]
 
 
-def test_cached_library_that_was_damaged_is_built_again(toy_cli: Cli) -> None:
-    """A cache that was tampered with costs a compilation, not a wrong library."""
+def test_damaged_cached_library_is_built_again(toy_cli: Cli) -> None:
+    """A damaged cache entry is dropped with a note."""
     toy_cli("build", "zoo:mlp", "-o", "out")
     (cached,) = (toy_cli.data_dir / "cache").glob("*/library/*/*")
     cached.write_bytes(b"damaged")
@@ -457,18 +457,18 @@ def test_cached_library_that_was_damaged_is_built_again(toy_cli: Cli) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 def test_full_disk_keeps_the_old_library(toy_cli: Cli) -> None:
-    """A library that does not fit is a failure in one line, and the old one stays whole."""
+    """A library that does not fit is an error of one line."""
     disk = toy_cli.folder / "disk"
     disk.mkdir()
     options = ["-t", "tmpfs", "-o", "size=700k", "tmpfs", str(disk)]
     if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount")
+        pytest.skip("this machine does not allow mounts")
     try:
         out = disk / "out"
         assert toy_cli("build", "zoo:mlp", "-o", str(out)).status == 0
         before = (out / "lib.so").read_bytes()
         answer = toy_cli("build", "zoo:mlp?seed=3", "-o", str(out), "--json")
-        check_refused(answer, "No space left", status=1)
+        check_rejected(answer, "No space left", status=1)
         assert (out / "lib.so").read_bytes() == before
         manifest.verify(out, manifest.read(out))
         assert [path.name for path in disk.iterdir()] == ["out"]
@@ -478,27 +478,27 @@ def test_full_disk_keeps_the_old_library(toy_cli: Cli) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 def test_full_disk_under_the_data_directory_is_one_line(toy_cli: Cli) -> None:
-    """Where the model itself cannot be kept, one line says so."""
+    """A model that cannot be stored is an error of one line."""
     toy_cli.data_dir.mkdir()
     options = ["-t", "tmpfs", "-o", "size=400k", "tmpfs", str(toy_cli.data_dir)]
     if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount")
+        pytest.skip("this machine does not allow mounts")
     try:
         answer = toy_cli("tasks", "zoo:mlp", "--json")
-        check_refused(answer, status=1)
+        check_rejected(answer, status=1)
     finally:
         subprocess.run(["umount", str(toy_cli.data_dir)], check=True)
 
 
 def test_random_inputs_of_every_dtype() -> None:
-    """Inputs that a bench draws fit what a library declares."""
+    """Drawn inputs have the declared dtype and shape."""
     from tuner.compile.benchmark import random_inputs
 
-    wanted = {name: ((2, 3), name) for name in ("float32", "float16", "int64", "uint8", "bool")}
+    declared = {name: ((2, 3), name) for name in ("float32", "float16", "int64", "uint8", "bool")}
 
-    drawn = random_inputs(wanted, 1)
+    drawn = random_inputs(declared, 1)
 
     for name, array in drawn.items():
         assert array.dtype == np.dtype(name)
         assert array.shape == (2, 3)
-    np.testing.assert_array_equal(drawn["int64"], random_inputs(wanted, 1)["int64"])
+    np.testing.assert_array_equal(drawn["int64"], random_inputs(declared, 1)["int64"])

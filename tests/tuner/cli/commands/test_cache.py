@@ -1,4 +1,4 @@
-"""``tuner cache`` shows what is kept, makes room, and carries it to other machines."""
+"""``tuner cache``: listing, explaining, verifying, removing and copying entries."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ DIGESTS = [key(number, trace=f"t{number}").digest for number in range(3)]
 
 @pytest.fixture
 def cache(shell: Shell) -> Cache:
-    """Two entries used today, and one, with a large file, used long ago."""
+    """A cache with two entries used today, and one with a large file used 40 days ago."""
     cache = Cache(shell.folder / "data" / "cache")
     for number in range(3):
         make = {"make": large} if number == 2 else {}
@@ -30,12 +30,12 @@ def cache(shell: Shell) -> Cache:
 
 
 def listed(shell: Shell) -> list[str]:
-    """The digests that ``tuner cache ls`` names."""
+    """Return the digests that ``tuner cache ls`` lists."""
     return [entry["digest"] for entry in shell("cache", "ls", "--json").json["entries"]]
 
 
-def test_ls_lists_the_one_used_last_first(shell: Shell, cache: Cache) -> None:
-    """With its key and files as JSON, with its title and age for people."""
+def test_ls_lists_the_most_recently_used_entries_first(shell: Shell, cache: Cache) -> None:
+    """JSON has the keys and files of the entries, the table their digests and their number."""
     answer = shell("cache", "ls", "--limit", "2", "--json").json
 
     assert answer["n_all"] == 3
@@ -48,16 +48,16 @@ def test_ls_lists_the_one_used_last_first(shell: Shell, cache: Cache) -> None:
     assert cache.root == Path(answer["cache_dir"])
 
 
-def test_ls_of_a_kind_that_is_not_there_is_empty(shell: Shell, cache: Cache) -> None:
-    """What can be no kind is a wrong request."""
+def test_ls_of_an_unused_kind_is_empty(shell: Shell, cache: Cache) -> None:
+    """A malformed kind is a wrong request."""
     assert cache.find(key(0, trace="t0"))
     assert shell("cache", "ls", "--kind", "library", "--json").json["entries"] == []
     answer = shell("cache", "ls", "--kind", "../..")
     assert (answer.status, "--kind" in answer.err) == (2, True)
 
 
-def test_an_empty_cache_is_no_error(shell: Shell) -> None:
-    """Nothing is made by looking."""
+def test_an_empty_cache_is_not_an_error(shell: Shell) -> None:
+    """No command creates the cache."""
     for words in (["ls"], ["stats"], ["verify"], ["gc"], ["gc", "--max-size", "1GB"]):
         assert shell("cache", *words).status == 0
         assert shell("cache", *words, "--json").status == 0
@@ -65,8 +65,8 @@ def test_an_empty_cache_is_no_error(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "stats", "verify", "gc"])
-def test_a_cache_that_is_no_folder_is_a_wrong_request(shell: Shell, command: str) -> None:
-    """It is not taken for an empty one."""
+def test_a_cache_that_is_not_a_directory_is_a_wrong_request(shell: Shell, command: str) -> None:
+    """It does not count as an empty cache."""
     (shell.folder / "file").touch()
 
     answer = shell("cache", command, "--cache-dir", "file")
@@ -75,8 +75,8 @@ def test_a_cache_that_is_no_folder_is_a_wrong_request(shell: Shell, command: str
     assert answer.err.startswith("tuner: cannot read the cache ")
 
 
-def test_stats_sum_up(shell: Shell, cache: Cache) -> None:
-    """By kind."""
+def test_stats_count_entries_by_kind(shell: Shell, cache: Cache) -> None:
+    """The table ends with the total."""
     put(cache, key(0, kind="library"))
 
     kinds = shell("cache", "stats", "--json").json["kinds"]
@@ -85,8 +85,8 @@ def test_stats_sum_up(shell: Shell, cache: Cache) -> None:
     assert "4 entries" in shell("cache", "stats").out
 
 
-def test_explain_shows_what_a_key_is_made_of(shell: Shell, cache: Cache) -> None:
-    """And files, and where it was made; looking is no use."""
+def test_explain_shows_the_parts_of_a_key(shell: Shell, cache: Cache) -> None:
+    """It shows files and origin, too, and does not count as a use of the entry."""
     before = cache.local.path_of("subgraph", DIGESTS[2]).stat().st_mtime
 
     shown = shell("cache", "explain", DIGESTS[2][:10]).out
@@ -96,8 +96,8 @@ def test_explain_shows_what_a_key_is_made_of(shell: Shell, cache: Cache) -> None
     assert cache.local.path_of("subgraph", DIGESTS[2]).stat().st_mtime == before
 
 
-def test_explain_shows_in_what_two_differ(shell: Shell, cache: Cache) -> None:
-    """Part by part."""
+def test_explain_shows_the_differences_of_two_keys(shell: Shell, cache: Cache) -> None:
+    """Each part that differs has both values."""
     assert cache.root.exists()
     answer = shell("cache", "explain", DIGESTS[0], DIGESTS[1], "--json").json
 
@@ -109,10 +109,10 @@ def test_explain_shows_in_what_two_differ(shell: Shell, cache: Cache) -> None:
 
 
 @pytest.mark.parametrize(("prefix", "message"), [("zz", "no entry"), ("", "give more")])
-def test_explain_of_what_is_not_one_entry_is_a_wrong_request(
+def test_explain_needs_a_prefix_of_exactly_one_entry(
     shell: Shell, cache: Cache, prefix: str, message: str
 ) -> None:
-    """One line says why."""
+    """The error says whether there is none or more than one."""
     assert cache.root.exists()
     answer = shell("cache", "explain", prefix)
 
@@ -120,8 +120,8 @@ def test_explain_of_what_is_not_one_entry_is_a_wrong_request(
     assert message in answer.err
 
 
-def test_verify_names_what_is_damaged(shell: Shell, cache: Cache) -> None:
-    """That is a failure until it is dropped."""
+def test_verify_reports_damaged_entries(shell: Shell, cache: Cache) -> None:
+    """The exit status is 1 until they are dropped."""
     path = cache.local.path_of("subgraph", DIGESTS[1])
     os.truncate(path, 100)
 
@@ -144,10 +144,10 @@ def test_verify_names_what_is_damaged(shell: Shell, cache: Cache) -> None:
         (["--max-size", "1GB", "--unused-for", "9w"], DIGESTS),
     ],
 )
-def test_gc_removes_what_it_is_told_to(
+def test_gc_removes_old_and_excess_entries(
     shell: Shell, cache: Cache, words: list[str], left: list[str]
 ) -> None:
-    """After a dry run that says so and removes nothing."""
+    """A dry run reports the same and removes nothing."""
     planned = shell("cache", "gc", *words, "--dry-run", "--json").json
     assert listed(shell) == DIGESTS
 
@@ -159,8 +159,8 @@ def test_gc_removes_what_it_is_told_to(
     assert cache.root.exists()
 
 
-def test_gc_removes_libraries_of_before(shell: Shell) -> None:
-    """Nothing reads them any more."""
+def test_gc_removes_libraries_of_earlier_versions(shell: Shell) -> None:
+    """This version does not read them."""
     old = shell.folder / "data" / "libraries" / DIGESTS[0]
     old.mkdir(parents=True)
     (old / "lib.so").write_bytes(bytes(10_000_000))
@@ -171,8 +171,8 @@ def test_gc_removes_libraries_of_before(shell: Shell) -> None:
     assert not old.exists()
 
 
-def test_a_bundle_carries_entries_to_another_cache(shell: Shell, cache: Cache) -> None:
-    """Whole, and once."""
+def test_a_bundle_copies_entries_to_another_cache(shell: Shell, cache: Cache) -> None:
+    """A second import adds nothing."""
     other = str(shell.folder / "other")
     assert shell("cache", "export", "b.tar", "--kind", "subgraph", "--json").json["n_entries"] == 3
 
@@ -186,8 +186,8 @@ def test_a_bundle_carries_entries_to_another_cache(shell: Shell, cache: Cache) -
     assert cache.root.exists()
 
 
-def test_a_bundle_that_is_cut_off_is_a_failure(shell: Shell, cache: Cache) -> None:
-    """Its whole entries are there."""
+def test_a_truncated_bundle_is_a_failure(shell: Shell, cache: Cache) -> None:
+    """The exit status is 1 and a note names the file."""
     shell("cache", "export", "b.tar")
     os.truncate(shell.folder / "b.tar", (shell.folder / "b.tar").stat().st_size - 10_000)
 
@@ -203,14 +203,14 @@ def test_a_bundle_that_is_cut_off_is_a_failure(shell: Shell, cache: Cache) -> No
     ("text", "n_bytes"),
     [("0", 0), ("17", 17), ("5GB", 5 * 10**9), ("1.5 MiB", 3 << 19), ("2kb", 2000), ("7B", 7)],
 )
-def test_a_size_has_a_unit(text: str, n_bytes: int) -> None:
-    """Decimal or binary; bytes without one."""
+def test_parse_size_reads_decimal_and_binary_units(text: str, n_bytes: int) -> None:
+    """A number without a unit counts bytes."""
     assert parse_size("--max-size", text) == n_bytes
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "5 apples", "1e9", "nan", "9" * 400])
-def test_what_is_no_size_is_a_wrong_request(text: str) -> None:
-    """The message shows what one looks like."""
+def test_a_malformed_size_is_a_wrong_request(text: str) -> None:
+    """The message gives an example."""
     with pytest.raises(RequestError, match=r"--max-size takes a size such as .*5GB"):
         parse_size("--max-size", text)
 
@@ -219,20 +219,20 @@ def test_what_is_no_size_is_a_wrong_request(text: str) -> None:
     ("text", "secs"),
     [("90s", 90), ("12h", 43200), ("30d", 2592000), ("1.5 w", 907200), ("2M", 120)],
 )
-def test_an_age_has_a_unit(text: str, secs: float) -> None:
-    """From seconds to weeks."""
+def test_parse_age_reads_seconds_to_weeks(text: str, secs: float) -> None:
+    """Units are case-insensitive."""
     assert parse_age("--unused-for", text) == secs
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y"])
-def test_what_is_no_age_is_a_wrong_request(text: str) -> None:
-    """A number alone could be anything."""
+def test_a_malformed_age_is_a_wrong_request(text: str) -> None:
+    """A number without a unit is malformed."""
     with pytest.raises(RequestError, match=r"--unused-for takes a time such as .*30d"):
         parse_age("--unused-for", text)
 
 
 def test_an_interrupted_export_leaves_nothing(shell: Shell, cache: Cache) -> None:
-    """Ctrl-C ends it with the status of a shell, and no half bundle is there."""
+    """Ctrl-C ends it with status 130 and removes the unfinished bundle."""
     for number in range(60):
         put(cache, key(number, trace="more"), large)
     process = subprocess.Popen(
@@ -246,8 +246,8 @@ def test_an_interrupted_export_leaves_nothing(shell: Shell, cache: Cache) -> Non
     while process.poll() is None and not list(shell.folder.glob(".b.tar.*")):
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
 
-    assert process.returncode == 130, said
-    assert "stopped by Ctrl-C" in said
+    assert process.returncode == 130, stderr
+    assert "stopped by Ctrl-C" in stderr
     assert not list(shell.folder.glob("*b.tar*"))

@@ -1,4 +1,4 @@
-"""``tuner devices``: what a machine can time on, for people and for a fleet."""
+"""``tuner devices``: the devices of a machine, for people and for a fleet."""
 
 import json
 
@@ -10,7 +10,7 @@ TOY = {"TUNER_ENGINE": toy.NAME}
 
 
 def test_cpu_is_listed_with_its_fingerprint(shell: Shell) -> None:
-    """Its name, its kind and what a fleet calls it."""
+    """Name, kind and resource are listed, too."""
     answer = shell("devices", "--kind", "llvm", "--json", **TOY)
 
     resource = resource_of("llvm", {"name": "toy"})
@@ -25,24 +25,24 @@ def test_cpu_is_listed_with_its_fingerprint(shell: Shell) -> None:
     assert resource in shell("devices", "--kind", "llvm", **TOY).out
 
 
-def test_resources_are_what_ray_takes(shell: Shell) -> None:
-    """One line of JSON that counts devices, and nothing else."""
+def test_ray_prints_resources(shell: Shell) -> None:
+    """The output is one line of JSON with the number of devices by resource."""
     answer = shell("devices", "--ray", "--kind", "llvm", **TOY)
 
     assert json.loads(answer.out) == {resource_of("llvm", {"name": "toy"}): 1}
     assert (answer.status, answer.err) == (0, "")
 
 
-def test_kind_that_is_not_here_is_refused(shell: Shell) -> None:
-    """A node that was to measure and has nothing to measure on is a mistake."""
+def test_a_missing_kind_is_rejected(shell: Shell) -> None:
+    """A node without the device that it should measure on is a mistake."""
     answer = shell("devices", "--kind", "abacus", **TOY)
 
     assert answer.status == 2
     assert "no device of kind 'abacus'" in answer.err
 
 
-def test_names_of_resources_tell_kind_and_fingerprint() -> None:
-    """Equal devices have equal names, whatever order their fingerprints are in."""
+def test_a_resource_encodes_kind_and_fingerprint() -> None:
+    """Equal devices have equal resources, in whichever order their fingerprints are."""
     one = resource_of("cuda", {"name": "x", "sms": 2})
 
     assert one == resource_of("cuda", {"sms": 2, "name": "x"})

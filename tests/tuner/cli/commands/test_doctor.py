@@ -1,4 +1,4 @@
-"""The doctor finds what is broken, says how to mend it, and is not stopped by it."""
+"""``tuner doctor``: every problem is reported with a fix, and none stops the other checks."""
 
 import importlib.metadata
 import os
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.cli.commands.conftest import ROOT, Answer, Shell
-from tuner.cli import doctor
+from tuner.cli.doctor import compilers, packages, resources, storage
 
-# A module that is no engine: its worker answers at once, and is a broken one to find.
+# A module that is not an engine: its worker starts quickly and fails the check of the target.
 BROKEN = {"TUNER_ENGINE": "tuner.engines.base"}
 
 
@@ -22,8 +22,8 @@ def check_of(answer: Answer, name: str) -> dict[str, object]:
 
 
 @pytest.mark.tvm
-def test_a_sound_machine_passes(tuned: Shell) -> None:
-    """The machine of these tests has all it takes; every check is reported."""
+def test_a_complete_machine_passes(tuned: Shell) -> None:
+    """Every check is reported, and none is fatal."""
     answer = tuned("doctor", "--json")
 
     assert (answer.status, answer.json["ok"]) == (0, True)
@@ -43,9 +43,9 @@ def test_a_sound_machine_passes(tuned: Shell) -> None:
     }
 
 
-def test_several_faults_are_all_reported(tuned: Shell) -> None:
-    """A broken database, engine and data directory are lines; the rest is still checked."""
-    (tuned.folder / "note.txt").write_text("I am a file")
+def test_all_problems_are_reported(tuned: Shell) -> None:
+    """A broken database, engine and data directory do not stop the other checks."""
+    (tuned.folder / "note.txt").write_text("text")
 
     answer = tuned(
         "doctor",
@@ -66,16 +66,16 @@ def test_several_faults_are_all_reported(tuned: Shell) -> None:
     assert "secret" not in answer.out
 
 
-def test_a_report_of_faults_is_one_json_object(tuned: Shell) -> None:
-    """Exit status 1, the object on stdout, the reason on stderr."""
+def test_json_is_one_object_even_with_problems(tuned: Shell) -> None:
+    """The exit status is 1 and the reason goes to stderr."""
     answer = tuned("doctor", "--json", **BROKEN)
 
     assert (answer.status, answer.json["ok"]) == (1, False)
     assert answer.err == "tuner: tuning cannot work here; missing: target\n"
 
 
-def test_nothing_is_created(shell: Shell) -> None:
-    """A data directory and a database that are not there yet are no fault, and stay away."""
+def test_the_doctor_creates_nothing(shell: Shell) -> None:
+    """A missing data directory and a missing database are fine and stay missing."""
     answer = shell("doctor", "--json", **BROKEN)
 
     assert check_of(answer, "database")["state"] == "ok"
@@ -94,7 +94,7 @@ def test_a_missing_linker_is_essential(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "wanted", "met"),
+    ("version", "required", "met"),
     [
         ("0.1.14.post1", "==0.1.14.post1", True),
         ("0.1.15", "==0.1.14.post1", False),
@@ -107,88 +107,88 @@ def test_a_missing_linker_is_essential(shell: Shell) -> None:
         ("2.6.1", "==2.60.*", False),
     ],
 )
-def test_versions_are_compared_as_numbers(version: str, wanted: str, met: bool) -> None:
-    """Every clause must hold."""
-    assert doctor.satisfies(version, wanted) is met
+def test_a_version_must_meet_every_clause(version: str, required: str, met: bool) -> None:
+    """Numbers are compared as numbers, and pre-releases as such."""
+    assert packages.satisfies(version, required) is met
 
 
 def test_requirements_are_those_of_the_project() -> None:
-    """The doctor asks for what pyproject.toml asks for."""
+    """The doctor and pyproject.toml require the same versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = {
-        name: {want.partition(";")[0].replace("[binary]", "") for want in wants}
-        for name, wants in project["optional-dependencies"].items()
+        name: {line.partition(";")[0].replace("[binary]", "") for line in lines}
+        for name, lines in project["optional-dependencies"].items()
     }
 
-    for package in doctor.PACKAGES:
+    for package in packages.PACKAGES:
         if package.extra:
-            assert package.name + package.wanted in extras[package.extra]
+            assert package.name + package.required in extras[package.extra]
         else:
-            assert package.name + package.wanted in project["dependencies"]
+            assert package.name + package.required in project["dependencies"]
 
 
-def test_a_broken_pin_is_a_warning_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What crashes in use is said before it does."""
+def test_a_known_bad_version_is_a_warning_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warning names the version and how it fails."""
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.1.15")
 
-    check = doctor.check_package(doctor.Package("apache-tvm-ffi", "==0.1.14.post1"))
+    check = packages.check_package(packages.Package("apache-tvm-ffi", "==0.1.14.post1"))
 
     assert check.state == "warning"
-    assert "0.1.15, not ==0.1.14.post1; 0.1.15 crashes in tvm.ir.save_json" in check.found
-    assert check.mend == "pip install 'apache-tvm-ffi==0.1.14.post1'"
+    assert "0.1.15, not ==0.1.14.post1; 0.1.15 crashes in tvm.ir.save_json" in check.result
+    assert check.fix == "pip install 'apache-tvm-ffi==0.1.14.post1'"
 
 
 @pytest.mark.parametrize(("extra", "fatal"), [("", True), ("torch", False)])
-def test_only_an_optional_package_may_lack(extra: str, fatal: bool) -> None:
-    """Either way it says how to install it."""
-    check = doctor.check_package(doctor.Package("no-such-package", ">=1", extra, "reads nothing"))
+def test_only_an_optional_package_may_be_missing(extra: str, fatal: bool) -> None:
+    """Either way the fix installs it."""
+    check = packages.check_package(packages.Package("no-such-package", ">=1", extra, "unused"))
 
     assert (check.state, check.fatal) == ("missing", fatal)
-    assert check.mend.startswith("pip install ")
+    assert check.fix.startswith("pip install ")
 
 
 @pytest.mark.parametrize(
-    ("script", "state", "found"),
+    ("script", "state", "result"),
     [
         ("echo 'NVIDIA H100, 9.0, 580.65.06'", "ok", "NVIDIA H100, 9.0, 580.65.06"),
         ("echo 'NVIDIA H100, 9.0, 550.54'", "warning", "NVIDIA H100, 9.0, 550.54"),
         ("echo 'cannot talk to the driver'; exit 9", "warning", "cannot talk to the driver"),
-        ("true", "warning", "names no GPU"),
-        (None, "warning", "nvidia-smi is not"),
+        ("true", "warning", "lists no GPU"),
+        (None, "warning", "but nvidia-smi is not"),
     ],
 )
-def test_cuda_is_asked_through_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, state: str, found: str
+def test_cuda_needs_a_recent_driver_that_lists_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, state: str, result: str
 ) -> None:
-    """The library must be there, the tool must name a GPU, and the driver must know CUDA 13."""
+    """Any other state of library, tool and driver is a warning, because CUDA is optional."""
     if script is not None:
         program = tmp_path / "nvidia-smi"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(doctor, "find_library", lambda name: f"lib{name}.so.1")
+    monkeypatch.setattr(compilers, "find_library", lambda name: f"lib{name}.so.1")
 
-    check = doctor.check_cuda()
+    check = compilers.check_cuda()
 
     assert check.state == state
-    assert found in check.found
+    assert result in check.result
     assert not check.fatal
 
 
 def test_a_machine_without_a_driver_can_still_tune(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA is optional; the way to it is named."""
-    monkeypatch.setattr(doctor, "find_library", lambda _: None)
+    """CUDA is optional; the fix says what to install."""
+    monkeypatch.setattr(compilers, "find_library", lambda _: None)
 
-    check = doctor.check_cuda()
+    check = compilers.check_cuda()
 
     assert (check.state, check.fatal) == ("missing", False)
-    assert "install the NVIDIA driver" in check.mend
+    assert "install the NVIDIA driver" in check.fix
 
 
 @pytest.mark.parametrize(
-    ("url", "found"),
+    ("url", "result"),
     [
-        ("oracle://x", "oracle is neither sqlite nor postgresql"),
+        ("oracle://x", "use sqlite:// or postgresql://, not oracle://"),
         ("nonsense", "nonsense"),
         ("sqlite:///{folder}", "unable to open database file"),
         ("sqlite:///{folder}/other.db", "is a database of another program"),
@@ -196,9 +196,9 @@ def test_a_machine_without_a_driver_can_still_tune(monkeypatch: pytest.MonkeyPat
         ("sqlite:///{folder}/text.db/x.db", "is not a directory"),
     ],
 )
-def test_an_unusable_database_is_a_line(shell: Shell, url: str, found: str) -> None:
-    """Whatever is wrong with it; the checks after it are still made."""
-    (shell.folder / "text.db").write_text("I am a text file, and a long one at that. " * 99)
+def test_an_unusable_database_is_reported(shell: Shell, url: str, result: str) -> None:
+    """The later checks still run."""
+    (shell.folder / "text.db").write_text("text, not a database. " * 99)
     with sqlite3.connect(shell.folder / "other.db") as connection:
         connection.execute("CREATE TABLE others (x)")
     connection.close()
@@ -207,49 +207,49 @@ def test_an_unusable_database_is_a_line(shell: Shell, url: str, found: str) -> N
 
     check = check_of(answer, "database")
     assert (answer.status, check["state"]) == (1, "missing")
-    assert found in str(check["found"])
+    assert result in str(check["found"])
     assert "--database or TUNER_DATABASE" in str(check["mend"])
     assert check_of(answer, "memory")["state"] in ("ok", "warning")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_read_only_data_directory_is_missing(tmp_path: Path) -> None:
-    """It is tried, not guessed."""
+    """The check writes a file to find out."""
     tmp_path.chmod(0o555)
 
-    check = doctor.check_data_dir(tmp_path)
+    check = storage.check_data_dir(tmp_path)
 
     assert check.fatal
-    assert "cannot be written" in check.found
+    assert "cannot be written" in check.result
 
 
 def test_little_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below 2 GiB."""
-    monkeypatch.setattr(doctor, "_LOW_BYTES", 2**62)
+    """The limit is 2 GiB."""
+    monkeypatch.setattr(storage, "_MIN_FREE_BYTES", 2**62)
 
-    check = doctor.check_data_dir(tmp_path / "not" / "there")
+    check = storage.check_data_dir(tmp_path / "not" / "there")
 
     assert (check.state, check.fatal) == ("warning", False)
-    assert "not there yet" in check.found
+    assert "will be created" in check.result
 
 
 @pytest.mark.parametrize(
     ("text", "state"), [("max 100000", "ok"), ("50000 100000", "warning"), ("", "ok")]
 )
 def test_a_quota_on_cores_is_a_warning(tmp_path: Path, text: str, state: str) -> None:
-    """A process that is halted in the middle of a run cannot be timed."""
+    """A quota pauses a process in the middle of a run, which spoils its timing."""
     if text:
         (tmp_path / "cpu.max").write_text(f"{text}\n")
 
-    assert doctor.check_cores(tmp_path).state == state
+    assert resources.check_cores(tmp_path).state == state
 
 
 def test_memory_is_that_of_the_container(tmp_path: Path) -> None:
-    """A limit below what the machine has counts, less what is used of it."""
+    """A limit below the memory of the machine replaces it."""
     (tmp_path / "memory.max").write_text(f"{3 * 2**29}\n")
     (tmp_path / "memory.current").write_text(f"{2**29}\n")
 
-    check = doctor.check_memory(tmp_path)
+    check = resources.check_memory(tmp_path)
 
     assert check.state == "warning"
-    assert check.found == "1.0 GiB free of 1.5"
+    assert check.result == "1.0 GiB free of 1.5"

@@ -1,4 +1,4 @@
-"""``tuner engine``: which engines there are, and what installing one refuses."""
+"""``tuner engine``: the list of engines, and wrong requests to install one."""
 
 import sys
 from pathlib import Path
@@ -14,8 +14,8 @@ def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path)
 
 
-def test_engines_are_listed_with_what_runs_them(cli: Cli) -> None:
-    """One is ours, the other is not installed yet."""
+def test_engines_are_listed_with_their_python(cli: Cli) -> None:
+    """Relax runs in this environment; Relay is not installed yet."""
     answer = cli("engine", "ls", "--json")
 
     relax, relay = answer.json["engines"]
@@ -25,23 +25,23 @@ def test_engines_are_listed_with_what_runs_them(cli: Cli) -> None:
     assert cli("engine", "ls").out.splitlines()[1].split()[:2] == ["relay", "missing"]
 
 
-def test_a_python_of_another_environment_is_taken_as_it_is(cli: Cli) -> None:
-    """Whoever names one made it."""
+def test_a_named_python_of_relay_is_not_checked_for_its_version(cli: Cli) -> None:
+    """The user who names an environment is responsible for its contents."""
     answer = cli("engine", "ls", "--json", TUNER_RELAY_PYTHON=sys.executable)
 
     assert answer.json["engines"][1]["state"] == "ready"
 
 
-def test_an_engine_of_our_own_environment_is_not_installed(cli: Cli) -> None:
-    """There is nothing to do."""
+def test_an_engine_without_an_environment_cannot_be_installed(cli: Cli) -> None:
+    """The error names the engines that can."""
     answer = cli("engine", "install", "relax")
 
     assert answer.status == 2
-    assert answer.complaint.endswith("needs no environment of its own; relay does")
+    assert answer.complaint.endswith("has no environment of its own; relay can be installed")
 
 
-def test_a_python_that_is_not_there_is_refused(cli: Cli) -> None:
-    """In one line."""
+def test_a_missing_python_is_rejected(cli: Cli) -> None:
+    """The error is one line."""
     answer = cli("engine", "install", "relay", "--python", "/nowhere/python")
 
     assert (answer.status, answer.complaint) == (
@@ -51,10 +51,8 @@ def test_a_python_that_is_not_there_is_refused(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", [("tasks",), ("tune", "--trials", "4"), ("build", "-o", "x")])
-def test_a_command_says_what_to_type_for_a_missing_engine(
-    cli: Cli, command: tuple[str, ...]
-) -> None:
-    """Nothing is started, and nothing stored."""
+def test_a_missing_engine_is_an_error_with_its_fix(cli: Cli, command: tuple[str, ...]) -> None:
+    """The error names the command that installs it."""
     name, *options = command
 
     answer = cli(name, "zoo:mlp", "--engine", "relay", *options)
@@ -64,7 +62,7 @@ def test_a_command_says_what_to_type_for_a_missing_engine(
 
 
 def test_a_service_does_not_start_without_its_engine(cli: Cli) -> None:
-    """It says so before it listens."""
+    """The error comes before the server listens."""
     answer = cli("serve", "--engine", "relay", "--port", "0")
 
     assert answer.status == 2

@@ -1,4 +1,4 @@
-"""What the jobs command tells a job that runs somewhere else."""
+"""``tuner jobs``: listing and changing jobs that run in other processes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Write = Callable[[Callable[[Any], Any]], None]
 
 
 def test_jobs_are_listed_newest_first(tuned: Shell) -> None:
-    """State, trials with their limit, and time."""
+    """The list shows state, trials with their limit, and time."""
     listed = tuned("jobs", "ls", "--json").json["jobs"]
     shown = tuned("jobs", "ls").out
 
@@ -25,7 +25,7 @@ def test_jobs_are_listed_newest_first(tuned: Shell) -> None:
 
 
 def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
-    """The list shows the current best records, not what a status once said."""
+    """The list shows the current best records, not the last stored status."""
     write(
         lambda session: events.set_status(
             session, 1, phase="confirming the winners", spent_trials=3, total_secs=0.038
@@ -41,7 +41,7 @@ def test_list_and_table_show_one_latency(tuned: Shell, write: Write) -> None:
 
 @pytest.mark.parametrize(("command", "state"), [("pause", "paused"), ("cancel", "cancelled")])
 def test_running_job_is_stopped(tuned: Shell, command: str, state: str) -> None:
-    """The state is in the database, where the process that runs the job looks it up."""
+    """The state is written to the database, where the process that runs the job reads it."""
     answer = tuned("jobs", command, "2", "--json")
 
     assert answer.status == 0
@@ -50,25 +50,25 @@ def test_running_job_is_stopped(tuned: Shell, command: str, state: str) -> None:
 
 
 def test_budget_is_raised_and_never_lowered(tuned: Shell) -> None:
-    """The larger limit stays; one that the job does not have is not added."""
+    """A lower limit and a limit of another kind have no effect."""
     assert tuned("jobs", "budget", "2", "--trials", "500", "--json").json["budget_trials"] == 500
     lowered = tuned("jobs", "budget", "2", "--trials", "5", "--seconds", "60", "--json").json
 
     assert (lowered["budget_trials"], lowered["budget_secs"]) == (500, None)
 
 
-def test_a_job_leaves_the_list_and_its_records_stay(tuned: Shell) -> None:
-    """It is found by nobody; what it measured is."""
+def test_a_removed_job_keeps_its_records(tuned: Shell) -> None:
+    """No command shows the job, but its best records stay."""
     gone = tuned("jobs", "rm", "1")
 
-    assert (gone.status, gone.out) == (0, "job 1 is off the list; its records stay\n")
+    assert (gone.status, gone.out) == (0, "job 1 is removed from the list; its records stay\n")
     assert [job["job"] for job in tuned("jobs", "ls", "--json").json["jobs"]] == [2]
     assert "no job 1; known jobs: 2" in tuned("table", "1").err
     assert len(tuned("records", "best", "--json").json["records"]) == 2
 
 
-def test_a_job_of_the_service_goes_on(tuned: Shell, write: Write) -> None:
-    """One that was stopped is queued again; whoever works for the service takes it."""
+def test_a_job_of_the_service_is_resumed(tuned: Shell, write: Write) -> None:
+    """A cancelled job is queued again for the worker of the service."""
 
     def submit(session: Any) -> None:
         submissions.submit(
@@ -81,7 +81,7 @@ def test_a_job_of_the_service_goes_on(tuned: Shell, write: Write) -> None:
                 budget_trials=8,
                 budget_secs=None,
                 priority=0,
-                name="asked for",
+                name="nightly",
             ),
         )
 
@@ -89,14 +89,14 @@ def test_a_job_of_the_service_goes_on(tuned: Shell, write: Write) -> None:
 
     assert tuned("jobs", "cancel", "3", "--json").json["state"] == "cancelled"
     resumed = tuned("jobs", "resume", "3", "--json").json
-    assert (resumed["state"], resumed["name"], resumed["network"]) == ("queued", "asked for", None)
-    assert "asked for" in tuned("jobs", "ls").out
+    assert (resumed["state"], resumed["name"], resumed["network"]) == ("queued", "nightly", None)
+    assert "nightly" in tuned("jobs", "ls").out
     assert "job 3 is queued" in tuned("jobs", "resume", "3").err
-    assert "its network was not split yet (it is queued)" in tuned("table", "3").err
+    assert "its network is not split yet (the job is queued)" in tuned("table", "3").err
 
 
 def test_priority_is_set(tuned: Shell) -> None:
-    """Negative priorities are priorities."""
+    """A priority may be negative."""
     assert tuned("jobs", "priority", "--json", "2", "--", "-3").json["priority"] == -3
 
 
@@ -105,8 +105,8 @@ def test_priority_is_set(tuned: Shell) -> None:
     [
         (("pause", "9"), "no job 9; known jobs: 2 (big, running), 1 (small, done)"),
         (("cancel", "1"), "job 1 is done"),
-        (("resume", "1"), "job 1 is one of the command line: tuner tune"),
-        (("rm", "2"), "job 2 is running; tuner jobs cancel 2 stops it"),
+        (("resume", "1"), "job 1 is not a job of the service; run `tuner tune`"),
+        (("rm", "2"), "job 2 is running; stop it first with `tuner jobs cancel 2`"),
         (("budget", "2"), "give --trials, --seconds, or both"),
         (("budget", "2", "--seconds", "-1"), "--seconds must be above 0"),
         (("budget", "2", "--trials", "0"), "--trials"),
@@ -114,8 +114,10 @@ def test_priority_is_set(tuned: Shell) -> None:
         (("pause", "two"), "JOB"),
     ],
 )
-def test_bad_requests_change_nothing(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
-    """One line, status 2."""
+def test_wrong_requests_change_nothing(
+    tuned: Shell, arguments: tuple[str, ...], words: str
+) -> None:
+    """Each prints one line and ends with status 2."""
     answer = tuned("jobs", *arguments)
 
     assert answer.status == 2

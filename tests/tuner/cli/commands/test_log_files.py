@@ -1,4 +1,4 @@
-"""The two files of a MetaSchedule database belong together, whatever happens."""
+"""The two files of a MetaSchedule database, written together or not at all."""
 
 import gzip
 from io import StringIO
@@ -12,7 +12,7 @@ from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
 
 
 def test_a_database_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """Both files are new, and nothing lies beside them."""
+    """Both files are new, and no temporary file is left."""
     for text in ("old", "new"):
         with log_files.open_folder(str(tmp_path)) as written:
             for stream in written:
@@ -24,8 +24,8 @@ def test_a_database_is_replaced_as_a_whole(tmp_path: Path) -> None:
     }
 
 
-def test_a_database_that_is_not_written_whole_leaves_the_one_before(tmp_path: Path) -> None:
-    """Nobody may find its workloads beside the records of another."""
+def test_a_failed_write_leaves_the_old_database(tmp_path: Path) -> None:
+    """Workloads of one database are never left with the records of another."""
     (tmp_path / WORKLOADS).write_text("old")
     (tmp_path / RECORDS).write_text("old")
 
@@ -38,7 +38,7 @@ def test_a_database_that_is_not_written_whole_leaves_the_one_before(tmp_path: Pa
 def test_new_records_never_lie_beside_old_workloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever stops between the two files leaves one of them, which is no database."""
+    """A stop between the two files leaves one of them, which no tool reads as a database."""
     (tmp_path / WORKLOADS).write_text("old")
     (tmp_path / RECORDS).write_text("old")
     replace = Path.replace
@@ -59,8 +59,8 @@ def test_new_records_never_lie_beside_old_workloads(
     ("content", "reason"),
     [(b"\xff\n", "it is not UTF-8"), (gzip.compress(b"[1]\n" * 999)[:-9], "Compressed file ended")],
 )
-def test_what_cannot_be_copied_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    """With the name of the file, and why."""
+def test_a_damaged_file_is_not_copied(tmp_path: Path, content: bytes, reason: str) -> None:
+    """The error names the file and the reason."""
     file = tmp_path / WORKLOADS
     file.write_bytes(content)
 

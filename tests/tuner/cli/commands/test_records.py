@@ -1,4 +1,4 @@
-"""Records are listed, and carried from one database to another, whole or not at all."""
+"""``tuner records``: listing, exporting and importing records."""
 
 import json
 import os
@@ -16,7 +16,7 @@ Write = Callable[[Callable[[Any], Any]], None]
 
 
 def shell_in(folder: Path) -> Shell:
-    """A shell with a data directory of its own."""
+    """Return a shell with a data directory of its own."""
     folder.mkdir()
     return Shell(folder)
 
@@ -29,8 +29,8 @@ def log(tuned: Shell) -> Path:
     return path
 
 
-def test_best_lists_one_record_a_task(tuned: Shell) -> None:
-    """The fastest verified record of each task that has one."""
+def test_best_lists_one_record_per_task(tuned: Shell) -> None:
+    """It is the fastest verified record of the task."""
     records = tuned("records", "best", "--json").json["records"]
 
     assert [(row["record"], row["latency_secs"], row["confirmed"]) for row in records] == [
@@ -53,7 +53,7 @@ def test_best_lists_one_record_a_task(tuned: Shell) -> None:
 def test_best_is_narrowed_by_job_and_workload(
     tuned: Shell, args: list[str], records: list[int]
 ) -> None:
-    """Nothing found is an empty list, not an error."""
+    """No match is an empty list, not an error."""
     answer = tuned("records", "best", *args, "--json")
 
     assert answer.status == 0
@@ -61,7 +61,7 @@ def test_best_is_narrowed_by_job_and_workload(
 
 
 def test_best_names_its_targets(tuned: Shell) -> None:
-    """The numbers in the table are explained below it."""
+    """Targets are described below the table."""
     shown = tuned("records", "best").out
 
     assert 'target 1: CPU A, {"kind":"llvm","mcpu":"znver4"}' in shown
@@ -80,7 +80,7 @@ def test_best_names_its_targets(tuned: Shell) -> None:
     ],
 )
 def test_list_is_newest_first(tuned: Shell, args: list[str], records: list[int]) -> None:
-    """Each filter narrows it."""
+    """Filters can be combined."""
     answer = tuned("records", "list", *args, "--json")
 
     assert answer.status == 0
@@ -88,7 +88,7 @@ def test_list_is_newest_first(tuned: Shell, args: list[str], records: list[int])
 
 
 def test_list_shows_samples_or_error(tuned: Shell) -> None:
-    """What a compiler says is shown as text: neither colours nor markup."""
+    """Output of a compiler is plain text, without its colours and markup."""
     shown = tuned("records", "list").out
 
     assert "1.0000 1.1000 0.9000" in shown
@@ -99,11 +99,11 @@ def test_list_shows_samples_or_error(tuned: Shell) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["best", "--workload", "zz"], "no workload 'zz'; tuner tasks MODEL lists hashes"),
+        (["best", "--workload", "zz"], "no workload 'zz'; `tuner tasks MODEL` lists the hashes"),
         (["best", "--job", "7"], "no job 7; known jobs: 2 (big, running), 1 (small, done)"),
-        (["list", "--task", "7"], "no task 7; tuner records list shows their numbers"),
-        (["export", "x", "--target-id", "7"], "no target 7; known are 1 (CPU A); 2 (CPU B)"),
-        (["export", "-", "--json"], "--json and - do not go together: both print on stdout"),
+        (["list", "--task", "7"], "no task 7; `tuner records list` shows the numbers"),
+        (["export", "x", "--target-id", "7"], "no target 7; known targets: 1 (CPU A); 2 (CPU B)"),
+        (["export", "-", "--json"], "--json cannot be used with -: both print on stdout"),
         (["export", "no/x"], "cannot write no/x: No such file or directory"),
         (["export", "."], "cannot write .: Is a directory"),
         (["export", "data/tuner.db/x"], "cannot write data/tuner.db/x: Not a directory"),
@@ -114,7 +114,7 @@ def test_list_shows_samples_or_error(tuned: Shell) -> None:
     ],
 )
 def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str], message: str) -> None:
-    """Exit status 2, nothing on stdout, no file left behind."""
+    """It ends with status 2, prints nothing on stdout and leaves no file."""
     (tuned.folder / "loop").symlink_to("loop")
     before = set(tuned.folder.iterdir())
 
@@ -129,15 +129,15 @@ def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str], message: str
 
 
 @pytest.mark.parametrize("args", [["--limit", "0"], ["--task", "0"], ["--task", "9" * 30]])
-def test_a_number_out_of_range_is_refused(tuned: Shell, args: list[str]) -> None:
-    """Before it reaches the database."""
+def test_a_number_out_of_range_is_rejected(tuned: Shell, args: list[str]) -> None:
+    """It never reaches the database."""
     answer = tuned("records", "list", *args)
 
     assert (answer.status, answer.out) == (2, "")
 
 
-def test_records_survive_the_journey(tuned: Shell, log: Path, tmp_path: Path) -> None:
-    """Exported, imported elsewhere and exported again: the same log, the same best records."""
+def test_exported_records_are_imported_completely(tuned: Shell, log: Path, tmp_path: Path) -> None:
+    """Another database then exports the same log and has the same best records."""
     other = shell_in(tmp_path / "other")
 
     first = other("records", "import", str(log), "--json")
@@ -146,18 +146,18 @@ def test_records_survive_the_journey(tuned: Shell, log: Path, tmp_path: Path) ->
     assert first.json == {"file": str(log), "added": 4, "known": 0, "torn": 0}
     assert again.out == f"imported {log}: 0 records added, 4 known\n"
     assert other("records", "export", "-").out == log.read_text()
-    ours, theirs = (
+    first_bests, second_bests = (
         [
             (row["workload"], row["latency_secs"], row["confirmed"])
-            for row in each("records", "best", "--json").json["records"]
+            for row in database("records", "best", "--json").json["records"]
         ]
-        for each in (tuned, other)
+        for database in (tuned, other)
     )
-    assert ours == theirs
+    assert first_bests == second_bests
 
 
-def test_a_log_may_come_through_a_pipe(tuned: Shell, tmp_path: Path) -> None:
-    """Standard output and input are named by a dash; only the log is on stdout."""
+def test_a_log_goes_through_a_pipe(tuned: Shell, tmp_path: Path) -> None:
+    """A dash names stdout and stdin; stdout holds the log alone."""
     out = tuned("records", "export", "-")
     other = shell_in(tmp_path / "other")
 
@@ -168,22 +168,22 @@ def test_a_log_may_come_through_a_pipe(tuned: Shell, tmp_path: Path) -> None:
     assert all(isinstance(json.loads(line), dict) for line in out.out.splitlines())
 
 
-def test_an_export_is_narrowed_to_one_target(tuned: Shell) -> None:
-    """Only what was measured there."""
+def test_an_export_is_limited_to_one_target(tuned: Shell) -> None:
+    """It has no record of another target."""
     answer = tuned("records", "export", "b.jsonl", "--target-id", "2", "--json")
 
     assert answer.json == {"file": "b.jsonl", "records": 1}
     assert "CPU A" not in (tuned.folder / "b.jsonl").read_text()
 
 
-def test_a_torn_log_gives_what_is_whole(log: Path, tmp_path: Path) -> None:
-    """A last line that was cut off is reported, the lines before it are kept."""
+def test_a_torn_log_is_imported_without_its_last_line(log: Path, tmp_path: Path) -> None:
+    """The line that is cut off is reported."""
     log.write_text(log.read_text()[:-20])
 
     answer = shell_in(tmp_path / "other")("records", "import", str(log))
 
     assert answer.status == 0
-    assert "3 records added, 0 known, the last line was torn and left out" in answer.out
+    assert "3 records added, 0 known, the torn last line was left out" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -191,17 +191,17 @@ def test_a_torn_log_gives_what_is_whole(log: Path, tmp_path: Path) -> None:
     [
         (lambda lines: [*lines[:-2], "{}", lines[-1]], r"line 9: unknown kind None"),
         (lambda _: ["hello"], r"line 1: not a log of subgraph-tuner records"),
-        (lambda _: [], r"line 1: empty"),
+        (lambda _: [], r"line 1: the file is empty"),
         (
             lambda lines: [lines[0].replace(f":{VERSION}", ":99")],
             r"line 1: log version 99 is newer",
         ),
     ],
 )
-def test_a_damaged_log_keeps_nothing(
+def test_a_damaged_log_imports_nothing(
     log: Path, tmp_path: Path, damage: Callable[[list[str]], list[str]], message: str
 ) -> None:
-    """One line says where; records before the damage are undone too."""
+    """The error names the line; records before it are rolled back."""
     lines = damage(log.read_text().splitlines())
     log.write_text("".join(f"{line}\n" for line in lines))
     other = shell_in(tmp_path / "other")
@@ -210,21 +210,21 @@ def test_a_damaged_log_keeps_nothing(
 
     assert answer.status == 2
     assert answer.err.startswith(f"tuner: cannot import {log}: {message}")
-    assert answer.err.endswith("; nothing was kept\n")
+    assert answer.err.endswith("; nothing was imported\n")
     assert answer.err.count("\n") == 1
     assert other("records", "list", "--json").json == {"records": []}
 
 
-def test_a_file_that_is_no_text_is_refused(tuned: Shell) -> None:
-    """A database is not a log."""
+def test_a_binary_file_is_rejected(tuned: Shell) -> None:
+    """An SQLite database is not a log."""
     answer = tuned("records", "import", "data/tuner.db")
 
     assert answer.status == 2
     assert answer.err.startswith("tuner: cannot import data/tuner.db: line 1: ")
 
 
-def test_an_export_replaces_a_file_as_a_whole(tuned: Shell, log: Path) -> None:
-    """Through a link too, which stays one; no temporary file is left."""
+def test_an_export_replaces_a_file_atomically(tuned: Shell, log: Path) -> None:
+    """A link stays a link, and no temporary file is left."""
     whole = log.read_text()
     log.write_text("old")
     link = tuned.folder / "link.jsonl"
@@ -237,8 +237,8 @@ def test_an_export_replaces_a_file_as_a_whole(tuned: Shell, log: Path) -> None:
     assert not list(tuned.folder.glob(".tuner-export-*"))
 
 
-def test_an_export_to_a_device_leaves_the_device(tuned: Shell, tmp_path: Path) -> None:
-    """A pipe is written to, not replaced by a file."""
+def test_an_export_writes_into_a_pipe(tuned: Shell, tmp_path: Path) -> None:
+    """The pipe is not replaced by a file."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
@@ -251,7 +251,7 @@ def test_an_export_to_a_device_leaves_the_device(tuned: Shell, tmp_path: Path) -
 
 
 def test_a_full_disk_fails_the_export(tuned: Shell) -> None:
-    """The request was right, the work failed: exit status 1."""
+    """The exit status is 1, as the request was right."""
     answer = tuned("records", "export", "/dev/full")
 
     assert answer.status == 1

@@ -1,4 +1,4 @@
-"""``tuner records import``, ``export`` and ``distill`` with logs as files, without a compiler."""
+"""``tuner records import``, ``export`` and ``distill`` of logs, without a compiler."""
 
 import gzip
 import json
@@ -17,18 +17,18 @@ from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
         (["import", "x", "--format", "csv"], "--format must be one of auto, tuner, metaschedule"),
         (["export", "x", "--format", "auto"], "--format must be one of tuner, metaschedule"),
         (["distill", "x", "-o", "y", "--format", "csv"], "--format must be one of auto, tuner"),
-        (["export", "x", "--top", "1"], "--top is for logs of other tools"),
-        (["export", "-", "--format", "metaschedule"], "a MetaSchedule database has two files"),
+        (["export", "x", "--top", "1"], "--top needs --format metaschedule or ansor"),
+        (["export", "-", "--format", "metaschedule"], "a MetaSchedule database is two files"),
         (["export", "data/tuner.db", "--format", "metaschedule"], "cannot write data/tuner.db: "),
         (["distill", "no.json", "-o", "y"], "cannot read no.json: No such file"),
         (["distill", "data", "-o", "y"], "cannot read data: Is a directory"),
         (["distill", "data/tuner.db", "-o", "y"], "line 1: "),
-        (["distill", "x", "-o", "-", "--json"], "--json and - do not go together"),
+        (["distill", "x", "-o", "-", "--json"], "--json cannot be used with -"),
         (["import", "half"], "a MetaSchedule database has two files"),
     ],
 )
 def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str], message: str) -> None:
-    """Exit status 2, nothing on stdout, no file left behind."""
+    """It ends with status 2, prints nothing on stdout and leaves no file."""
     (tuned.folder / "half").mkdir()
     (tuned.folder / "half" / RECORDS).write_text(make.metaschedule() + "\n")
 
@@ -41,8 +41,8 @@ def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str], message: str
 
 
 @pytest.mark.parametrize("command", ["import", "export"])
-def test_a_service_takes_logs_of_ours_alone(tuned: Shell, command: str) -> None:
-    """What needs a compiler is done on the machine of the database."""
+def test_logs_of_other_tools_are_handled_locally(tuned: Shell, command: str) -> None:
+    """They need a compiler, so ``--server`` is rejected."""
     (tuned.folder / "log.json").write_text(make.ansor(1.0) + "\n")
 
     answer = tuned(
@@ -51,11 +51,11 @@ def test_a_service_takes_logs_of_ours_alone(tuned: Shell, command: str) -> None:
     )
 
     assert answer.status == 2
-    assert f"records {command} --format ansor works on this machine" in answer.err
+    assert f"`tuner records {command} --format ansor` works on this machine alone" in answer.err
 
 
-def test_a_log_of_ours_may_be_packed(tuned: Shell, tmp_path: Path) -> None:
-    """It is recognised; one that was cut off keeps nothing."""
+def test_a_compressed_log_is_imported(tuned: Shell, tmp_path: Path) -> None:
+    """A compressed log that is cut off imports nothing."""
     text = tuned("records", "export", "-").out.encode()
     other = Shell(tmp_path / "other")
     other.folder.mkdir()
@@ -66,12 +66,12 @@ def test_a_log_of_ours_may_be_packed(tuned: Shell, tmp_path: Path) -> None:
     whole = other("records", "import", "log.gz", "--json")
 
     assert cut.status == 2
-    assert cut.err.endswith("; nothing was kept\n")
+    assert cut.err.endswith("; nothing was imported\n")
     assert whole.json == {"file": "log.gz", "added": 4, "known": 0, "torn": 0}
 
 
-def test_our_log_is_distilled_to_what_builds_use(tuned: Shell, tmp_path: Path) -> None:
-    """Another database that imports it has the same best records, and no other."""
+def test_a_log_of_the_tuner_is_distilled_to_its_best_records(tuned: Shell, tmp_path: Path) -> None:
+    """Another database that imports the result has the same best records and no others."""
     tuned("records", "export", "all.jsonl")
 
     answer = tuned("records", "distill", "all.jsonl", "-o", "best.jsonl")
@@ -83,18 +83,18 @@ def test_our_log_is_distilled_to_what_builds_use(tuned: Shell, tmp_path: Path) -
     assert answer.out.startswith("kept 2 records of 2 tasks, all.jsonl -> best.jsonl\n")
     assert "1 lines were left out" in answer.out
     assert added == 2
-    ours, theirs = (
+    first_bests, second_bests = (
         [
             (row["workload"], row["latency_secs"])
-            for row in each("records", "best", "--json").json["records"]
+            for row in database("records", "best", "--json").json["records"]
         ]
-        for each in (tuned, other)
+        for database in (tuned, other)
     )
-    assert ours == theirs
+    assert first_bests == second_bests
 
 
 def test_a_distilled_log_goes_through_a_pipe(tuned: Shell) -> None:
-    """Only the log is on stdout."""
+    """Stdout holds the log alone."""
     lines = [make.ansor(2.0), make.ansor(1.0), make.ansor(0.0, error=7)]
 
     answer = tuned("records", "distill", "-", "-o", "-", stdin="\n".join(lines))
@@ -103,8 +103,8 @@ def test_a_distilled_log_goes_through_a_pipe(tuned: Shell) -> None:
     assert "kept 1 records of 1 tasks, - -> -" in answer.err
 
 
-def test_a_database_is_distilled_file_by_file(tuned: Shell) -> None:
-    """The file of workloads stays as it is."""
+def test_a_metaschedule_database_is_distilled(tuned: Shell) -> None:
+    """The file of workloads is copied unchanged."""
     folder = tuned.folder / "db"
     folder.mkdir()
     (folder / WORKLOADS).write_text('["1","aGk="]\n')

@@ -1,4 +1,4 @@
-"""``tuner records verify``, from a database of another version to one of this."""
+"""``tuner records verify`` on records of another version."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ N_TASKS = toy.N_TASKS
 
 @pytest.fixture
 def upgraded(tmp_path: Path) -> Cli:
-    """A data directory with a network that version 1 tuned."""
+    """A data directory with a network tuned by version 1."""
     cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
     options = ("--trials", "16", "--trials-per-round", "4", "--cost-model", "random")
     assert cli("tune", "zoo:mlp", *options).status == 0
@@ -27,7 +27,7 @@ def upgraded(tmp_path: Path) -> Cli:
 
 
 def test_records_are_verified_once(upgraded: Cli) -> None:
-    """The top first, then the rest of a model, then there is nothing left to do."""
+    """The second run skips the records of the first, and a third run has nothing left."""
     first = upgraded("records", "verify", "--top", "1", "--json")
     rest = upgraded("records", "verify", "zoo:mlp")
     again = upgraded("records", "verify")
@@ -44,13 +44,13 @@ def test_records_are_verified_once(upgraded: Cli) -> None:
     assert "3 of 3 records verified" in rest.out
     assert "tvm 1 -> none" in rest.out
     assert again.status == 0
-    assert "No subgraph has records of another version only." in again.out
+    assert "Every subgraph with records has one of this version." in again.out
     strict = upgraded("build", "zoo:mlp", "-o", "mlp.lib", "--strict", "--json")
     assert strict.status == 0, strict.err
 
 
-def test_ctrl_c_keeps_what_was_measured(upgraded: Cli) -> None:
-    """The same command then measures the others alone."""
+def test_ctrl_c_keeps_the_measured_records(upgraded: Cli) -> None:
+    """The same command then measures the others only."""
     before = upgraded.count_records()
     process = upgraded.start("records", "verify", TOY_RUN_SECS="0.7")
     deadline = time.monotonic() + 60
@@ -71,34 +71,34 @@ def test_ctrl_c_keeps_what_was_measured(upgraded: Cli) -> None:
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["zoo:mlp", "--job", "1"], "MODEL and --job both"),
-        (["--random-weights", "1"], "are about a MODEL"),
-        (["--input", "data=1,4"], "are about a MODEL"),
+        (["zoo:mlp", "--job", "1"], "MODEL and --job both select"),
+        (["--random-weights", "1"], "apply to a MODEL"),
+        (["--input", "data=1,4"], "apply to a MODEL"),
         (["--job", "99"], "no job 99; tuner jobs ls lists them"),
         (["--target", "cuda"], "cannot run target cuda"),
         (["--top", "0"], "greater than or equal to 1"),
         (["gone.onnx"], "gone.onnx"),
     ],
 )
-def test_wrong_requests_are_refused(shell: Shell, args: list[str], complaint: str) -> None:
-    """With one line, and status 2."""
+def test_wrong_requests_are_rejected(shell: Shell, args: list[str], complaint: str) -> None:
+    """The error is one line and the status 2."""
     answer = shell("records", "verify", *args, TUNER_ENGINE=toy.NAME)
 
     assert answer.status == 2
     assert complaint in answer.err
 
 
-def test_an_empty_database_is_no_failure(shell: Shell) -> None:
-    """There is nothing to verify yet."""
+def test_an_empty_database_is_not_a_failure(shell: Shell) -> None:
+    """The output says how to create records."""
     answer = shell("records", "verify", "--current", TUNER_ENGINE=toy.NAME)
 
     assert answer.status == 0
-    assert "tuner tune makes them" in answer.out
+    assert "create them with `tuner tune`" in answer.out
 
 
-def test_a_service_verifies_nothing(shell: Shell) -> None:
-    """It is this machine that measures."""
+def test_records_are_verified_locally(shell: Shell) -> None:
+    """This machine measures, so ``--server`` is rejected."""
     answer = shell("--server", "http://127.0.0.1:9", "records", "verify")
 
     assert answer.status == 2
-    assert "tuner records verify works on this machine" in answer.err
+    assert "`tuner records verify` works on this machine alone" in answer.err

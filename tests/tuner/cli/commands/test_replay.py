@@ -1,4 +1,4 @@
-"""Replaying allocators from the command line."""
+"""``tuner replay``: allocators on jobs and recordings."""
 
 import gzip
 from pathlib import Path
@@ -12,7 +12,7 @@ CURVES = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
 
 
 def test_job_is_replayed_by_every_allocator(tuned: Shell) -> None:
-    """Job 1 has two tasks with one round each: everybody spends its three trials."""
+    """Job 1 has two tasks with one round each, so each allocator spends its three trials."""
     answer = tuned("replay", "1", "--json")
 
     assert answer.status == 0
@@ -23,7 +23,7 @@ def test_job_is_replayed_by_every_allocator(tuned: Shell) -> None:
 
 
 def test_saved_curves_replay_like_the_job(tuned: Shell) -> None:
-    """A recording holds all that a replay needs, and the same job gives the same bytes."""
+    """A recording replays like its job, and the same job gives the same bytes."""
     saved = tuned.folder / "small.jsonl.gz"
     job = tuned("replay", "1", "--save", str(saved), "--json").json
     first = saved.read_bytes()
@@ -35,7 +35,7 @@ def test_saved_curves_replay_like_the_job(tuned: Shell) -> None:
 
 @pytest.mark.parametrize("path", CURVES, ids=lambda path: path.name)
 def test_shipped_curves_replay(tuned: Shell, path: Path) -> None:
-    """Every recording in the repository is whole, and everybody comes within one per cent."""
+    """Every allocator comes within one percent on each recording of the repository."""
     replays = tuned("replay", str(path), "--json").json["replays"]
 
     assert len(replays) == len(ALLOCATORS)
@@ -44,7 +44,7 @@ def test_shipped_curves_replay(tuned: Shell, path: Path) -> None:
 
 
 def test_four_networks_are_shipped() -> None:
-    """The comparison of allocators rests on at least four."""
+    """The comparison of allocators uses at least four."""
     assert len(CURVES) >= 4
 
 
@@ -68,8 +68,8 @@ def test_plot_is_a_picture(tuned: Shell) -> None:
     ],
     ids=["empty", "text", "truncated", "newer", "no tasks", "fields"],
 )
-def test_damaged_recordings_are_refused(shell: Shell, content: bytes, words: str) -> None:
-    """One line that says what is wrong with the file."""
+def test_damaged_recordings_are_rejected(shell: Shell, content: bytes, words: str) -> None:
+    """One line says what is wrong with the file."""
     path = shell.folder / "curves.jsonl.gz"
     path.write_bytes(content)
 
@@ -88,16 +88,16 @@ def test_damaged_recordings_are_refused(shell: Shell, content: bytes, words: str
         (("replay", "1", "--allocator", "best"), "unknown allocator 'best'"),
     ],
 )
-def test_bad_requests(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
-    """What is missing is named."""
+def test_wrong_requests_are_rejected(tuned: Shell, arguments: tuple[str, ...], words: str) -> None:
+    """The error names what is wrong."""
     answer = tuned(*arguments)
 
     assert answer.status == 2
     assert words in answer.err
 
 
-def test_job_in_which_nothing_ran_reaches_nothing(tuned: Shell) -> None:
-    """Its trials all failed, so that no latency is near its final one."""
+def test_job_without_a_valid_trial_reaches_nothing(tuned: Shell) -> None:
+    """All trials of job 2 failed, so no allocator reaches its final latency."""
     answer = tuned("replay", "2")
 
     assert answer.status == 0

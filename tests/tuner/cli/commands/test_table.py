@@ -1,4 +1,4 @@
-"""The table command shows jobs as the database has them, and changes nothing."""
+"""``tuner table``: jobs as the database has them."""
 
 import os
 import pty
@@ -17,7 +17,7 @@ Write = Callable[[Callable[[Any], Any]], None]
 
 
 def test_the_job_that_changed_last_is_shown(tuned: Shell) -> None:
-    """Without a number it is the running one, with its budget, its state and its open pick."""
+    """Without a number it is the running job, with budget, state and open pick."""
     answer = tuned("table")
 
     assert answer.status == 0
@@ -28,7 +28,7 @@ def test_the_job_that_changed_last_is_shown(tuned: Shell) -> None:
 
 
 def test_a_job_is_chosen_by_number(tuned: Shell) -> None:
-    """Total latency is the sum of weight times best latency: 1 x 2 ms + 2 x 1 ms."""
+    """The total latency is the sum of calls times best latency: 1 x 2 ms + 2 x 1 ms."""
     answer = tuned("table", "1", "--json")
 
     assert answer.status == 0
@@ -40,13 +40,13 @@ def test_a_job_is_chosen_by_number(tuned: Shell) -> None:
     assert answer.json["picks"] == []
 
 
-def test_a_latency_not_known_yet_is_null(tuned: Shell) -> None:
-    """Infinity is no JSON."""
+def test_an_unknown_latency_is_null(tuned: Shell) -> None:
+    """JSON has no infinity."""
     assert tuned("table", "2", "--json").json["total_latency_secs"] is None
 
 
 def test_picks_come_with_reason_and_terms(tuned: Shell) -> None:
-    """The last N of them, in sequence; more than there are is no error."""
+    """They are the last N in sequence, or all if there are fewer."""
     one = tuned("table", "2", "--picks", "1", "--json").json["picks"]
     all_ = tuned("table", "2", "--picks", "99", "--json").json["picks"]
     shown = tuned("table", "2", "--picks", "2").out
@@ -59,8 +59,8 @@ def test_picks_come_with_reason_and_terms(tuned: Shell) -> None:
 
 
 @pytest.mark.parametrize("number", ["9", "-1", "99999999999999999999999"])
-def test_an_unknown_job_names_those_there_are(tuned: Shell, number: str) -> None:
-    """One line, exit status 2."""
+def test_an_unknown_job_is_an_error_that_lists_the_jobs(tuned: Shell, number: str) -> None:
+    """The error is one line and the status 2."""
     answer = tuned("table", "--", number)
 
     assert (answer.status, answer.out) == (2, "")
@@ -69,8 +69,8 @@ def test_an_unknown_job_names_those_there_are(tuned: Shell, number: str) -> None
     )
 
 
-def test_the_process_leaves_with_that_status(tuned: Shell) -> None:
-    """What a shell sees."""
+def test_the_process_exits_with_the_status(tuned: Shell) -> None:
+    """A shell sees status and error, too."""
     command, environ = tuned.command("table", "9"), tuned.environ()
 
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -79,25 +79,25 @@ def test_the_process_leaves_with_that_status(tuned: Shell) -> None:
     assert done.stderr.startswith("tuner: no job 9; ")
 
 
-def test_no_job_at_all_is_explained(shell: Shell) -> None:
-    """An empty database says how to fill it."""
+def test_an_empty_database_has_no_table(shell: Shell) -> None:
+    """The error says how to create a job."""
     answer = shell("table")
 
     assert answer.status == 2
-    assert answer.err == "tuner: there are no jobs yet: tuner tune MODEL makes one\n"
+    assert answer.err == "tuner: there are no jobs yet; create one with `tuner tune MODEL`\n"
 
 
 @pytest.mark.parametrize("args", [["--watch", "--json"], ["--picks", "-1"], ["one"]])
 def test_a_wrong_request_is_one_line(tuned: Shell, args: list[str]) -> None:
-    """Exit status 2, nothing on stdout."""
+    """It ends with status 2 and prints nothing on stdout."""
     answer = tuned("table", *args)
 
     assert (answer.status, answer.out) == (2, "")
     assert answer.err.count("\n") == 1
 
 
-def test_watching_ends_when_the_job_rests(tuned: Shell, write: Write) -> None:
-    """The last thing it shows is the final table."""
+def test_watching_ends_when_the_job_stops(tuned: Shell, write: Write) -> None:
+    """The final table is printed last."""
     watcher = subprocess.Popen(
         tuned.command("table", "2", "--watch"),
         stdout=subprocess.PIPE,
@@ -115,23 +115,23 @@ def test_watching_ends_when_the_job_rests(tuned: Shell, write: Write) -> None:
     assert watcher.returncode == 0
 
 
-def test_a_resting_job_is_not_watched(tuned: Shell) -> None:
-    """It is shown once."""
+def test_a_stopped_job_is_printed_once(tuned: Shell) -> None:
+    """There is nothing to watch."""
     answer = tuned("table", "1", "--watch")
 
     assert (answer.status, answer.out.count("Task scheduler")) == (0, 1)
 
 
 def test_ctrl_c_ends_watching_in_a_terminal(tuned: Shell, write: Write) -> None:
-    """A new record appears within a second or so; Ctrl-C is exit status 0."""
-    ours, theirs = pty.openpty()
+    """A new record appears after a second, and Ctrl-C is not a failure."""
+    controller, terminal = pty.openpty()
     watcher = subprocess.Popen(
         tuned.command("table", "2", "--watch"),
-        stdout=theirs,
+        stdout=terminal,
         env=tuned.environ(TERM="xterm", COLUMNS="120", LINES="40"),
     )
-    os.close(theirs)
-    with watcher, os.fdopen(ours, "rb", buffering=0) as screen:
+    os.close(terminal)
+    with watcher, os.fdopen(controller, "rb", buffering=0) as screen:
         _read_until(screen, "1 of 100 trials")
         write(
             lambda session: measure_records.add_record(

@@ -1,4 +1,4 @@
-"""``tuner token``: made once, listed without its secret, ended."""
+"""``tuner token``: creation, listing and revocation."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.tuner.cli.commands.conftest import Shell
 
 
 def test_a_token_is_shown_once(shell: Shell) -> None:
-    """On stdout alone; the list knows who it is for, and the database only its hash."""
+    """Only the creation prints the secret, alone on stdout."""
     made = shell("token", "create", "ci", "--scope", "submit", "--days", "90")
     listed = shell("token", "ls", "--json")
 
@@ -21,8 +21,8 @@ def test_a_token_is_shown_once(shell: Shell) -> None:
     assert row["expires"] > row["created"]
 
 
-def test_a_token_is_ended(shell: Shell) -> None:
-    """By its name; twice does no harm."""
+def test_a_token_is_revoked_by_name(shell: Shell) -> None:
+    """Revoking it again is harmless."""
     made = shell("token", "create", "ci", "--json").json
     shell("token", "revoke", "ci")
     again = shell("token", "revoke", "ci", "--json")
@@ -35,38 +35,38 @@ def test_a_token_is_ended(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("create", "x", "--scope", "root"), "scopes must be of read, submit, admin"),
+        (("create", "x", "--scope", "root"), "scopes must be among read, submit, admin"),
         (("create", " "), "printable name"),
-        (("create", "x", "--days", "0"), "--days must lie above 0"),
-        (("create", "x", "--days", "nan"), "--days must lie above 0"),
-        (("revoke", "nobody"), "no token 'nobody'; tuner token ls lists them"),
+        (("create", "x", "--days", "0"), "--days must be above 0"),
+        (("create", "x", "--days", "nan"), "--days must be above 0"),
+        (("revoke", "none"), "no token 'none'; list the tokens with `tuner token ls`"),
     ],
 )
 def test_a_wrong_request_is_refused(
     shell: Shell, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    """In one line, with status 2."""
+    """The error is one line and the status 2."""
     answer = shell("token", *arguments)
 
     assert answer.status == 2
     assert complaint in answer.err
 
 
-def test_a_name_is_taken_once(shell: Shell) -> None:
-    """Even by a token that is over."""
+def test_a_name_is_used_once(shell: Shell) -> None:
+    """The name of a revoked token stays in use."""
     shell("token", "create", "ci")
     shell("token", "revoke", "ci")
 
-    assert "there is a token 'ci' already" in shell("token", "create", "ci").err
+    assert "a token 'ci' already exists" in shell("token", "create", "ci").err
 
 
-def test_the_service_finds_it(shell: Shell, tmp_path: Path) -> None:
-    """In the database that was named."""
+def test_a_token_is_stored_in_the_named_database(shell: Shell, tmp_path: Path) -> None:
+    """The service looks it up there by its secret."""
     url = f"sqlite:///{tmp_path}/other.db"
     secret = shell("token", "create", "ci", "--database", url).out.strip()
     engine = database.open_database(url)
     with database.sessions(engine)() as session:
-        found = tokens.find_token(session, secret)
+        token = tokens.find_token(session, secret)
     engine.dispose()
 
-    assert found is not None
+    assert token is not None

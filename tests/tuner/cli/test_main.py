@@ -1,0 +1,81 @@
+"""The program ``tuner``: its help pages and its version."""
+
+import io
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from tests.cli import Cli
+from tuner.cli.main import make_program
+
+
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield name, command
+    for word, child in getattr(command, "commands", {}).items():
+        yield from _leaves(child, f"{name} {word}".strip())
+
+
+PROGRAM = make_program()
+COMMANDS = dict(_leaves(PROGRAM, ""))
+
+
+def help_of(command: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the help page of a command as a wide terminal shows it."""
+    monkeypatch.setenv("COLUMNS", "160")
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        command.main(["--help"], standalone_mode=False)
+    return stream.getvalue()
+
+
+def test_commands_are_listed_along_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups and commands are listed together, in four panels."""
+    page = help_of(PROGRAM, monkeypatch)
+
+    words = ["Tune and build", "tasks", "bench", "Look", "jobs", "Service", "Machine", "engine"]
+    positions = [page.index(word) for word in words]
+    assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_page_shows_every_example_in_a_line(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command has at least one example, which begins with its own name."""
+    block = COMMANDS[name].help.partition("```text\n")[2].partition("```")[0]
+    examples = block.splitlines()
+
+    lines = [line.strip() for line in help_of(COMMANDS[name], monkeypatch).splitlines()]
+
+    assert any(f"tuner {name}" in example for example in examples)
+    assert set(examples) <= set(lines)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_page_shows_no_python_types(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values have metavars, and flags have none."""
+    page = help_of(COMMANDS[name], monkeypatch)
+
+    for word in ("<str", "<int", "<float", "<bool", "<path", "<list"):
+        assert word not in page
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_long_commands_group_their_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more than eight options, each belongs to a group; with fewer, none does."""
+    options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
+    page = help_of(COMMANDS[name], monkeypatch)
+
+    assert (len(options) <= 8) == ("─ Options ─" in page)
+
+
+def test_the_version_is_printed(tmp_path: Any) -> None:
+    """It is that of the installed package."""
+    answer = Cli(tmp_path)("--version")
+
+    assert answer.out == f"tuner {metadata.version('subgraph-tuner')}\n"
+    assert answer.status == 0

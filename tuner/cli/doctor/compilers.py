@@ -1,0 +1,118 @@
+"""Checks of what compiles kernels: C compiler, linker, the engine's target, CUDA."""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from ctypes.util import find_library
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.cli.doctor.check import Check, run_tool
+from tuner.errors import last_line, summary
+from tuner.settings import Settings
+
+_TARGET_TIMEOUT_SECS = 120.0
+# The first driver for CUDA 13.
+_MIN_DRIVER = 580
+
+
+def check_compiler() -> Check:
+    """Look for the compiler driver that links libraries."""
+    return _check_tool(
+        "C compiler", ("cc", "gcc", "clang"), "install one, for example: apt install gcc"
+    )
+
+
+def check_linker() -> Check:
+    """Look for the linker that links candidates."""
+    return _check_tool("linker", ("ld",), "install binutils, for example: apt install binutils")
+
+
+def check_target(settings: Settings) -> Check:
+    """Describe this CPU in a worker; its log is temporary, as the data directory may be broken."""
+    from tuner.workers.pools import fresh_worker
+
+    fix = "reinstall apache-tvm and apache-tvm-ffi in the versions above"
+    with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as folder:
+        try:
+            with fresh_worker(replace(settings, data_dir=Path(folder)), "doctor") as worker:
+                target = worker.call(
+                    settings.engine, "describe_target", "llvm", timeout_secs=_TARGET_TIMEOUT_SECS
+                )
+        except Exception as error:  # an engine may fail in any way, which is the result
+            log = last_line(_text(Path(folder) / "logs" / "doctor.log"))
+            reason = f"{summary(error)}; its log ends with: {log}" if log else summary(error)
+            return Check("target", "missing", f"{settings.engine} fails: {reason}", fix)
+    device = dict(target.device)
+    details = {"spec": target.spec, "device": device}
+    if target.problem:
+        return Check("target", "missing", target.problem, fix, details=details)
+    cpu = json.loads(target.spec).get("mcpu", "generic")
+    description = ", ".join(f"{name} {value}" for name, value in device.items())
+    return Check("target", "ok", f"llvm -mcpu={cpu}: {description}", details=details)
+
+
+def check_cuda() -> Check:
+    """Look for an NVIDIA driver: the library that programs load, and its command-line tool."""
+    library, smi = find_library("cuda"), shutil.which("nvidia-smi")
+    if library is None:
+        return _check_without_driver(has_smi=smi is not None)
+    if smi is None:
+        return _cuda_warning(
+            f"{library} is installed, but nvidia-smi is not: GPUs cannot be listed",
+            "install the driver's tools, for example: apt install nvidia-utils-<version>",
+        )
+    query = "--query-gpu=name,compute_cap,driver_version"
+    failure, text = run_tool([smi, query, "--format=csv,noheader"])
+    gpus = [line.strip() for line in text.splitlines() if line.strip()]
+    if failure or not gpus:
+        return _cuda_warning(
+            f"{library} is installed, but {failure or 'nvidia-smi lists no GPU'}",
+            "load the driver (nvidia-smi must work); in a container, start it with --gpus all",
+        )
+    result, details = "; ".join(gpus), {"gpus": gpus}
+    if _major_version(gpus[0].rpartition(",")[2]) < _MIN_DRIVER:
+        fix = f"upgrade the NVIDIA driver to {_MIN_DRIVER} or later: kernels need CUDA 13"
+        return Check("CUDA", "warning", result, fix, essential=False, details=details)
+    return Check("CUDA", "ok", result, essential=False, details=details)
+
+
+def _check_without_driver(*, has_smi: bool) -> Check:
+    has_toolkit = shutil.which("nvcc") or find_library("cudart")
+    installed = "nvidia-smi" if has_smi else "a CUDA toolkit" if has_toolkit else ""
+    prefix = f"{installed} is installed, but " if installed else ""
+    return Check(
+        "CUDA",
+        "missing",
+        f"{prefix}libcuda.so.1, the library of the NVIDIA driver, is not; optional",
+        "install the NVIDIA driver; in a container, start it with --gpus all",
+        essential=False,
+    )
+
+
+def _cuda_warning(result: str, fix: str) -> Check:
+    return Check("CUDA", "warning", result, fix, essential=False)
+
+
+def _check_tool(name: str, programs: Sequence[str], fix: str) -> Check:
+    path = next((path for path in map(shutil.which, programs) if path), None)
+    if path is None:
+        return Check(name, "missing", f"no {' or '.join(programs)} on PATH", fix)
+    failure, text = run_tool([path, "--version"])
+    if failure:
+        return Check(name, "missing", failure, fix)
+    return Check(name, "ok", f"{path}: {(text.splitlines() or ['unknown version'])[0]}")
+
+
+def _major_version(version: str) -> int:
+    number = re.match(r"\d+", version.strip())
+    return int(number.group()) if number else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,46 @@
+"""Checks of cores and memory, within the limits of a container."""
+
+import os
+from pathlib import Path
+
+from tuner.cli.doctor.check import GIB, Check
+
+_MIN_FREE_BYTES = 2 * GIB
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def check_cores(cgroup: Path = _CGROUP) -> Check:
+    """Count the usable cores, and look for a CPU quota, which would disturb timing."""
+    n_usable, n_all = len(os.sched_getaffinity(0)), os.cpu_count()
+    details = {"usable": n_usable, "all": n_all}
+    result = f"{n_usable} usable of {n_all}"
+    quota, _, period = _text(cgroup / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(quota) < int(period) * n_usable:
+        result += f", with a CPU quota of {int(quota) / int(period):g} cores"
+        fix = "assign whole cores, as with docker run --cpuset-cpus=0-3: a quota pauses runs"
+        return Check("cores", "warning", result, fix, essential=False, details=details)
+    return Check("cores", "ok", result, essential=False, details=details)
+
+
+def check_memory(cgroup: Path = _CGROUP) -> Check:
+    """Report the free memory of the machine or of the container, whichever is less."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total, free = int(memory.total), int(memory.available)
+    limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
+    if limit.isdigit() and used.isdigit() and int(limit) < total:
+        total, free = int(limit), min(free, int(limit) - int(used))
+    result = f"{free / GIB:.1f} GiB free of {total / GIB:.1f}"
+    details = {"total_bytes": total, "free_bytes": free}
+    if free < _MIN_FREE_BYTES:
+        fix = "end other programs, or set TUNER_N_BUILDERS=1"
+        return Check("memory", "warning", result, fix, essential=False, details=details)
+    return Check("memory", "ok", result, essential=False, details=details)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
