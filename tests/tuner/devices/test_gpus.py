@@ -1,4 +1,4 @@
-"""GPUs of a machine without one, and what NVML's masks mean."""
+"""Tests of the GPU inventory, on a machine without a GPU, and of NVML's masks."""
 
 import pytest
 
@@ -27,13 +27,13 @@ from tuner.devices import gpus, inventory
     ],
 )
 def test_masks_are_named(mask: int, reasons: tuple[str, ...], throttled: tuple[str, ...]) -> None:
-    """Settings and rest are no throttling; what is not known is named by its bit."""
+    """Settings and idleness do not throttle; an unknown reason is named by its bit."""
     assert gpus.name_reasons(mask) == reasons
     assert gpus.throttling(reasons) == throttled
 
 
-def test_readings_are_joined() -> None:
-    """Clocks are the later ones, reasons those of both."""
+def test_readings_are_merged() -> None:
+    """The merged reading has the later clocks and the reasons of both."""
     before = {"sm_mhz": 1200, "reasons": ["idle"], "throttled": []}
     after = {"sm_mhz": 1700, "reasons": ["software power cap"], "throttled": ["software power cap"]}
 
@@ -49,7 +49,7 @@ def test_readings_are_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "indices"),
+    ("visible", "indices"),
     [
         (None, [0, 1, 2]),
         ("", []),
@@ -64,30 +64,30 @@ def test_readings_are_joined() -> None:
     ],
 )
 def test_hidden_gpus_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch, named: str | None, indices: list[int]
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, indices: list[int]
 ) -> None:
-    """Who was given some of a machine's GPUs measures on no others."""
+    """A process that may use some GPUs of a machine measures on those alone."""
     uuids = ("GPU-aa1", "GPU-bb2", "GPU-cc3")
-    there = tuple(
+    all_gpus = tuple(
         gpus.Gpu(index, uuid, "NVIDIA Test", "9.0", "580", "13.0", None, None)
         for index, uuid in enumerate(uuids)
     )
-    monkeypatch.setattr(gpus, "list_gpus", lambda: there)
-    if named is None:
+    monkeypatch.setattr(gpus, "list_gpus", lambda: all_gpus)
+    if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
-    found = inventory.usable_devices()
+    devices = inventory.usable_devices()
 
-    assert found[0].name == "cpu"
-    assert [device.name for device in found[1:]] == [f"gpu{index}" for index in indices]
-    assert all(device.environ["CUDA_VISIBLE_DEVICES"] in uuids for device in found[1:])
+    assert devices[0].name == "cpu"
+    assert [device.name for device in devices[1:]] == [f"gpu{index}" for index in indices]
+    assert all(device.environ["CUDA_VISIBLE_DEVICES"] in uuids for device in devices[1:])
     assert len(inventory.local_devices()) == 4
 
 
 def test_architecture_follows_from_the_capability() -> None:
-    """Ten and more included."""
+    """The architecture joins both parts of a capability, also of 10 and above."""
     gpu = gpus.Gpu(0, "GPU-0", "NVIDIA Test", "12.0", "580", "13.0", None, None)
 
     assert gpu.arch == "sm_120"
@@ -95,7 +95,7 @@ def test_architecture_follows_from_the_capability() -> None:
 
 @pytest.mark.skipif(bool(gpus.list_gpus()), reason="this machine has a GPU")
 def test_machine_without_a_driver_has_no_gpus() -> None:
-    """And asking is no error."""
+    """Without a driver, the functions return nothing and raise nothing."""
     assert gpus.list_gpus() == ()
     assert gpus.visible_gpu() is None
     assert gpus.read_conditions("GPU-0") == {}

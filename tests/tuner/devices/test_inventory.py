@@ -1,4 +1,4 @@
-"""Devices of this machine, each measured for its own kind of target."""
+"""Tests of the devices of this machine."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from tuner.settings import Settings
 
 
 def test_this_machine_measures_on_its_cpu(tmp_path: Path) -> None:
-    """Its runner is named local, shares its cores with builders, and knows its target."""
+    """The CPU's runner is named local, shares its cores with builders and describes llvm."""
     with open_executor(Settings("", tmp_path, toy.NAME, 1)) as executor:
-        runner = next(each for each in executor.runners if each.shares_cores)
+        runner = next(runner for runner in executor.runners if runner.shares_cores)
         info = runner.describe("llvm").result()
 
     assert (runner.name, info.problem) == ("local", "")

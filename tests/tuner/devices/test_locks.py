@@ -1,4 +1,4 @@
-"""One process measures on a device: locks held by real processes, and left by dead ones."""
+"""Tests of device locks: held by real processes, and left by killed ones."""
 
 import asyncio
 import stat
@@ -30,7 +30,7 @@ with gpu_lock(sys.argv[1]):
 
 @pytest.fixture
 def uuid() -> Iterator[str]:
-    """A GPU that nobody else has heard of."""
+    """Return the UUID of a GPU that no other test uses."""
     name = f"GPU-{uuid4()}"
     yield name
     (locks.GPU_LOCKS / name).unlink(missing_ok=True)
@@ -38,7 +38,7 @@ def uuid() -> Iterator[str]:
 
 @contextmanager
 def holder(uuid: str) -> Iterator["subprocess.Popen[str]"]:
-    """Another process that holds a GPU until its input ends."""
+    """Run a process that holds a GPU until its input ends."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, uuid],
         stdin=subprocess.PIPE,
@@ -52,12 +52,12 @@ def holder(uuid: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def _n_open() -> int:
-    """How many files this process has open."""
+    """Return the number of files that this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_gpu_has_one_owner_on_a_machine(uuid: str) -> None:
-    """Whoever comes second is told the process of the first, and its death is enough."""
+    """The error names the process that holds the lock, and its death releases the lock."""
     with holder(uuid) as first:
         with (
             pytest.raises(DeviceBusy, match=f"process {first.pid} is measuring on {uuid}"),
@@ -72,13 +72,13 @@ def test_gpu_has_one_owner_on_a_machine(uuid: str) -> None:
 
 
 def test_gpus_are_held_one_by_one(uuid: str) -> None:
-    """Others of the machine stay free."""
+    """A lock of one GPU leaves the others free."""
     with holder(uuid), locks.gpu_lock(f"{uuid}-other"):
         (locks.GPU_LOCKS / f"{uuid}-other").unlink()
 
 
 def test_lock_of_a_gpu_is_for_every_user(uuid: str) -> None:
-    """They may lock and write each other's files, and remove none."""
+    """Users may lock and write each other's files, and remove only their own."""
     with locks.gpu_lock(uuid):
         pass
 
@@ -86,8 +86,8 @@ def test_lock_of_a_gpu_is_for_every_user(uuid: str) -> None:
     assert stat.S_IMODE(locks.GPU_LOCKS.stat().st_mode) == 0o1777
 
 
-def test_lock_whose_maker_was_killed_is_shared_by_the_next(uuid: str) -> None:
-    """Until then other users could not open it."""
+def test_lock_whose_creator_was_killed_is_opened_to_all_by_the_next(uuid: str) -> None:
+    """The next holder completes the mode, without which other users cannot open the file."""
     with locks.gpu_lock(uuid):
         (locks.GPU_LOCKS / uuid).chmod(0o600)
         locks.GPU_LOCKS.chmod(0o755)
@@ -99,7 +99,7 @@ def test_lock_whose_maker_was_killed_is_shared_by_the_next(uuid: str) -> None:
 
 
 def test_lock_that_cannot_be_used_leaves_no_file_open(uuid: str) -> None:
-    """Whoever waits for a device asks again and again."""
+    """Repeated failures to open a lock leak no file descriptor."""
     (locks.GPU_LOCKS / uuid).mkdir(parents=True)
     before = _n_open()
 
@@ -112,7 +112,7 @@ def test_lock_that_cannot_be_used_leaves_no_file_open(uuid: str) -> None:
 
 
 def test_lock_that_is_a_link_is_not_followed(uuid: str, tmp_path: Path) -> None:
-    """Another user might have laid it there."""
+    """A link that another user may have created is refused."""
     with locks.gpu_lock(uuid):
         pass
     (locks.GPU_LOCKS / uuid).unlink()
@@ -126,7 +126,7 @@ def test_lock_that_is_a_link_is_not_followed(uuid: str, tmp_path: Path) -> None:
 
 
 def test_cpu_is_held_for_a_data_directory(tmp_path: Path) -> None:
-    """Cores may be shared out; whoever shares a data directory shares them too."""
+    """Two data directories have a lock each, because cores may be divided between them."""
     with (
         locks.device_lock(tmp_path / "a"),
         locks.device_lock(tmp_path / "b"),
@@ -159,9 +159,9 @@ def test_runner_locks_its_gpu_at_the_first_query_until_it_is_closed(
         pass
 
 
-def test_targets_tell_their_kind() -> None:
-    """What no JSON names is no kind."""
+def test_kind_of_a_target_comes_from_its_json() -> None:
+    """The kind is empty where a target's JSON has none."""
     assert target_matching.kind_named('{"kind":"cuda","arch":"sm_90"}') == "cuda"
-    assert [target_matching.kind_named(each) for each in ("llvm", "[1]", '{"kind":[]}', "{}")] == [
+    assert [target_matching.kind_named(spec) for spec in ("llvm", "[1]", '{"kind":[]}', "{}")] == [
         ""
     ] * 4

@@ -1,4 +1,4 @@
-"""What a target means is asked once, and again when anything that answers it is another."""
+"""Tests of cached target descriptions: reused until anything that determines them changes."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from tuner.engines.environments import Interpreter
 ENGINE = "tests.engines.toy"
 
 
-class Asked:
-    """Answers for a kind of target, and counts."""
+class CountingWorker:
+    """Description of a kind of target by a worker, with a counter of calls."""
 
     def __init__(self, kind: str = "llvm") -> None:
-        self.n_times = 0
+        self.n_calls = 0
         self.info = TargetInfo(
             spec=f'{{"kind":"{kind}"}}',
             kind=kind,
@@ -27,21 +27,21 @@ class Asked:
         )
 
     def __call__(self) -> TargetInfo:
-        """Answer."""
-        self.n_times += 1
+        """Describe the target."""
+        self.n_calls += 1
         return self.info
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
-    """An empty cache."""
+    """Return an empty cache."""
     return Cache(tmp_path / "cache")
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with a shared library, of which the answers are said to depend."""
-    folder = tmp_path / "answering_package"
+    """Return a package with a shared library that descriptions depend on."""
+    folder = tmp_path / "described_package"
     (folder / "lib").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "lib" / "liball.so").write_bytes(b"first")
@@ -50,47 +50,49 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_asks_once(cache: Cache) -> None:
-    """What was answered comes back as it was; spaces around a target mean nothing."""
-    asked = Asked()
+def test_worker_is_called_once(cache: Cache) -> None:
+    """A cached description is returned unchanged; spaces around a target are ignored."""
+    worker = CountingWorker()
 
-    answers = [target_cache.describe(cache, ENGINE, spec, asked) for spec in ("llvm", " llvm ")]
+    infos = [target_cache.describe(cache, ENGINE, spec, worker) for spec in ("llvm", " llvm ")]
 
-    assert answers == [asked.info, asked.info]
-    assert asked.n_times == 1
+    assert infos == [worker.info, worker.info]
+    assert worker.n_calls == 1
 
 
-def test_graphics_card_is_asked_for_every_time(cache: Cache) -> None:
-    """It may be another one tomorrow."""
-    asked = Asked("cuda")
+def test_gpu_is_described_every_time(cache: Cache) -> None:
+    """A GPU may be replaced, so its descriptions are not cached."""
+    worker = CountingWorker("cuda")
 
     for _ in range(2):
-        target_cache.describe(cache, ENGINE, "cuda", asked)
+        target_cache.describe(cache, ENGINE, "cuda", worker)
 
-    assert asked.n_times == 2
+    assert worker.n_calls == 2
 
 
-def test_asks_again_where_a_library_was_built_anew(cache: Cache, package: Path) -> None:
-    """Under the same version it may hold another compiler."""
-    asked = Asked()
+def test_worker_is_called_again_after_a_library_was_rebuilt(cache: Cache, package: Path) -> None:
+    """A library of the same version may contain another compiler."""
+    worker = CountingWorker()
 
     for content in (b"first", b"other LLVM", b"other LLVM"):
         library = package / "lib" / "liball.so"
         if library.read_bytes() != content:
             library.write_bytes(content)
-        target_cache.describe(cache, ENGINE, "llvm", asked)
+        target_cache.describe(cache, ENGINE, "llvm", worker)
 
-    assert asked.n_times == 2
+    assert worker.n_calls == 2
 
 
-def test_asks_again_where_an_environment_has_other_packages(cache: Cache, tmp_path: Path) -> None:
-    """That of an engine with one of its own, of which ours says nothing."""
-    asked = Asked()
+def test_worker_is_called_again_for_an_environment_with_other_packages(
+    cache: Cache, tmp_path: Path
+) -> None:
+    """Packages count in the environment of the engine, which can be another than this one."""
+    worker = CountingWorker()
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     interpreter = Interpreter(str(tmp_path / "bin" / "python"), {})
 
     for version in ("0.19", "0.19", "0.20"):
         (packages / f"tvm-{version}.dist-info").mkdir(parents=True, exist_ok=True)
-        target_cache.describe(cache, ENGINE, "llvm", asked, interpreter)
+        target_cache.describe(cache, ENGINE, "llvm", worker, interpreter)
 
-    assert asked.n_times == 2
+    assert worker.n_calls == 2

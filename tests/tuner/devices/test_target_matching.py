@@ -1,4 +1,4 @@
-"""Targets are for devices of one kind."""
+"""Tests that a device describes targets of its own kind alone."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from tuner.engines.base import TargetInfo
 
 
 @pytest.mark.parametrize(("kind", "problem"), [("llvm", ""), ("cuda", "measured for cuda")])
-def test_a_process_speaks_for_its_own_device_alone(kind: str, problem: str) -> None:
-    """One that times on a GPU runs code for the CPU too, which is another process's."""
+def test_a_process_describes_targets_of_its_own_device_alone(kind: str, problem: str) -> None:
+    """The process of a GPU refuses targets of the CPU, although it can run their code."""
     info = target_matching.describe(toy.NAME, kind, toy.SPEC)
 
     assert info.device == {"name": "toy"}
@@ -28,16 +28,18 @@ def test_a_process_speaks_for_its_own_device_alone(kind: str, problem: str) -> N
         ('{"kind":[]}', False),
     ],
 )
-def test_a_target_that_names_another_kind_is_refused_unasked(spec: str, is_refused: bool) -> None:
-    """What only the engine can read is asked of the engine."""
-    refused = target_matching.refusal("cuda", spec)
+def test_a_target_that_names_another_kind_is_refused_without_the_engine(
+    spec: str, is_refused: bool
+) -> None:
+    """A target whose JSON names no known kind is left to the engine."""
+    refusal = target_matching.refusal("cuda", spec)
 
-    assert (refused is not None) == is_refused
-    assert refused is None or "measured for cuda" in refused.problem
+    assert (refusal is not None) == is_refused
+    assert refusal is None or "measured for cuda" in refusal.problem
 
 
-def test_a_problem_that_is_known_is_kept() -> None:
-    """It says more than that the device is another one."""
+def test_a_problem_of_the_engine_is_kept() -> None:
+    """A problem that the engine reports is not replaced by a mismatch of kinds."""
     info = TargetInfo("{}", "cuda", {}, problem="there is no driver")
 
     assert target_matching.only_of("llvm", info) is info

@@ -1,4 +1,4 @@
-"""A disk without room is to blame for what fails by it, a candidate for everything else."""
+"""Tests that failures of a full disk are not recorded as failures of a candidate."""
 
 import errno
 import os
@@ -14,8 +14,8 @@ FAILED = RunResult(error_kind="build_error", error_text="linking failed: undefin
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_said_in_words(number: int) -> None:
-    """With the system's reason, and without a path."""
+def test_a_full_disk_is_an_error_with_advice(number: int) -> None:
+    """The error has the system's reason, and no path."""
     with (
         pytest.raises(DiskFull, match=f"{os.strerror(number)}; make room") as caught,
         disk_space.raising_disk_full(),
@@ -26,7 +26,7 @@ def test_a_full_disk_is_said_in_words(number: int) -> None:
 
 
 def test_other_errors_pass() -> None:
-    """They say what they are."""
+    """Errors other than of a full disk are raised unchanged."""
     with pytest.raises(PermissionError), disk_space.raising_disk_full():
         raise PermissionError(errno.EACCES, "denied")
 
@@ -34,7 +34,7 @@ def test_other_errors_pass() -> None:
 def test_a_candidate_is_not_blamed_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither where a linker says so, nor where nothing says it and there is no room."""
+    """The disk is blamed if a linker names it, or if almost no room is left."""
     full = RunResult(
         error_kind="build_error",
         error_text=f"linking failed: ld: final link failed: {os.strerror(errno.ENOSPC)}",

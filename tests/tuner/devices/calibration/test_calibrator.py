@@ -1,4 +1,4 @@
-"""Devices that disagree are kept apart, and so are those that drift while a job runs."""
+"""Tests that devices which disagree, or drift while a job runs, are kept apart."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from records.models import MeasureRecord
 from records.service_models import Calibration
 from tests.engines import toy
 from tests.engines.toy_network import Workshop
-from tuner.devices.calibration import calibrator as calibrating
+from tuner.devices.calibration import calibrator
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.device import Device
 from tuner.devices.inventory import LocalDevice
@@ -26,7 +26,7 @@ PLENTY = 1500
 
 
 class Fleet:
-    """Toy devices, each as slow as the test says."""
+    """Toy devices with factors of slowness that a test sets."""
 
     def __init__(self, workshop: Workshop, folder: Path, names: list[str]) -> None:
         self.workshop = workshop
@@ -43,46 +43,46 @@ class Fleet:
     def tune(
         self,
         trials: int = 40,
-        watcher: Callable[[TuningStatus], None] = lambda _: None,
+        on_status: Callable[[TuningStatus], None] = lambda _: None,
         calibration: CalibrationSettings = OFTEN,
     ) -> None:
         """Run a job on the devices."""
-        found = [toy.make_task(f"part_{i}", weight=1, base_secs=1e-3) for i in range(4)]
-        prepared = self.workshop.prepare(extracted=found)
-        session = self.workshop.session(prepared, trials, watcher, trials_per_round=4)
+        extracted = [toy.make_task(f"part_{i}", weight=1, base_secs=1e-3) for i in range(4)]
+        prepared = self.workshop.prepare(extracted=extracted)
+        session = self.workshop.session(prepared, trials, on_status, trials_per_round=4)
         failures = self.workshop.run(session, calibration=calibration).failures
         assert not failures
 
     @property
     def devices(self) -> dict[str, Device]:
-        """As the coordinator sees them."""
+        """Devices of the coordinator, by name."""
         return self.workshop.context.devices
 
     def apart(self, name: str) -> str:
-        """Return why a device is kept apart now."""
+        """Return the reason for which a device is kept apart; empty if it is not."""
         return self.devices[name].calibrations[toy.SPEC].disagreement
 
     def records(self) -> list[MeasureRecord]:
-        """Every record, the oldest first."""
+        """Return every record, the oldest first."""
         with self.workshop.sessions() as session:
             return list(session.scalars(select(MeasureRecord).order_by(MeasureRecord.id)))
 
     def workers(self) -> set[str]:
-        """Devices with records."""
+        """Return the names of the devices that have records."""
         return {record.worker for record in self.records()}
 
     def calibrated(self) -> dict[str, float]:
-        """What each device took last."""
+        """Return the last time of each device, seconds, by full name."""
         with self.workshop.sessions() as session:
             return calibrations.latest(session, 1)
 
     def pause(self) -> None:
-        """Let the job end with the rounds that are under way."""
+        """Pause the job, so that it ends with the rounds under way."""
         with self.workshop.sessions.begin() as session:
             jobs.set_state(session, 1, "paused")
 
-    def told(self) -> dict[str, tuple[str, str]]:
-        """State of each device, and the reason, as others see them."""
+    def states(self) -> dict[str, tuple[str, str]]:
+        """Return state and reason of each device in the database."""
         with self.workshop.sessions() as session:
             rows = devices.list_devices(session)
         return {row.name.rpartition("/")[2]: (row.state, row.reason) for row in rows}
@@ -90,7 +90,7 @@ class Fleet:
 
 @pytest.fixture
 def open_fleet(workshop: Workshop, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    """Starts toy devices of given names."""
+    """Return a function that starts toy devices of given names."""
     opened = []
 
     def start(*names: str) -> Fleet:
@@ -115,7 +115,7 @@ def open_fleet(workshop: Workshop, tmp_path: Path) -> Iterator[Callable[..., Fle
 
 
 def test_a_single_device_is_not_calibrated(workshop: Workshop) -> None:
-    """There is nobody to disagree with."""
+    """A device without others of its kind is not timed."""
     workshop.tune(workshop.prepare(), 20, trials_per_round=4)
 
     with workshop.sessions() as session:
@@ -125,23 +125,23 @@ def test_a_single_device_is_not_calibrated(workshop: Workshop) -> None:
 def test_a_device_that_disagrees_from_the_start_measures_nothing(
     open_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job is done by the other, and the database says why."""
-    # The other device is to take longer for the job than this one to be doubted three times.
-    monkeypatch.setattr(calibrating, "_PAUSE_SECS", 0.01)
+    """The other device does the job, and the database has the reason."""
+    # The job must last longer than three calibrations of the slow device.
+    monkeypatch.setattr(calibrator, "_PAUSE_SECS", 0.01)
     fleet = open_fleet("fast", "slow")
     fleet.slow_down("slow", 1.12)
 
     fleet.tune()
 
-    took, told = fleet.calibrated(), fleet.told()
+    secs, states = fleet.calibrated(), fleet.states()
     assert fleet.workers() == {"fast"}
-    assert told["slow"] == ("apart", "12 % slower than fast (calibration 10.5 against 9.35 ms)")
-    assert told["fast"][0] in ("measuring", "idle")
-    assert took[full_name("slow")] == pytest.approx(1.12 * took[full_name("fast")])
+    assert states["slow"] == ("apart", "12 % slower than fast (calibration 10.5 against 9.35 ms)")
+    assert states["fast"][0] in ("measuring", "idle")
+    assert secs[full_name("slow")] == pytest.approx(1.12 * secs[full_name("fast")])
 
 
 def test_devices_that_differ_by_noise_measure_all(open_fleet: Callable[..., Fleet]) -> None:
-    """Less than the tolerance apart, each of them."""
+    """Devices within the tolerance all measure."""
     fleet = open_fleet("a", "b", "c")
     fleet.slow_down("b", 1.02)
     fleet.slow_down("c", 1.04)
@@ -152,7 +152,7 @@ def test_devices_that_differ_by_noise_measure_all(open_fleet: Callable[..., Flee
 
 
 def test_the_tolerance_is_a_setting(open_fleet: Callable[..., Fleet]) -> None:
-    """Who allows for more gets the records of both."""
+    """With a larger tolerance, both devices measure."""
     fleet = open_fleet("fast", "slow")
     fleet.slow_down("slow", 1.12)
 
@@ -161,8 +161,8 @@ def test_the_tolerance_is_a_setting(open_fleet: Callable[..., Fleet]) -> None:
     assert fleet.workers() == {"fast", "slow"}
 
 
-def test_the_many_are_right(open_fleet: Callable[..., Fleet]) -> None:
-    """A device that is faster than two others is no measure for them."""
+def test_the_majority_wins(open_fleet: Callable[..., Fleet]) -> None:
+    """One device that is faster than two others is the one that is kept apart."""
     fleet = open_fleet("a", "b", "odd")
     fleet.slow_down("odd", 0.8)
 
@@ -171,28 +171,28 @@ def test_the_many_are_right(open_fleet: Callable[..., Fleet]) -> None:
     assert fleet.workers() == {"a", "b"}
 
 
-def test_a_device_that_slows_down_is_found_marked_and_taken_back(
+def test_a_device_that_drifts_is_kept_apart_marked_and_readmitted(
     open_fleet: Callable[..., Fleet],
 ) -> None:
-    """In the middle of a job; the records that it made meanwhile stay, with what they are worth."""
+    """Drift in the middle of a job marks the records since; they stay, with the ratio."""
     fleet = open_fleet("steady", "drifting")
-    seen: list[str] = []
+    stages: list[str] = []
 
-    def watch(_: TuningStatus) -> None:
-        if not seen and "drifting" in fleet.workers():
+    def change_speed(_: TuningStatus) -> None:
+        if not stages and "drifting" in fleet.workers():
             fleet.slow_down("drifting", 3.0)
-            seen.append("slow")
-        elif seen == ["slow"] and (reason := fleet.apart("drifting")):
+            stages.append("slow")
+        elif stages == ["slow"] and (reason := fleet.apart("drifting")):
             assert reason.startswith("200 % slower than steady")
             fleet.slow_down("drifting", 1.0)
-            seen.append("apart")
-        elif seen == ["slow", "apart"] and not fleet.apart("drifting"):
-            seen.append("back")
+            stages.append("apart")
+        elif stages == ["slow", "apart"] and not fleet.apart("drifting"):
+            stages.append("back")
             fleet.pause()
 
-    fleet.tune(PLENTY, watch)
+    fleet.tune(PLENTY, change_speed)
 
-    marked = [each.conditions for each in fleet.records() if each.conditions is not None]
-    assert seen == ["slow", "apart", "back"]
+    marked = [record.conditions for record in fleet.records() if record.conditions is not None]
+    assert stages == ["slow", "apart", "back"]
     assert all(conditions == {"device_drift": 3.0} for conditions in marked)
-    assert {each.worker for each in fleet.records() if each.conditions} <= {"drifting"}
+    assert {record.worker for record in fleet.records() if record.conditions} <= {"drifting"}

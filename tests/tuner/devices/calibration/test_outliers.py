@@ -1,4 +1,4 @@
-"""Who disagrees with whom."""
+"""Tests of the devices that are outliers."""
 
 import math
 
@@ -10,7 +10,7 @@ INF = math.inf
 
 
 @pytest.mark.parametrize(
-    ("secs", "apart"),
+    ("secs", "expected"),
     [
         ({}, {}),
         ({"a": 5.0}, {}),
@@ -23,23 +23,26 @@ INF = math.inf
         # A chain: the ends disagree, and the group without the slow end is the faster one.
         ({"a": 1.00, "b": 1.04, "c": 1.08}, {"c": 1.08}),
         ({"a": 1.0, "b": 1.0, "c": 2.0, "d": 2.0}, {"c": 2.0, "d": 2.0}),
-        # A kernel that fails everywhere says nothing of the devices.
+        # A kernel that fails everywhere says nothing about the devices.
         ({"a": INF, "b": INF}, {}),
         ({"a": INF, "b": INF, "c": 5.0}, {"a": INF, "b": INF}),
     ],
 )
 def test_those_outside_the_largest_group_disagree(
-    secs: dict[str, float], apart: dict[str, float]
+    secs: dict[str, float], expected: dict[str, float]
 ) -> None:
-    """Each with what it takes by what the nearest of the group takes."""
-    found = find_disagreements(secs, 0.05)
+    """The ratio compares a device with the nearest of the largest group."""
+    disagreements = find_disagreements(secs, 0.05)
 
-    assert {name: each.ratio for name, each in found.items()} == pytest.approx(apart)
+    ratios = {name: disagreement.ratio for name, disagreement in disagreements.items()}
+    assert ratios == pytest.approx(expected)
 
 
 def test_a_reason_names_the_peer_and_both_times() -> None:
-    """In milliseconds, for people."""
-    found = find_disagreements({"gpu0": 5.0e-3, "gpu1": 5.6e-3, "gpu2": 5.1e-3, "x": 4e-3}, 0.05)
+    """The reason compares the times in milliseconds."""
+    disagreements = find_disagreements(
+        {"gpu0": 5.0e-3, "gpu1": 5.6e-3, "gpu2": 5.1e-3, "x": 4e-3}, 0.05
+    )
 
-    assert found["gpu1"].reason == "12 % slower than gpu0 (calibration 5.6 against 5 ms)"
-    assert found["x"].reason == "22 % faster than gpu2 (calibration 4 against 5.1 ms)"
+    assert disagreements["gpu1"].reason == "12 % slower than gpu0 (calibration 5.6 against 5 ms)"
+    assert disagreements["x"].reason == "22 % faster than gpu2 (calibration 4 against 5.1 ms)"

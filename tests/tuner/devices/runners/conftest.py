@@ -1,4 +1,4 @@
-"""A real tracker with two real servers on loopback, kept up for the tests of a module."""
+"""A real tracker with two real servers on loopback, shared by the tests of a module."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from benchmarks._rpc_servers import RpcServers
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
-    """A tracker and two servers."""
+    """Yield a tracker with two servers."""
     with RpcServers(tmp_path_factory.mktemp("servers")) as started:
         started.start_server("first")
         started.start_server("second")
@@ -19,6 +19,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
 
 @pytest.fixture(scope="module")
 def tracker_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
-    """A tracker that no server has found."""
+    """Yield a tracker without servers."""
     with RpcServers(tmp_path_factory.mktemp("tracker"), key="none") as started:
         yield started

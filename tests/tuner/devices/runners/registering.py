@@ -1,4 +1,4 @@
-"""Servers that are none: registered with a real tracker, and never asked for anything."""
+"""Fake servers, registered at a real tracker and never called."""
 
 import json
 import socket

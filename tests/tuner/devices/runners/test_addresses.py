@@ -1,4 +1,4 @@
-"""The setting that names devices behind RPC trackers."""
+"""Tests of the setting that names devices behind RPC trackers."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tuner.settings import read_settings
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("board.lan:9190/rasp4", RpcAddress("board.lan", 9190, "rasp4")),
+        ("pi.lan:9190/rasp4", RpcAddress("pi.lan", 9190, "rasp4")),
         ("[::1]:9190/a.b-c_d", RpcAddress("::1", 9190, "a.b-c_d")),
         ("h:1/k?priority=-3", RpcAddress("h", 1, "k", priority=-3)),
         (
@@ -22,12 +22,12 @@ from tuner.settings import read_settings
     ],
 )
 def test_an_address_is_read(text: str, expected: RpcAddress) -> None:
-    """With its options, or without."""
+    """An address is parsed with or without options."""
     assert parse_addresses(text) == (expected,)
 
 
 def test_several_addresses_are_separated_by_commas() -> None:
-    """Blanks around them do no harm."""
+    """Spaces around addresses and a trailing comma are ignored."""
     first, second = parse_addresses("h:1/a, h:1/b,")
 
     assert (first.key, second.key) == ("a", "b")
@@ -35,7 +35,7 @@ def test_several_addresses_are_separated_by_commas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "names no address"),
         ("h/k", "cannot read rpc address 'h/k'"),
@@ -49,14 +49,14 @@ def test_several_addresses_are_separated_by_commas() -> None:
         ("h:1/k,g:1/k", "names the key 'k' twice"),
     ],
 )
-def test_a_malformed_address_is_refused(text: str, complaint: str) -> None:
-    """With what is wrong about it."""
-    with pytest.raises(RequestError, match=complaint.replace("?", r"\?")):
+def test_a_malformed_address_is_refused(text: str, message: str) -> None:
+    """The error names the problem."""
+    with pytest.raises(RequestError, match=message.replace("?", r"\?")):
         parse_addresses(text)
 
 
 def test_the_setting_comes_from_the_environment(tmp_path: Path) -> None:
-    """As every other; nothing there means none."""
+    """The setting comes from options or the environment, and is None by default."""
     environ = {"TUNER_DATA_DIR": str(tmp_path), "TUNER_CONFIG": ""}
 
     assert read_settings({}, environ).rpc is None

@@ -1,4 +1,4 @@
-"""Runners of real RPC servers on loopback, whose kernels sleep."""
+"""Tests of the runners of real RPC servers on loopback, whose kernels sleep."""
 
 import asyncio
 import os
@@ -33,17 +33,17 @@ RequestOf = Callable[[str], RunRequest]
 
 @pytest.fixture(scope="module")
 def fleet(servers: RpcServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcFleet]:
-    """A client of both devices, its processes warm."""
+    """Yield a client of both devices whose processes are warm."""
     with open_fleet(servers, tmp_path_factory.mktemp("fleet")) as opened:
         yield opened
 
 
 @pytest.fixture
 def runner(fleet: RpcFleet) -> RpcRunner:
-    """One of the devices."""
-    found = fleet.runners[0]
-    assert isinstance(found, RpcRunner)
-    return found
+    """Return the runner of one device."""
+    runner = fleet.runners[0]
+    assert isinstance(runner, RpcRunner)
+    return runner
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def open_fleet(servers: RpcServers, folder: Path, options: str = "") -> Iterator
 
 @pytest.fixture
 def request_of(tmp_path: Path) -> RequestOf:
-    """Builds a program and asks to run it."""
+    """Return a function that builds a program and requests its run."""
 
     def build(trace: str) -> RunRequest:
         built = sleeping.build(BuildRequest(b"", sleeping.SPEC, trace, str(tmp_path / trace)))
@@ -68,29 +68,31 @@ def request_of(tmp_path: Path) -> RequestOf:
 
 
 def is_sleep_of(result: RunResult, trace: str) -> bool:
-    """Whether samples are those of a program; a busy machine makes some of them longer."""
-    wanted = sleeping.sleep_secs(trace)
+    """Return whether samples are those of a program; a busy machine makes some longer."""
+    expected = sleeping.sleep_secs(trace)
     return (
         result.run_secs is not None
-        and wanted <= min(result.run_secs) < wanted + 0.25 * sleeping.BASE_SECS
+        and expected <= min(result.run_secs) < expected + 0.25 * sleeping.BASE_SECS
     )
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
-    """Look again and again, for a minute at most."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll until a condition holds, for a minute at most."""
     deadline = time.monotonic() + 60.0
-    while not happened():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 def test_a_runner_is_a_server_and_a_key_a_kind(fleet: RpcFleet, servers: RpcServers) -> None:
-    """So that all servers of a key have one fingerprint, and each a name of its own."""
+    """All servers of a key have one fingerprint, and each has its own name."""
     infos = [runner.describe("llvm").result() for runner in fleet.runners]
 
     with closing(Tracker(servers.address)) as tracker:
-        places = [f"{host}:{port}" for host, port in tracker.servers()]
-    assert [runner.name for runner in fleet.runners] == [f"rpc:nap/{place}" for place in places]
+        addresses = [f"{host}:{port}" for host, port in tracker.servers()]
+    assert [runner.name for runner in fleet.runners] == [
+        f"rpc:nap/{address}" for address in addresses
+    ]
     assert infos[0] == infos[1]
     assert infos[0].device["name"] == "rpc:nap"
     assert not infos[0].problem
@@ -99,7 +101,7 @@ def test_a_runner_is_a_server_and_a_key_a_kind(fleet: RpcFleet, servers: RpcServ
 def test_samples_are_those_of_the_kernel(
     runner: RpcRunner, request_of: RequestOf, servers: RpcServers
 ) -> None:
-    """And the server is free again."""
+    """The samples are those of the program, and the server is free afterwards."""
     traces = ("program-0", "program-4")
     results = [
         runner.measure("run", request_of(trace), timeout_secs=30.0).result() for trace in traces
@@ -110,8 +112,10 @@ def test_samples_are_those_of_the_kernel(
     assert runner.meter.busy_secs > 5 * sleeping.BASE_SECS
 
 
-def test_a_wrong_kernel_is_found(runner: RpcRunner, request_of: RequestOf, tmp_path: Path) -> None:
-    """By the reference that the device computed itself."""
+def test_a_wrong_kernel_is_detected(
+    runner: RpcRunner, request_of: RequestOf, tmp_path: Path
+) -> None:
+    """A wrong result is detected by the reference that the device computed."""
     kept = str(tmp_path / "reference.npz")
     artifact = request_of("program-0").artifact
     runner.measure("reference", artifact, sleeping.SPEC, kept, timeout_secs=30.0).result()
@@ -126,7 +130,7 @@ def test_a_wrong_kernel_is_found(runner: RpcRunner, request_of: RequestOf, tmp_p
 
 
 def test_kernels_take_turns_in_one_session(runner: RpcRunner, request_of: RequestOf) -> None:
-    """All of them on the same server."""
+    """Interleaved kernels run in turns on the same server."""
     traces = ["program-0", "program-2"]
     requests = [request_of(trace) for trace in traces]
 
@@ -137,7 +141,7 @@ def test_kernels_take_turns_in_one_session(runner: RpcRunner, request_of: Reques
 
 
 def test_calls_can_be_awaited(runner: RpcRunner, request_of: RequestOf) -> None:
-    """In an event loop, which goes on meanwhile."""
+    """The event loop continues while a call is awaited."""
 
     async def measure() -> tuple[RunResult, int]:
         call = runner.measure("run", request_of("program-0"), timeout_secs=30.0)
@@ -156,7 +160,7 @@ def test_calls_can_be_awaited(runner: RpcRunner, request_of: RequestOf) -> None:
 def test_a_hung_kernel_is_killed_where_it_runs(
     runner: RpcRunner, request_of: RequestOf, servers: RpcServers
 ) -> None:
-    """By the server, so that the device is free again and our process is still warm."""
+    """The server ends the session; the device is free and the local process stays warm."""
     before = runner._pool.call("os", "getpid")
     for _ in range(2):
         with pytest.raises(CallTimeout, match="ended the session after 2 s"):
@@ -171,7 +175,7 @@ def test_a_hung_kernel_is_killed_where_it_runs(
 def test_a_session_lasts_no_longer_than_the_address_says(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """However long the call may."""
+    """The limit of the address applies to a call with a longer time-out."""
     with open_fleet(servers, tmp_path, "?session_timeout=1") as fleet:
         call = fleet.runners[0].measure("run", request_of(sleeping.HANG), timeout_secs=500.0)
         with pytest.raises(CallTimeout, match="after 1 s"):
@@ -181,9 +185,9 @@ def test_a_session_lasts_no_longer_than_the_address_says(
 def test_waiting_for_a_server_is_not_timed(
     servers: RpcServers, runner: RpcRunner, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """Another client has it for longer than our call may take."""
+    """A call waits for another client for longer than its own time-out."""
     with open_fleet(servers, tmp_path) as others:
-        (other,) = (each for each in others.runners if each.name == runner.name)
+        (other,) = (peer for peer in others.runners if peer.name == runner.name)
         hung = other.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
         wait_until(lambda: other.meter.busy_secs > 0.5)
 
@@ -194,24 +198,24 @@ def test_waiting_for_a_server_is_not_timed(
             hung.result()
 
 
-def test_what_is_lent_to_nobody_is_given_back(
+def test_unused_leases_are_released(
     fleet: RpcFleet, servers: RpcServers, request_of: RequestOf
 ) -> None:
-    """One that came before the one that was wanted, and one that is not used."""
+    """Leases of servers that no runner uses are released."""
     with (
         closing(Tracker(servers.address)) as tracker,
-        closing(RpcLeases(servers.address)) as lender,
+        closing(RpcLeases(servers.address)) as leases,
     ):
         for server in tracker.servers():
-            release(lender.acquire(server))
+            release(leases.acquire(server))
 
     request = request_of("program-0")
     calls = [runner.measure("run", request, timeout_secs=30.0) for runner in fleet.runners]
     assert all(is_sleep_of(call.result(), "program-0") for call in calls)
 
 
-def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: RequestOf) -> None:
-    """The device is not lost with it."""
+def test_a_killed_local_process_costs_one_call(runner: RpcRunner, request_of: RequestOf) -> None:
+    """Killing the local process loses its call and not the device."""
     process_id = runner._pool.call("os", "getpid")
     busy_secs = runner.meter.busy_secs
     call = runner.measure("run", request_of(sleeping.HANG), timeout_secs=5.0)
@@ -229,7 +233,7 @@ def test_a_killed_process_of_ours_costs_one_call(runner: RpcRunner, request_of: 
 def test_closing_ends_a_call_in_flight(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """And one that waits for its server: nobody waits for ever."""
+    """Closing ends calls that run and calls that wait for their server."""
     with open_fleet(servers, tmp_path) as fleet:
         runner = fleet.runners[0]
         calls = [
@@ -245,7 +249,7 @@ def test_closing_ends_a_call_in_flight(
 def test_a_runner_that_was_closed_is_a_lost_device(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """A round that was built while its server was away for long goes on elsewhere."""
+    """A call on a closed runner raises DeviceLost, so that its round continues elsewhere."""
     with open_fleet(servers, tmp_path) as fleet:
         runner = fleet.runners[0]
 
@@ -254,7 +258,7 @@ def test_a_runner_that_was_closed_is_a_lost_device(
 
 
 def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
-    """Beside its builders, whose artifacts run on every device."""
+    """An executor has the fleet's runners, which run the artifacts of its builders."""
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=servers.setting)
 
     with open_executor(settings) as executor:
@@ -268,11 +272,11 @@ def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
 
 
 def test_without_a_tracker_there_is_no_fleet(tmp_path: Path) -> None:
-    """Which is said where it is opened; nothing of it is left running."""
+    """Opening a fleet without a tracker raises DeviceLost and leaves no thread."""
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=f"127.0.0.1:{free_port()}/nap")
     before = set(threading.enumerate())
 
     with pytest.raises(DeviceLost, match=r"cannot reach the RPC tracker at .*: .*refused"):
         RpcFleet(settings)
 
-    assert "rpc-lender" not in {thread.name for thread in set(threading.enumerate()) - before}
+    assert "rpc-leases" not in {thread.name for thread in set(threading.enumerate()) - before}

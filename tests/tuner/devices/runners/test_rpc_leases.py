@@ -1,4 +1,4 @@
-"""Getting the server that is wanted from a tracker that lends any."""
+"""Tests of leases of given servers from a tracker that leases any."""
 
 import threading
 import time
@@ -20,8 +20,8 @@ HOST = "127.0.0.1"
 
 
 @contextmanager
-def lender_of(tracker: RpcServers, key: str, ports: list[int]) -> Iterator[RpcLeases]:
-    """Register servers under a key, and lend them."""
+def leases_of(tracker: RpcServers, key: str, ports: list[int]) -> Iterator[RpcLeases]:
+    """Register servers under a key, and open their leases."""
     address = replace(tracker.address, key=key)
     with ExitStack() as opened:
         for port in ports:
@@ -29,36 +29,38 @@ def lender_of(tracker: RpcServers, key: str, ports: list[int]) -> Iterator[RpcLe
         yield opened.enter_context(closing(RpcLeases(address)))
 
 
-def test_everybody_gets_the_server_they_want(tracker_alone: RpcServers) -> None:
-    """In whatever order they ask."""
+def test_every_caller_gets_its_own_server(tracker_alone: RpcServers) -> None:
+    """Callers get leases of their own servers, in any order of calls."""
     ports = [1, 2, 3, 4]
     with (
-        lender_of(tracker_alone, "all", ports) as lender,
+        leases_of(tracker_alone, "all", ports) as leases,
         ThreadPoolExecutor(len(ports)) as threads,
     ):
-        lent = list(threads.map(lambda port: lender.acquire((HOST, port)), reversed(ports)))
+        acquired = list(threads.map(lambda port: leases.acquire((HOST, port)), reversed(ports)))
 
-    assert [(each.host, each.port) for each in lent] == [(HOST, port) for port in reversed(ports)]
+    assert [(lease.host, lease.port) for lease in acquired] == [
+        (HOST, port) for port in reversed(ports)
+    ]
 
 
-def test_who_waits_for_a_server_that_is_gone_is_told(tracker_alone: RpcServers) -> None:
-    """And the others wait on."""
-    with lender_of(tracker_alone, "gone", []) as lender, ThreadPoolExecutor(2) as threads:
-        waiting = [threads.submit(lender.acquire, (HOST, port)) for port in (1, 2)]
+def test_a_caller_that_waits_for_a_failed_server_gets_an_error(tracker_alone: RpcServers) -> None:
+    """A failed server raises DeviceLost in its caller; other callers wait on."""
+    with leases_of(tracker_alone, "gone", []) as leases, ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(leases.acquire, (HOST, port)) for port in (1, 2)]
         time.sleep(0.3)
-        lender.fail((HOST, 1), "number 1 is gone")
+        leases.fail((HOST, 1), "number 1 is offline")
 
-        with pytest.raises(DeviceLost, match="number 1 is gone"):
+        with pytest.raises(DeviceLost, match="number 1 is offline"):
             waiting[0].result(timeout=10.0)
         assert not waiting[1].done()
         with put(replace(tracker_alone.address, key="gone"), 2):
             assert waiting[1].result(timeout=10.0).port == 2
 
 
-def test_nobody_waits_any_more_for_a_lender_that_closes(tracker_alone: RpcServers) -> None:
-    """Nor after it did."""
-    with lender_of(tracker_alone, "closes", []) as lender:
-        threading.Timer(0.3, lender.close).start()
+def test_no_caller_waits_for_closed_leases(tracker_alone: RpcServers) -> None:
+    """Closing raises DeviceLost in callers that wait, and in later ones."""
+    with leases_of(tracker_alone, "closes", []) as leases:
+        threading.Timer(0.3, leases.close).start()
         for _ in range(2):
             with pytest.raises(DeviceLost, match="the devices were released"):
-                lender.acquire((HOST, 1))
+                leases.acquire((HOST, 1))

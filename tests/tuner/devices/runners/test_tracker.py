@@ -1,4 +1,4 @@
-"""Talking to a real RPC tracker."""
+"""Tests of the client of a real RPC tracker."""
 
 import socket
 import threading
@@ -21,48 +21,48 @@ pytestmark = pytest.mark.tvm
 
 @contextmanager
 def waiting_for(*trackers: Tracker) -> Iterator[list[Lease]]:
-    """Have threads wait for a server each, in this order; what they are lent comes in order."""
-    lent: list[Lease] = []
+    """Have threads request a lease each, in this order, and yield the leases as they come."""
+    leases: list[Lease] = []
 
     def wait(tracker: Tracker) -> None:
-        lent.append(tracker.request())
+        leases.append(tracker.request())
 
     with ThreadPoolExecutor(len(trackers)) as threads:
         for tracker in trackers:
             threads.submit(wait, tracker)
             time.sleep(0.3)
-        yield lent
+        yield leases
 
 
 def test_servers_are_listed_by_key(servers: RpcServers) -> None:
-    """Those of another key are not ours."""
+    """The servers of other keys are not listed."""
     with closing(Tracker(servers.address)) as tracker:
-        found = tracker.servers()
+        servers_of_key = tracker.servers()
     with closing(Tracker(replace(servers.address, key="other"))) as tracker:
         others = tracker.servers()
 
-    assert len(found) == len(set(found)) == 2
-    assert {host for host, _ in found} == {"127.0.0.1"}
+    assert len(servers_of_key) == len(set(servers_of_key)) == 2
+    assert {host for host, _ in servers_of_key} == {"127.0.0.1"}
     assert others == []
 
 
 def test_a_higher_priority_is_served_first(tracker_alone: RpcServers) -> None:
-    """Though it came later."""
+    """A later request of higher priority is served first."""
     address = replace(tracker_alone.address, key="queue")
     low = Tracker(replace(address, priority=1))
     high = Tracker(replace(address, priority=5))
-    with closing(low), closing(high), waiting_for(low, high) as lent, put(address, 1001):
-        while not lent:
+    with closing(low), closing(high), waiting_for(low, high) as leases, put(address, 1001):
+        while not leases:
             time.sleep(0.01)
         threading.Timer(0.2, low.close).start()
 
-    assert lent == [Lease("127.0.0.1", 1001, "queue:1001")]
+    assert leases == [Lease("127.0.0.1", 1001, "queue:1001")]
     assert high.servers() == []
     high.close()
 
 
-def test_hanging_up_wakes_who_waits(tracker_alone: RpcServers) -> None:
-    """From another thread, and with the error of a device that is gone."""
+def test_closing_wakes_a_waiting_request(tracker_alone: RpcServers) -> None:
+    """Closing the tracker in another thread raises DeviceLost in a waiting request."""
     tracker = Tracker(tracker_alone.address)
     threading.Timer(0.3, tracker.close).start()
 
@@ -71,15 +71,15 @@ def test_hanging_up_wakes_who_waits(tracker_alone: RpcServers) -> None:
 
 
 def test_a_tracker_that_is_not_there_is_a_lost_device() -> None:
-    """Nobody listens."""
+    """An address without a listener raises DeviceLost."""
     address = RpcAddress("127.0.0.1", free_port(), "k")
 
     with pytest.raises(DeviceLost, match="Connection refused"):
         Tracker(address).servers()
 
 
-def test_what_is_no_tracker_is_a_lost_device() -> None:
-    """It listens, but says something else."""
+def test_a_listener_that_is_not_a_tracker_is_a_lost_device() -> None:
+    """A listener with another protocol raises DeviceLost."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
