@@ -1,1 +1,1 @@
-"""The service over HTTP: REST, events, and the dashboard; knows no TVM."""
+"""The service over HTTP: REST, events and the dashboard, without TVM."""

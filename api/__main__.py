@@ -24,8 +24,8 @@ from tuner.service import logs
 if TYPE_CHECKING:
     from api.app_state import State
 
-# What is under way has so long to end: less than a supervisor waits before it kills.
-_GRACE_SECS = 5
+# Time for running requests to end; shorter than the supervisor's time-out before it kills.
+_SHUTDOWN_TIMEOUT_SECS = 5
 _LOG = logging.getLogger("api")
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     """Serve until SIGTERM or Ctrl-C."""
     try:
         settings = read_api_settings(vars(_parser().parse_args()))
-        # Now, and in one line: later it would be a traceback of the server's.
+        # Opened here so that an error is one line; uvicorn would print a traceback.
         with open_context(settings.tuner.database, settings.tuner.data_dir) as context:
             locked_out = settings.needs_tokens and not _has_tokens(context)
     except TunerError as error:
@@ -44,32 +44,32 @@ def main() -> int:
         return 1
     logs.set_up()
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # It warns of every form that is damaged; the client is told.
+    # It warns of every malformed form, of which the client gets an error.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     _raise_file_limit()
     if locked_out:
-        _LOG.warning("nobody has a token yet: tuner token create NAME --scope admin makes one")
+        _LOG.warning("there are no tokens yet: tuner token create NAME --scope admin creates one")
     server = make_server(settings)
     server.run()
     return 0 if server.started else 1
 
 
 class Server(uvicorn.Server):
-    """A server that ends event streams when it stops; they would last for ever."""
+    """A server that ends event streams on shutdown, which would keep it running."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop to listen, end the streams, and wait for what is under way."""
+        """End the event streams, then shut down."""
         service: State = self._app.state.service
         await service.hub.close()
         await super().shutdown(sockets)
 
 
 def make_server(settings: ApiSettings) -> uvicorn.Server:
-    """Return a server of the application, which does not run yet."""
+    """Return a server of the application, not yet running."""
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -82,7 +82,7 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
         server_header=False,
         log_config=None,
         log_level="warning",
-        timeout_graceful_shutdown=_GRACE_SECS,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_SECS,
     )
     return Server(config, app)
 
@@ -97,20 +97,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", help="address to listen on [127.0.0.1]")
     parser.add_argument("--port", type=int, help="port to listen on [8080]")
     parser.add_argument("--database", help="URL of the database")
-    parser.add_argument("--data-dir", type=Path, help="where models and libraries are kept")
-    parser.add_argument("--max-upload-mb", type=float, help="largest model, MiB [512]")
-    parser.add_argument("--rate", type=float, help="requests a second of one client; 0: no limit")
+    parser.add_argument("--data-dir", type=Path, help="folder of models and libraries")
+    parser.add_argument("--max-upload-mb", type=float, help="maximum size of a model, MiB [512]")
     parser.add_argument(
-        "--require-tokens", action="store_true", default=None, help="ask for tokens on loopback too"
+        "--rate", type=float, help="maximum of requests a second for each client; 0 for no limit"
+    )
+    parser.add_argument(
+        "--require-tokens",
+        action="store_true",
+        default=None,
+        help="require tokens on loopback as well",
     )
     return parser
 
 
 def _raise_file_limit() -> None:
-    """Allow as many connections as the system lets us have."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Raise the limit of open connections to the maximum of the system."""
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 if __name__ == "__main__":

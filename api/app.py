@@ -1,4 +1,4 @@
-"""The application: routes, errors and what is around them."""
+"""The application: routes, error handlers and middlewares."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,9 +6,8 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from api import exception_handlers, openapi
+from api import exception_handlers, middleware, openapi
 from api.app_state import open_state
-from api.middleware import Frame
 from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
 from api.settings import ApiSettings
 from api.warmup import warm_up
@@ -18,7 +17,7 @@ _ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue)
 
 
 def create_app(settings: ApiSettings) -> FastAPI:
-    """Return the application; it opens its database when it starts, and closes it when it ends."""
+    """Return the application, which opens its database on start-up and closes it on shutdown."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -37,7 +36,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     )
     exception_handlers.install(app)
     openapi.install(app)
-    app.add_middleware(Frame)
+    middleware.install(app)
     app.include_router(health.router)
     for routes in _ROUTES:
         app.include_router(routes.router, responses=openapi.problems(*openapi.COMMON))

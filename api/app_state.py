@@ -1,4 +1,4 @@
-"""What the requests of one API process share."""
+"""State that the requests of one API process share."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from api.auth import Tokens
 from api.events import Hub
 from api.limits import Buckets
 from api.metrics import Metrics
-from api.response_cache import Tables
+from api.response_cache import TableCache
 from api.settings import ApiSettings
 from api.uploads import prepare_folders
 from records import database
@@ -22,7 +22,7 @@ from tuner.context import open_context
 
 @dataclass
 class State:
-    """The settings, the database, and what is remembered between requests."""
+    """Settings, sessions, and caches between requests."""
 
     settings: ApiSettings
     sessions: sessionmaker[Session]
@@ -30,7 +30,7 @@ class State:
     lookups: sessionmaker[Session]
     tokens: Tokens
     buckets: Buckets
-    tables: Tables
+    tables: TableCache
     hub: Hub
     metrics: Metrics
 
@@ -51,7 +51,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             lookups=database.lookups(context.engine),
             tokens=Tokens(context.sessions, context.readers),
             buckets=Buckets(settings.rate),
-            tables=Tables(context.readers),
+            tables=TableCache(context.readers),
             hub=Hub(context.readers),
             metrics=Metrics(context.readers),
         )
@@ -66,6 +66,6 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
 
 
 def state_of(connection: HTTPConnection) -> State:
-    """Return what the application of a request shares."""
+    """Return the state of the application that serves a request."""
     state: State = connection.app.state.service
     return state

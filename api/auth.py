@@ -1,7 +1,8 @@
-"""Who asks: tokens looked up in the database, and remembered for a few seconds."""
+"""Authentication: tokens looked up in the database, and remembered for a few seconds."""
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,28 +18,28 @@ from records.models import now
 _LOG = logging.getLogger("api.auth")
 COOKIE = "tuner_token"
 ANONYMOUS = "anonymous"
-#: A token that is revoked is good for so long at most.
+#: Time for which a look-up holds: a revoked token works that much longer.
 REMEMBER_SECS = 5.0
-_MOST_REMEMBERED = 10_000
-_SEEN_EVERY = timedelta(minutes=1)
+_MAX_REMEMBERED = 10_000
+_LAST_USED_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who asks, from where, and what they may do."""
+    """The sender of a request: name of the token, its scopes, and the address of the client."""
 
     name: str
     scopes: tuple[str, ...]
     address: str
 
     def allows(self, scope: str) -> bool:
-        """Return whether they may do what a scope is for."""
+        """Return whether the scopes include this one."""
         return tokens.allows(self.scopes, scope)
 
 
 @dataclass(frozen=True)
-class Known:
-    """A token that was good when it was looked up."""
+class ValidToken:
+    """A token that was valid when it was looked up."""
 
     name: str
     scopes: tuple[str, ...]
@@ -47,51 +48,60 @@ class Known:
 
 @dataclass
 class Tokens:
-    """Finds tokens by their secrets; a look-up holds for ``REMEMBER_SECS``."""
+    """Finds tokens by their secrets; a look-up holds for ``REMEMBER_SECS``.
+
+    Attributes:
+        sessions: Transactions that note the use of a token.
+        readers: Transactions that look tokens up.
+        clock: Monotonic clock, seconds.
+    """
 
     sessions: sessionmaker[Session]
     readers: sessionmaker[Session]
-    _found: dict[str, tuple[float, Known | None]] = field(default_factory=dict)
-    _flights: SingleFlight[Known | None] = field(default_factory=SingleFlight)
+    clock: Callable[[], float] = time.monotonic
+    _remembered: dict[str, tuple[float, ValidToken | None]] = field(default_factory=dict)
+    _lookups: SingleFlight[ValidToken | None] = field(default_factory=SingleFlight)
 
-    async def find(self, secret: str) -> Known | None:
-        """Return the token of a secret, if it is good."""
+    async def find(self, secret: str) -> ValidToken | None:
+        """Return the token of a secret, if it is valid and has not expired."""
         key = tokens.digest(secret)
-        at, token = self._found.get(key, (-REMEMBER_SECS, None))
-        if time.monotonic() - at >= REMEMBER_SECS:
-            token = await self._flights.join(
+        at, token = self._remembered.get(key, (-REMEMBER_SECS, None))
+        if self.clock() - at >= REMEMBER_SECS:
+            token = await self._lookups.join(
                 key, lambda: run_in_threadpool(self._look_up, key, secret)
             )
-        return None if token is None or _is_over(token) else token
+        return None if token is None or _has_expired(token) else token
 
     def remembered(self, secret: str) -> str | None:
-        """Return the name of a token that was good lately, without looking it up."""
-        _, token = self._found.get(tokens.digest(secret), (0.0, None))
+        """Return the name of a token that was valid lately, without looking it up."""
+        _, token = self._remembered.get(tokens.digest(secret), (0.0, None))
         return None if token is None else token.name
 
-    def _look_up(self, key: str, secret: str) -> Known | None:
-        at = time.monotonic()
+    def _look_up(self, key: str, secret: str) -> ValidToken | None:
+        at = self.clock()
         with self.readers() as session:
             row = tokens.find_token(session, secret)
-        if len(self._found) >= _MOST_REMEMBERED:
-            self._found.clear()
-        token = None if row is None else Known(row.name, tuple(row.scopes), row.expires)
-        self._found[key] = (at, token)
-        if row is not None and (row.last_used is None or now() - row.last_used > _SEEN_EVERY):
+        if len(self._remembered) >= _MAX_REMEMBERED:
+            self._remembered.clear()
+        token = None if row is None else ValidToken(row.name, tuple(row.scopes), row.expires)
+        self._remembered[key] = (at, token)
+        if row is not None and (
+            row.last_used is None or now() - row.last_used > _LAST_USED_INTERVAL
+        ):
             self._note_use(row.id, row.last_used)
         return token
 
     def _note_use(self, token_id: int, last_used: datetime | None) -> None:
-        """Note that a token was used; where nothing can be written, reading goes on."""
+        """Store the time of use; reading works on where nothing can be written."""
         try:
             with self.sessions.begin() as session:
                 tokens.touch(session, token_id, last_used)
         except SQLAlchemyError as error:
-            _LOG.warning("cannot note that a token was used: %s", type(error).__name__)
+            _LOG.warning("cannot store that a token was used: %s", type(error).__name__)
 
 
 def secret_of(connection: HTTPConnection) -> tuple[str | None, bool]:
-    """Return the secret that came with a request, and whether it came as a cookie."""
+    """Return the secret of a request, and whether it came as a cookie."""
     scheme, _, value = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip(), False
@@ -104,5 +114,5 @@ def address_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else "unknown"
 
 
-def _is_over(token: Known) -> bool:
+def _has_expired(token: ValidToken) -> bool:
     return token.expires is not None and token.expires <= now()

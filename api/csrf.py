@@ -1,4 +1,4 @@
-"""Which requests a browser may send: those of our own pages, and of nobody else's."""
+"""Checks that a request of a browser comes from a page of this service."""
 
 from urllib.parse import urlsplit
 
@@ -8,17 +8,17 @@ from api.auth import secret_of
 from api.errors import Problem
 from api.settings import is_loopback
 
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_OURS = ("same-origin", "none")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_OWN_SITES = ("same-origin", "none")
 
 
 def check_host(connection: HTTPConnection) -> None:
-    """Refuse a Host that is not this machine, where no token protects it.
+    """Reject a Host other than this machine, where no token is required.
 
-    A page whose name was bound to 127.0.0.1 after it was loaded would be served otherwise.
+    Otherwise a page could read answers after its name was rebound to 127.0.0.1 (DNS rebinding).
 
     Raises:
-        Problem: If the Host is another.
+        Problem: If the Host is another one.
     """
     host = connection.headers.get("host", "")
     if not is_loopback(_host_name(host)):
@@ -26,27 +26,28 @@ def check_host(connection: HTTPConnection) -> None:
 
 
 def check_same_origin(connection: HTTPConnection) -> None:
-    """Refuse a change that a page of another site sends; programs that are no browser may.
+    """Reject a change that a page of another site sends; programs without a browser may send it.
 
-    A request with a token of its own needs no check: no page can make a browser send one for
-    it. Other kinds of Authorization, such as Basic, browsers send by themselves.
+    A request with a bearer token needs no check, because no page can make a browser add one.
+    Browsers do add other kinds of Authorization, such as Basic.
 
     Raises:
-        Problem: If another site sent it.
+        Problem: If another site sent the request.
     """
     headers = connection.headers
     secret, from_cookie = secret_of(connection)
-    if connection.scope["method"] in _SAFE or (secret is not None and not from_cookie):
+    has_bearer_token = secret is not None and not from_cookie
+    if connection.scope["method"] in _SAFE_METHODS or has_bearer_token:
         return
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site is not None and site not in _OURS:
+    if site is not None and site not in _OWN_SITES:
         raise Problem("cross-site", f"Sec-Fetch-Site is {site[:50]!r}")
-    if origin is not None and urlsplit_host(origin) != headers.get("host", "").lower():
+    if origin is not None and _authority(origin) != headers.get("host", "").lower():
         raise Problem("cross-site", f"the Origin {origin[:200]!r} is not this service")
 
 
-def urlsplit_host(origin: str) -> str:
-    """Return host and port of an origin; empty if it has none, as ``null``."""
+def _authority(origin: str) -> str:
+    """Return host and port of an origin; empty for one without, such as ``null``."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

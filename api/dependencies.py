@@ -1,4 +1,4 @@
-"""What routes and pages ask for: settings, sessions, and who it is that asks."""
+"""Dependencies of routes and pages: settings, sessions, and the authenticated subject."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated
@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from api.app_state import State, state_of
-from api.auth import ANONYMOUS, Known, Subject, address_of, secret_of
+from api.auth import ANONYMOUS, Subject, address_of, secret_of
 from api.errors import Problem
 from api.settings import ApiSettings
 from records.tokens import SCOPES
@@ -34,44 +34,39 @@ def _writer(request: Request) -> Iterator[Session]:
 
 
 SettingsDep = Annotated[ApiSettings, Depends(_settings)]
-# Closed before the answer is sent: who reads it finds what was written.
+# Closed before the answer is sent, so that its reader finds what was written.
 ReaderDep = Annotated[Session, Depends(_reader, scope="function")]
 WriterDep = Annotated[Session, Depends(_writer, scope="function")]
 
 
 def require(scope: str) -> Callable[[Request], Awaitable[Subject]]:
-    """Return the dependency that lets only those pass who may do what a scope is for."""
+    """Return the dependency that admits only subjects with a scope."""
 
     async def subject(request: Request) -> Subject:
-        found = await identify(request)
-        if not found.allows(scope):
-            raise Problem(
-                "forbidden", f"this needs the scope {scope}, and {found.name} has not got it"
-            )
-        return found
+        sender = await identify(request)
+        if not sender.allows(scope):
+            raise Problem("forbidden", f"token {sender.name!r} lacks the scope {scope!r}")
+        return sender
 
     return subject
 
 
 async def identify(request: Request) -> Subject:
-    """Return who asks.
+    """Return the subject of a request.
 
     Raises:
-        Problem: If a token is needed and there is none, or the one that was sent is not good.
+        Problem: If a token is required and missing, or the one sent is not valid.
     """
     state = state_of(request)
     secret, from_cookie = secret_of(request)
-    token = await _find(state, secret)
-    needed = state.settings.needs_tokens
-    if token is None and (needed or (secret is not None and not from_cookie)):
-        said = "the token is unknown, expired or revoked" if secret else "no token was sent"
-        raise Problem("unauthenticated", said, headers=_CHALLENGE)
+    token = None if secret is None else await state.tokens.find(secret)
+    # A stale cookie is ignored where no token is required; a bearer token never is.
+    has_bearer_token = secret is not None and not from_cookie
+    if token is None and (state.settings.needs_tokens or has_bearer_token):
+        detail = "the token is unknown, expired or revoked" if secret else "no token was sent"
+        raise Problem("unauthenticated", detail, headers=_CHALLENGE)
     name, scopes = (ANONYMOUS, SCOPES) if token is None else (token.name, token.scopes)
     return Subject(name, scopes, address_of(request))
-
-
-async def _find(state: State, secret: str | None) -> Known | None:
-    return None if secret is None else await state.tokens.find(secret)
 
 
 Reading = Annotated[Subject, Depends(require("read"))]

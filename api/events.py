@@ -1,8 +1,8 @@
-"""Event streams: one reader of the database for everybody who watches.
+"""Event streams: one reader of the database for all subscribers of a process.
 
-A subscriber keeps a cursor and nothing else. Events that come in are encoded once, kept for a
-while, and shared by those who are up to date; who is behind reads pages of the database, which
-are shared too. Numbers without gaps make sure that nobody misses an event or gets it twice.
+A subscriber keeps a cursor only. New events are encoded once, kept for a while, and shared by
+the subscribers that are up to date; those behind read pages of the database, which are shared
+as well. Sequence numbers without gaps ensure that each subscriber gets every event once.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from api.single_flight import SingleFlight
 from records import events, jobs
 from records.models import Event
 
-_POLL_SECS = 0.3
-_RETRY_SECS = 1.0
-_HEARTBEAT_SECS = 15.0
-_PAGE = 500
-_MOST_KEPT = 2000
-_MOST_PAGES = 32
+_POLL_INTERVAL_SECS = 0.3
+_RETRY_INTERVAL_SECS = 1.0
+_HEARTBEAT_INTERVAL_SECS = 15.0
+_PAGE_SIZE = 500
+_MAX_RECENT_EVENTS = 2000
+_MAX_PAGES = 32
 _HELLO = b"retry: 2000\n\n"
 _HEARTBEAT = b": heartbeat\n\n"
 _logger = logging.getLogger("api.events")
@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Batch:
-    """Events that follow each other, encoded; ``first`` and ``last`` are their numbers."""
+    """Consecutive events, encoded; ``first`` and ``last`` are sequence numbers."""
 
     first: int
     last: int
@@ -45,38 +45,38 @@ class Batch:
     joined: bytes
 
     def after(self, sequence: int) -> bytes:
-        """Return what follows a number; the shared bytes themselves if that is all."""
+        """Return the events after a number; all of them are the shared bytes themselves."""
         skipped = sequence + 1 - self.first
         return self.joined if skipped <= 0 else b"".join(self.parts[skipped:])
 
 
 @dataclass
 class Channel:
-    """A job that is watched, up to its event ``last``; the newest batches are kept."""
+    """A watched job up to its event ``last``, with its newest batches."""
 
     last: int
     n_readers: int = 0
     batches: deque[Batch] = field(default_factory=deque)
-    n_kept: int = 0
+    n_recent: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: bool = False
+    is_deleted: bool = False
 
     def add(self, batch: Batch) -> None:
-        """Append a batch, drop the oldest if there are many, and wake whoever waits."""
+        """Append a batch, drop the oldest beyond the limit, and wake all subscribers."""
         self.batches.append(batch)
-        self.n_kept += len(batch.parts)
+        self.n_recent += len(batch.parts)
         self.last = batch.last
-        while self.n_kept > _MOST_KEPT and len(self.batches) > 1:
-            self.n_kept -= len(self.batches.popleft().parts)
+        while self.n_recent > _MAX_RECENT_EVENTS and len(self.batches) > 1:
+            self.n_recent -= len(self.batches.popleft().parts)
         self.wake()
 
     def wake(self) -> None:
-        """Wake everybody who waits for news."""
+        """Wake all subscribers."""
         self.news.set()
         self.news = asyncio.Event()
 
     def after(self, sequence: int) -> Batch | None:
-        """Return the batch with the event that follows a number, if it is kept."""
+        """Return the batch with the event after a number, unless it was dropped."""
         if not self.batches or sequence + 1 < self.batches[0].first:
             return None
         return next((batch for batch in self.batches if batch.last > sequence), None)
@@ -89,17 +89,17 @@ class Hub:
         self._readers = readers
         self._channels: dict[int, Channel] = {}
         self._pages: dict[tuple[int, int], Batch] = {}
-        self._flights: SingleFlight[Batch | None] = SingleFlight()
-        # Threads of its own: requests that fill the common pool delay no event.
+        self._reads: SingleFlight[Batch | None] = SingleFlight()
+        # Own threads, because requests can fill the common pool.
         self._threads = ThreadPoolExecutor(2, "events")
         self._poller: asyncio.Task[None] | None = None
         self._closing = False
 
     async def open(self, job_id: int) -> Channel:
-        """Begin to watch a job; whoever opens it closes it.
+        """Start to watch a job; the caller must call :meth:`leave`.
 
         Raises:
-            NoSuchRow: If there is no such job.
+            NoSuchRow: If the job does not exist.
         """
         last = await self._run(self._last_of, job_id)
         channel = self._channels.setdefault(job_id, Channel(last))
@@ -109,7 +109,7 @@ class Hub:
         return channel
 
     def leave(self, job_id: int, channel: Channel) -> None:
-        """Stop to watch a job."""
+        """Stop watching a job."""
         channel.n_readers -= 1
         if channel.n_readers == 0 and self._channels.get(job_id) is channel:
             del self._channels[job_id]
@@ -123,35 +123,35 @@ class Hub:
         sequence: int,
         is_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
-        """Yield the events of a job after a number, for as long as there may be more.
+        """Yield the events of a job after a number, until the job is deleted or the hub closes.
 
         Args:
-            job_id: The job.
-            channel: What ``open`` returned.
-            sequence: The last event that the reader has.
-            is_allowed: Asked now and then whether the reader may still read.
+            job_id: Number of the job.
+            channel: Result of :meth:`open`.
+            sequence: Number of the last event that the reader has.
+            is_allowed: Called every few seconds; False ends the stream.
         """
         yield _HELLO
         loop = asyncio.get_running_loop()
         asked = loop.time()
-        while not (channel.gone or self._closing):
+        while not (channel.is_deleted or self._closing):
             news = channel.news
             if channel.last > sequence:
                 batch = channel.after(sequence) or await self._page(job_id, sequence)
                 if batch is None:
-                    await asyncio.sleep(_RETRY_SECS)
+                    await asyncio.sleep(_RETRY_INTERVAL_SECS)
                     continue
                 yield batch.after(sequence)
                 sequence = batch.last
-            elif not await _happens(news, _HEARTBEAT_SECS):
+            elif not await _is_set_within(news, _HEARTBEAT_INTERVAL_SECS):
                 yield _HEARTBEAT
-            if loop.time() - asked > _HEARTBEAT_SECS:
+            if loop.time() - asked > _HEARTBEAT_INTERVAL_SECS:
                 asked = loop.time()
                 if not await is_allowed():
                     return
 
     async def close(self) -> None:
-        """End every stream: the process stops."""
+        """End all streams."""
         self._closing = True
         for channel in self._channels.values():
             channel.wake()
@@ -165,36 +165,38 @@ class Hub:
         while self._channels:
             try:
                 await self._look()
-                await asyncio.sleep(_POLL_SECS)
+                await asyncio.sleep(_POLL_INTERVAL_SECS)
             except SQLAlchemyError as error:
                 _logger.warning("cannot read events: %s", type(error).__name__)
-                await asyncio.sleep(_RETRY_SECS)
+                await asyncio.sleep(_RETRY_INTERVAL_SECS)
 
     async def _look(self) -> None:
-        """See what is new for every job that is watched."""
+        """Read the new events of all watched jobs."""
         watched = dict(self._channels)
-        found = await self._run(self._news, {key: each.last for key, each in watched.items()})
+        last = {job_id: channel.last for job_id, channel in watched.items()}
+        news = await self._run(self._news, last)
         for job_id, channel in watched.items():
-            if found[job_id] is None:
-                channel.gone = True
+            new_events = news[job_id]
+            if new_events is None:
+                channel.is_deleted = True
                 channel.wake()
                 if self._channels.get(job_id) is channel:
                     del self._channels[job_id]
-            elif found[job_id]:
-                channel.add(_batch(found[job_id] or []))
+            elif new_events:
+                channel.add(_batch(new_events))
 
     async def _page(self, job_id: int, sequence: int) -> Batch | None:
-        """Return events after a number out of the database; None if it does not answer."""
+        """Read the events after a number from the database; None if it does not answer."""
         key = (job_id, sequence)
         if key in self._pages:
             return self._pages[key]
         try:
-            batch = await self._flights.join(key, partial(self._run, self._read, job_id, sequence))
+            batch = await self._reads.join(key, partial(self._run, self._read, job_id, sequence))
         except SQLAlchemyError as error:
             _logger.warning("cannot read events: %s", type(error).__name__)
             return None
-        if batch is not None and len(batch.parts) == _PAGE:
-            if len(self._pages) >= _MOST_PAGES:
+        if batch is not None and len(batch.parts) == _PAGE_SIZE:
+            if len(self._pages) >= _MAX_PAGES:
                 del self._pages[next(iter(self._pages))]
             self._pages[key] = batch
         return batch
@@ -207,42 +209,40 @@ class Hub:
             return jobs.get_job(session, job_id).n_events
 
     def _news(self, last: dict[int, int]) -> dict[int, list[Event] | None]:
-        """Return what is new for each job; None for one that is gone."""
+        """Return the new events of each job; None for a deleted one."""
+        news: dict[int, list[Event] | None] = dict.fromkeys(last)
         with self._readers() as session:
-            found = events.last_events(session, list(last))
-            return {
-                job_id: None
-                if job_id not in found
-                else events.events_after(session, job_id, sequence)
-                if found[job_id].n_events > sequence
-                else []
-                for job_id, sequence in last.items()
-            }
+            for job_id, (n_events, _) in events.last_events(session, list(last)).items():
+                is_current = n_events <= last[job_id]
+                news[job_id] = (
+                    [] if is_current else events.events_after(session, job_id, last[job_id])
+                )
+        return news
 
     def _read(self, job_id: int, sequence: int) -> Batch | None:
         with self._readers() as session:
-            found = events.events_after(session, job_id, sequence, _PAGE)
-        return _batch(found) if found else None
+            page = events.events_after(session, job_id, sequence, _PAGE_SIZE)
+        return _batch(page) if page else None
 
 
 def encode(event: Event) -> bytes:
-    """Return an event as a stream has it."""
-    told = {
+    """Encode an event for a stream."""
+    content = {
         "sequence": event.sequence,
         "kind": event.kind,
         "created": event.created.isoformat(),
         "data": event.data,
     }
-    text = json.dumps(told, separators=(",", ":"))
+    text = json.dumps(content, separators=(",", ":"))
     return f"id: {event.sequence}\nevent: {event.kind}\ndata: {text}\n\n".encode()
 
 
-def _batch(found: Sequence[Event]) -> Batch:
-    parts = tuple(encode(event) for event in found)
-    return Batch(found[0].sequence, found[-1].sequence, parts, b"".join(parts))
+def _batch(rows: Sequence[Event]) -> Batch:
+    parts = tuple(encode(event) for event in rows)
+    return Batch(rows[0].sequence, rows[-1].sequence, parts, b"".join(parts))
 
 
-async def _happens(news: asyncio.Event, secs: float) -> bool:
+async def _is_set_within(news: asyncio.Event, secs: float) -> bool:
     try:
         await asyncio.wait_for(news.wait(), secs)
     except TimeoutError:

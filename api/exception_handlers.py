@@ -1,4 +1,4 @@
-"""How a problem is answered: as a document for a program, as a page for a person."""
+"""Answers to errors: a problem document for a program, a page for a person."""
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -10,7 +10,7 @@ from api.web import errors as pages
 
 
 def answer(request: Request, error: Exception) -> Response:
-    """Return the answer that an error is."""
+    """Return the answer to an error."""
     problem = as_problem(error)
     if not pages.wants_page(request):
         return respond(problem)
@@ -25,7 +25,7 @@ def answer(request: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Have an application answer so; :mod:`api.middleware` does for errors that nobody expected."""
+    """Install handlers for expected errors; :mod:`api.middleware` answers all others."""
 
     async def handle(request: Request, error: Exception) -> Response:
         return answer(request, error)

@@ -1,22 +1,22 @@
-"""What is around every request: limits before it, headers and a count after it."""
+"""Middlewares around every request: metrics, headers, error answers, checks and body limits."""
 
 import logging
 import time
-from typing import Any
 
+from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.app_state import State
+from api.app_state import State, state_of
 from api.auth import address_of, secret_of
 from api.csrf import check_host, check_same_origin
 from api.errors import Problem, as_problem
 from api.exception_handlers import answer
 from api.limits import body_limit, check_rate, limited
 
-_logger = logging.getLogger("api.access")
-# Set where a route did not say otherwise: nothing of an answer is ever run, framed or kept.
+_LOG = logging.getLogger("api.access")
+# Defaults that a route may replace: no answer is executed, framed or cached.
 _HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -25,89 +25,147 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _PROBES = ("/healthz", "/readyz")
-_CLIENT_LEFT = 499
+_CLIENT_CLOSED_REQUEST = 499
 
 
-class Frame:
-    """The outermost layer of the application."""
+class _Middleware:
+    """Base of a middleware, which sees HTTP requests only."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; whatever goes wrong is answered with a problem document."""
-        if scope["type"] != "http":
+        if scope["type"] == "http":
+            await self.handle(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
-        state: State = scope["app"].state.service
-        started, status = time.perf_counter(), 0
 
-        async def dressed(message: Message) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve an HTTP request."""
+        raise NotImplementedError
+
+
+class RequestMetrics(_Middleware):
+    """Counts requests by route and status, and logs them at DEBUG."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, and observe its status and duration."""
+        started, status = time.perf_counter(), _CLIENT_CLOSED_REQUEST
+
+        async def observed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            route, secs = _route_template(scope), time.perf_counter() - started
+            state_of(HTTPConnection(scope)).metrics.observe(scope["method"], route, status, secs)
+            _LOG.debug("%s %s %s", scope["method"], route, status)
+
+
+class SecurityHeaders(_Middleware):
+    """Adds security headers that the route did not set."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request with complete headers."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message.setdefault("headers", []))
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
+        await self._app(scope, receive, with_headers)
+
+
+class ErrorAnswers(_Middleware):
+    """Answers every exception with a problem, as a document or as a page."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; an error after the start of the answer cuts it off."""
+        has_started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_started
+            has_started = has_started or message["type"] == "http.response.start"
+            await send(message)
+
         try:
-            await self._app(scope, _checked(scope, receive, state), dressed)
+            await self._app(scope, receive, noted)
         except ClientDisconnect:
-            status = status or _CLIENT_LEFT
+            return
         except Exception as error:
-            if status:
-                # Too late to say so: the client sees that the answer was cut off.
-                as_problem(error)
+            if has_started:
+                as_problem(error)  # logs what is unexpected
                 raise
-            await answer(Request(scope, receive), error)(scope, receive, dressed)
-        finally:
-            _note(state, scope, status, time.perf_counter() - started)
+            await answer(Request(scope, receive), error)(scope, receive, send)
 
 
-def _checked(scope: Scope, receive: Receive, state: State) -> Receive:
-    """Check what can be known before a request is read.
+class RequestChecks(_Middleware):
+    """Rejects requests by their head: wrong host, other site, too many, or NUL in the address."""
 
-    Raises:
-        Problem: If it is refused.
-    """
-    if scope["path"] in _PROBES:
-        return receive
-    connection = HTTPConnection(scope)
-    if not state.settings.needs_tokens:
-        check_host(connection)
-    check_same_origin(connection)
-    check_rate(state.buckets, _client(connection, state), scope)
-    _check_text(scope)
-    if scope["method"] in ("GET", "HEAD"):
-        return receive
-    limit = body_limit(scope["path"], state.settings.max_upload_bytes)
-    return limited(receive, connection.headers.get("content-length"), limit)
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that passes all checks; probes are not checked.
+
+        Raises:
+            Problem: If a check fails.
+        """
+        if scope["path"] not in _PROBES:
+            connection = HTTPConnection(scope)
+            state = state_of(connection)
+            if not state.settings.needs_tokens:
+                check_host(connection)
+            check_same_origin(connection)
+            check_rate(state.buckets, _client(connection, state), scope["method"])
+            _check_address(scope)
+        await self._app(scope, receive, send)
+
+
+class BodyLimits(_Middleware):
+    """Limits the size of bodies, and the time without a byte."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose body is counted while it arrives.
+
+        Raises:
+            Problem: If the announced length is over the limit.
+        """
+        if scope["method"] not in ("GET", "HEAD") and scope["path"] not in _PROBES:
+            connection = HTTPConnection(scope)
+            settings = state_of(connection).settings
+            limit = body_limit(scope["path"], settings.max_upload_bytes)
+            receive = limited(receive, connection.headers.get("content-length"), limit)
+        await self._app(scope, receive, send)
+
+
+#: The outermost first.
+MIDDLEWARES = (RequestMetrics, SecurityHeaders, ErrorAnswers, RequestChecks, BodyLimits)
+
+
+def install(app: FastAPI) -> None:
+    """Wrap an application in all middlewares."""
+    for middleware in reversed(MIDDLEWARES):
+        app.add_middleware(middleware)
 
 
 def _client(connection: HTTPConnection, state: State) -> str:
-    """Name who is counted: a token that was good lately, or else an address."""
+    """Name the client whose rate is limited: a token that was valid lately, or an address."""
     secret, _ = secret_of(connection)
     name = None if secret is None else state.tokens.remembered(secret)
     return f"token {name}" if name is not None else f"address {address_of(connection)}"
 
 
-def _check_text(scope: Scope) -> None:
-    # PostgreSQL stores and compares no NUL; no name of ours holds one.
+def _check_address(scope: Scope) -> None:
+    # PostgreSQL cannot store or compare NUL.
     if b"%00" in scope["query_string"] or "\x00" in scope["path"]:
         raise Problem("bad-request", "the address contains NUL")
 
 
-def _note(state: State, scope: Scope, status: int, secs: float) -> None:
-    route = template_of(scope)
-    state.metrics.observe(scope["method"], route, status, secs)
-    if _logger.isEnabledFor(logging.DEBUG):
-        said: dict[str, Any] = {"method": scope["method"], "route": route, "status": status}
-        _logger.debug("%(method)s %(route)s %(status)s", said)
-
-
-def template_of(scope: Scope) -> str:
-    """Return the path of the route that served a request, with its parameters unfilled."""
-    route = scope.get("route")
-    path = getattr(route, "path", None)
+def _route_template(scope: Scope) -> str:
+    """Return the path of the route that served a request, with unfilled parameters."""
+    path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) and path else "other"

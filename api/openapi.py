@@ -1,4 +1,4 @@
-"""The OpenAPI document: stable names, and the problems that every operation may answer with."""
+"""The OpenAPI document: stable operation names, and the problems of every operation."""
 
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from api.errors import KINDS, MEDIA_TYPE, URN
 from records.service_models import DeviceState
 
 _REF = {"$ref": "#/components/schemas/Problem"}
-#: What every operation may answer with.
+#: Statuses that every operation may answer with.
 COMMON = (400, 401, 403, 421, 422, 429, 500, 503)
 _PROBLEM = {
     "type": "object",
@@ -21,7 +21,7 @@ _PROBLEM = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "advice": {"type": "string", "description": "What to do."},
+        "advice": {"type": "string", "description": "Next step."},
         "errors": {
             "type": "array",
             "items": {
@@ -31,11 +31,14 @@ _PROBLEM = {
             },
         },
         "limit": {"type": "integer"},
-        "reference": {"type": "string", "description": "Names the line in the service's log."},
+        "reference": {
+            "type": "string",
+            "description": "Identifies the line in the log of the service.",
+        },
     },
 }
 _TAGS = {
-    "jobs": "Submit networks, watch and steer their tuning.",
+    "jobs": "Submit networks, watch and control their tuning.",
     "libraries": "Compiled networks.",
     "records": "Measurements.",
     "catalogue": "Networks, targets and workers.",
@@ -56,7 +59,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def operation_id(route: APIRoute) -> str:
-    """Name an operation as its function is named."""
+    """Name an operation like its function."""
     return route.name
 
 

@@ -1,4 +1,4 @@
-"""Pages of lists: opaque cursors, and what they stand for."""
+"""Pagination of lists with opaque cursors."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def decode(cursor: str, *kinds: type) -> list[Any]:
     """Return the parts of a cursor.
 
     Raises:
-        Problem: If it is none of ours.
+        Problem: If the cursor is not one of this service.
     """
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
@@ -51,12 +51,12 @@ def decode(cursor: str, *kinds: type) -> list[Any]:
 
 
 def number_of(cursor: str | None) -> int | None:
-    """Return the number that a page goes on after."""
+    """Return the number in a cursor; None for the first page."""
     return None if cursor is None else int(decode(cursor, int)[0])
 
 
 def cut(rows: Sequence[Row], limit: int) -> tuple[list[Row], bool]:
-    """Return the rows of a page, given one more than that, and whether there are more."""
+    """Split off the row beyond a page; return the page, and whether that row exists."""
     return list(rows[:limit]), len(rows) > limit
 
 
@@ -72,23 +72,23 @@ def newest_first(rows: Sequence[Numbered], limit: int) -> tuple[list[Numbered], 
 
 
 def after_job(job: JobSummary, sort: JobOrder) -> str:
-    """Return the cursor after a job of a list."""
+    """Return the cursor of the page after a job."""
     value = getattr(job, sort.lstrip("-"))
-    said = value.isoformat() if isinstance(value, datetime) else value
-    return encode(sort, said, job.id)
+    text = value.isoformat() if isinstance(value, datetime) else value
+    return encode(sort, text, job.id)
 
 
 def job_after(cursor: str | None, sort: JobOrder) -> tuple[Any, int] | None:
-    """Return what a cursor says of the last job of the page before.
+    """Return the sorted value and the number of the last job of the previous page.
 
     Raises:
-        Problem: If it is no cursor, or one of a list in another order.
+        Problem: If the cursor is invalid, or of a list in another order.
     """
     if cursor is None:
         return None
-    number = sort.lstrip("-") == "priority"
-    said, value, job_id = decode(cursor, str, int if number else str, int)
-    if said != sort:
+    kind = int if sort.lstrip("-") == "priority" else str
+    cursor_sort, value, job_id = decode(cursor, str, kind, int)
+    if cursor_sort != sort:
         raise _bad_cursor()
     if sort.lstrip("-") in ("created", "updated"):
         try:
@@ -100,5 +100,5 @@ def job_after(cursor: str | None, sort: JobOrder) -> tuple[Any, int] | None:
 
 def _bad_cursor() -> Problem:
     return Problem(
-        "invalid", "the cursor is not one of this list", advice="Begin again without a cursor."
+        "invalid", "the cursor is not one of this list", advice="Start again without a cursor."
     )

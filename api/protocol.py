@@ -1,4 +1,7 @@
-"""HTTP/1.1 with a bound on the head of a request, which the server itself does not have."""
+"""HTTP/1.1 with a limit on the head of a request, which uvicorn lacks.
+
+It subclasses a private class of uvicorn; see ADR 0028.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,15 +10,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
-#: Request line and headers, together.
-MOST_HEAD_BYTES = 64 * 1024
-_HEAD_SECS = 30.0
+#: Maximum size of request line and headers together.
+MAX_HEAD_BYTES = 64 * 1024
+_HEAD_TIMEOUT_SECS = 30.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Ends a connection whose request has a head that is too long, or takes too long to come.
+    """Closes a connection whose request head is too long, or takes too long to arrive.
 
-    Neither is read, so that nobody fills the memory before it is known who they are.
+    Otherwise a client could fill the memory before it is authenticated.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -25,45 +28,45 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a first request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
-        self._wait()
+        self._start_timer()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Stop to wait."""
-        self._stop_waiting()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Take what arrived, as long as the head of the request is not too long."""
+        """Pass data on, and close the connection if the head of the request is too long."""
         if self._in_head:
             if not self._head_bytes:
-                self._wait()
+                self._start_timer()
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self.transport.close()
 
     def on_headers_complete(self) -> None:
-        """Go on with the body, which has a limit of its own."""
+        """Stop the timer: the body has limits of its own."""
         self._in_head = False
-        self._stop_waiting()
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Be ready for the next head."""
+        """Prepare for the head of the next request."""
         self._in_head, self._head_bytes = True, 0
         super().on_message_complete()
 
-    def _wait(self) -> None:
-        self._stop_waiting()
-        self._timer = self.loop.call_later(_HEAD_SECS, self._give_up)
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(_HEAD_TIMEOUT_SECS, self._close)
 
-    def _stop_waiting(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         if self._in_head and not self.transport.is_closing():
             self.transport.close()

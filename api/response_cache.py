@@ -1,4 +1,4 @@
-"""The table of a job for many who poll it: read at most twice a second, kept as bytes."""
+"""A cache of encoded task tables, for many clients that poll them."""
 
 import gzip
 import hashlib
@@ -16,17 +16,17 @@ from records.errors import NoSuchRow
 from tuner.queries.jobs import read_job
 from tuner.schemas import JobView
 
-#: Nobody is shown anything older, while somebody asks.
+#: Maximum age of a served table.
 FRESH_SECS = 1.0
-# Trials of other jobs on the same tasks change a table without an event of its own.
-_WHOLE_SECS = 5.0
-_MOST_JOBS = 256
+# Trials of other jobs on the same tasks change a table without an event of its job.
+_REREAD_INTERVAL_SECS = 5.0
+_MAX_JOBS = 256
 _JSON = TypeAdapter(JobView)
 
 
 @dataclass(frozen=True)
 class Body:
-    """A table in one format; ``zipped`` is the same under gzip."""
+    """A table in one format; ``zipped`` is ``plain`` compressed by gzip."""
 
     media_type: str
     etag: str
@@ -36,7 +36,7 @@ class Body:
 
 @dataclass
 class _Entry:
-    """A table as it was read; ``checked`` is when it was last known to be current."""
+    """A table as read at ``read``; ``checked`` is the last time it was found current."""
 
     version: events.LastEvents
     view: JobView
@@ -45,16 +45,16 @@ class _Entry:
     bodies: dict[str, Body] = field(default_factory=dict)
 
 
-class Tables:
-    """The tables that were asked for lately."""
+class TableCache:
+    """The tables of recently requested jobs."""
 
     def __init__(self, readers: sessionmaker[Session]) -> None:
         self._readers = readers
         self._entries: dict[int, _Entry] = {}
-        self._flights: SingleFlight[_Entry] = SingleFlight()
+        self._reads: SingleFlight[_Entry] = SingleFlight()
 
-    def kept(self, job_id: int, kind: str) -> Body | None:
-        """Return a table that is fresh enough to be served as it is, or None."""
+    def cached(self, job_id: int, kind: str) -> Body | None:
+        """Return a table that is at most ``FRESH_SECS`` old, or None."""
         entry = self._entries.get(job_id)
         if entry is None or time.monotonic() - entry.checked >= FRESH_SECS:
             return None
@@ -64,20 +64,20 @@ class Tables:
         """Return the table of a job as JSON, CSV or text, at most ``FRESH_SECS`` old.
 
         Raises:
-            NoSuchRow: If there is no such job.
+            NoSuchRow: If the job does not exist.
         """
-        kept = self.kept(job_id, kind)
-        if kept is not None:
-            return kept
+        cached = self.cached(job_id, kind)
+        if cached is not None:
+            return cached
 
         async def refresh() -> _Entry:
             return await run_in_threadpool(self._refresh, job_id, kind)
 
-        entry = await self._flights.join((job_id, kind), refresh)
+        entry = await self._reads.join((job_id, kind), refresh)
         return entry.bodies[kind]
 
     def forget(self, job_id: int) -> None:
-        """Read a job anew when it is next asked for: this process has just changed it."""
+        """Drop the table of a job that this process has just changed."""
         self._entries.pop(job_id, None)
 
     def _refresh(self, job_id: int, kind: str) -> _Entry:
@@ -87,12 +87,12 @@ class Tables:
             if version is None:
                 self.forget(job_id)
                 raise NoSuchRow(f"no job {job_id}")
-            if entry is None or entry.version != version or at - entry.read > _WHOLE_SECS:
+            if entry is None or entry.version != version or at - entry.read > _REREAD_INTERVAL_SECS:
                 entry = _Entry(version, read_job(session, job_id), at, at)
         if kind not in entry.bodies:
             entry.bodies[kind] = _encode(entry.view, kind)
         entry.checked = at
-        if len(self._entries) >= _MOST_JOBS:
+        if len(self._entries) >= _MAX_JOBS:
             self._entries.clear()
         self._entries[job_id] = entry
         return entry
@@ -100,6 +100,6 @@ class Tables:
 
 def _encode(view: JobView, kind: str) -> Body:
     plain = formats.WRITERS[kind](view) if kind != formats.JSON else _JSON.dump_json(view)
-    # Weak: the same table under gzip has the same tag.
+    # Weak, because the compressed table has the same tag.
     etag = f'W/"{hashlib.sha256(plain).hexdigest()[:16]}"'
     return Body(formats.MEDIA_TYPES[kind], etag, plain, gzip.compress(plain, 4, mtime=0))

@@ -1,4 +1,4 @@
-"""What holds for one API process: the settings of every command, and those of a server."""
+"""Settings of an API process: those of every command, and those of a server."""
 
 import ipaddress
 import os
@@ -11,7 +11,7 @@ from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
 
 MIB = 2**20
-_DEFAULT_UPLOAD_MB = 512
+_DEFAULT_UPLOAD_MIB = 512
 _DEFAULT_RATE = 100.0
 _TRUE = ("1", "true", "yes", "on")
 
@@ -21,42 +21,42 @@ class ApiSettings:
     """Settings of an API process.
 
     Attributes:
-        tuner: Those that hold for every command.
+        tuner: Settings of every command.
         host: Address to listen on.
         port: Port to listen on.
-        max_upload_bytes: A larger model, or log of records, is refused.
-        rate: Requests a second that a client may go on making; 0 is no limit.
-        require_tokens: Ask for a token even where only this machine can connect.
+        max_upload_bytes: Maximum size of a model or a log of records.
+        rate: Maximum of requests a second for each client, sustained; 0 for no limit.
+        require_tokens: Require a token even on a loopback address.
     """
 
     tuner: Settings
     host: str = "127.0.0.1"
     port: int = 8080
-    max_upload_bytes: int = _DEFAULT_UPLOAD_MB * MIB
+    max_upload_bytes: int = _DEFAULT_UPLOAD_MIB * MIB
     rate: float = 0.0
     require_tokens: bool = False
 
     @property
     def data_dir(self) -> Path:
-        """Where uploads, archives and temporary files are."""
+        """Folder of uploads, archives and temporary files."""
         return self.tuner.data_dir
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether a request needs a token: always beyond loopback."""
+        """True if requests need a token, which is always so beyond loopback."""
         return self.require_tokens or not is_loopback(self.host)
 
 
 def read_api_settings(
     flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> ApiSettings:
-    """Merge flags, ``TUNER_*`` variables and, for what all of the tuner shares, the config file.
+    """Merge flags, ``TUNER_*`` variables and, for settings of every command, the config file.
 
-    The first that names a setting wins.
+    The first of them that has a setting takes precedence.
 
     Args:
         flags: ``database``, ``data_dir``, ``host``, ``port``, ``max_upload_mb``, ``rate`` and
-            ``require_tokens``; None or missing means not given.
+            ``require_tokens``; None or missing stands for not given.
         environ: Defaults to the environment of the process.
 
     Raises:
@@ -71,9 +71,9 @@ def read_api_settings(
 
     host = str(given("host", "127.0.0.1"))
     require = str(given("require_tokens", "")).lower() in _TRUE
-    # Nobody but this machine's own users can connect to loopback: they need no limit.
+    # Only users of this machine can connect to loopback, and they need no limit.
     rate = 0.0 if is_loopback(host) and not require else _DEFAULT_RATE
-    megabytes = _number("max_upload_mb", given("max_upload_mb", _DEFAULT_UPLOAD_MB), 2**20)
+    megabytes = _number("max_upload_mb", given("max_upload_mb", _DEFAULT_UPLOAD_MIB), 2**20)
     return ApiSettings(
         tuner=read_settings(shared, environ),
         host=host,
@@ -85,7 +85,7 @@ def read_api_settings(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address is one that only this machine reaches."""
+    """Return whether only this machine reaches a host name or address."""
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -95,11 +95,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _number(name: str, value: Any, most: float) -> float:
+def _number(name: str, value: Any, maximum: float) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = -1.0
-    if not 0 <= number <= most:
-        raise RequestError(f"{name} must be a number from 0 to {most:.0f}, got {value!r}")
+    if not 0 <= number <= maximum:
+        raise RequestError(f"{name} must be a number from 0 to {maximum:.0f}, got {value!r}")
     return number

@@ -1,4 +1,4 @@
-"""Work that many ask for at the same time, and one does."""
+"""Single-flight: concurrent calls with the same key share one execution."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,25 +8,25 @@ Answer = TypeVar("Answer")
 
 
 class SingleFlight(Generic[Answer]):
-    """Runs at most one call a key at a time; whoever asks meanwhile gets its answer."""
+    """Runs at most one call for each key at a time; concurrent callers get its answer."""
 
     def __init__(self) -> None:
         self._running: dict[Any, asyncio.Task[Answer]] = {}
 
     async def join(self, key: Any, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the answer of the call that runs, or of this one."""
+        """Return the answer of the running call for a key, or else run this one."""
         task = self._running.get(key)
         if task is None:
             task = asyncio.ensure_future(_run(call))
             self._running[key] = task
             task.add_done_callback(lambda done: self._end(key, done))
-        # Shielded: one client that goes away does not take the answer from the others.
+        # Shielded, because the cancellation of one client must not cancel the others.
         return await asyncio.shield(task)
 
     def _end(self, key: Any, task: "asyncio.Task[Answer]") -> None:
         self._running.pop(key, None)
         if not task.cancelled():
-            task.exception()  # or asyncio complains if all who asked have gone
+            task.exception()  # retrieved, or asyncio warns if all callers have left
 
 
 async def _run(call: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -1,4 +1,4 @@
-"""Turns a writer of text into chunks for an answer, without holding all of it."""
+"""Streaming of text that a function writes, without holding all of it."""
 
 import queue
 import threading
@@ -8,55 +8,59 @@ from typing import IO, Any, cast
 
 from starlette.concurrency import run_in_threadpool
 
-_CHUNK = 2**18
-_AHEAD = 4
+_CHUNK_CHARS = 2**18
+_MAX_QUEUED_CHUNKS = 4
 _TICK_SECS = 0.5
-# Who takes nothing for so long is cut off: a transaction is open meanwhile.
-_PATIENCE_SECS = 60.0
+# A reader that takes nothing for that long is cut off, because a transaction is open.
+_READ_TIMEOUT_SECS = 60.0
 
 
-class _Gone(Exception):  # noqa: N818  nobody reads any more, which is no error
+class _ReaderLeft(Exception):  # noqa: N818  not an error
     pass
 
 
 class _Chunks:
-    """A text stream that hands what is written to a queue of few chunks."""
+    """A text stream that passes what is written to a short queue of chunks."""
 
     def __init__(self) -> None:
-        self.queue: queue.Queue[bytes | Exception | None] = queue.Queue(_AHEAD)
-        self.gone = threading.Event()
+        self.queue: queue.Queue[bytes | Exception | None] = queue.Queue(_MAX_QUEUED_CHUNKS)
+        self.reader_left = threading.Event()
         self._parts: list[str] = []
         self._n_chars = 0
 
     def write(self, text: str) -> int:
-        """Take text, and wait while the reader is behind."""
+        """Accept text, and wait while the reader is behind."""
         self._parts.append(text)
         self._n_chars += len(text)
-        if self._n_chars >= _CHUNK:
+        if self._n_chars >= _CHUNK_CHARS:
             self.flush()
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what was taken."""
+        """Queue the accepted text."""
         data = "".join(self._parts).encode()
         self._parts, self._n_chars = [], 0
         if data:
             self.put(data)
 
     def put(self, item: bytes | Exception | None) -> None:
-        """Hand something on; raises _Gone if nobody takes it."""
-        deadline = time.monotonic() + _PATIENCE_SECS
-        while not self.gone.is_set() and time.monotonic() < deadline:
+        """Queue an item.
+
+        Raises:
+            _ReaderLeft: If the reader has left or takes nothing for a minute.
+        """
+        deadline = time.monotonic() + _READ_TIMEOUT_SECS
+        while not self.reader_left.is_set() and time.monotonic() < deadline:
             try:
                 self.queue.put(item, timeout=_TICK_SECS)
             except queue.Full:
                 continue
             return
-        self.gone.set()
-        raise _Gone
+        self.reader_left.set()
+        raise _ReaderLeft
 
     def run(self, write: Callable[[IO[str]], Any]) -> None:
-        """Have a function write to this stream; its end or its error is handed on too."""
+        """Let a function write to this stream, and queue its end or its error as well."""
         end: Exception | None = None
         try:
             try:
@@ -65,11 +69,11 @@ class _Chunks:
             except Exception as error:
                 end = error
             self.put(end)
-        except _Gone:
+        except _ReaderLeft:
             return
 
     def next(self) -> bytes | Exception | None:
-        """Return what comes next; empty if nothing did for a moment."""
+        """Return the next item, or no bytes if none arrived for a moment."""
         try:
             return self.queue.get(timeout=_TICK_SECS)
         except queue.Empty:
@@ -77,9 +81,9 @@ class _Chunks:
 
 
 async def lines_of(write: Callable[[IO[str]], Any]) -> AsyncIterator[bytes]:
-    """Yield what a function writes to the stream that it is given, as it is written.
+    """Yield what a function writes to a stream, as it is written.
 
-    The function runs in a thread of its own, which ends soon after nobody reads any more.
+    The function runs in a thread of its own, which ends soon after the reader leaves.
     """
     chunks = _Chunks()
     threading.Thread(target=chunks.run, args=(write,), name="export", daemon=True).start()
@@ -89,7 +93,7 @@ async def lines_of(write: Callable[[IO[str]], Any]) -> AsyncIterator[bytes]:
                 raise chunk
             if chunk:
                 yield chunk
-            elif chunks.gone.is_set():
-                raise TimeoutError("the reader of an export took nothing")
+            elif chunks.reader_left.is_set():
+                raise TimeoutError("the reader of an export stopped reading")
     finally:
-        chunks.gone.set()
+        chunks.reader_left.set()

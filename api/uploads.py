@@ -1,4 +1,4 @@
-"""Uploaded models: kept under the hash of their bytes, never opened for what is in them."""
+"""Uploaded models, stored under the hash of their bytes and never parsed here."""
 
 import hashlib
 import os
@@ -13,63 +13,71 @@ from tuner.jobs.submission import upload_path, upload_reference
 
 _CHUNK = 2**20
 _UNFINISHED = ".upload-"
-# Nobody uploads for so long: what is older was left by a process that was killed.
-_LEFT_SECS = 6 * 3600
+# Older files were left by a killed process, because no upload takes that long.
+_MAX_UPLOAD_SECS = 6 * 3600
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _ADVICE = (
     "Export the network with torch.onnx.export and send the .onnx file; "
-    "a .pt2 or .pt file is a pickle, which could run anything."
+    "a .pt2 or .pt file is a pickle, which can execute code."
 )
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A model that was received whole, beside its place; ``reference`` names it in a request."""
+    """A completely received model that is not in use yet.
+
+    Attributes:
+        path: Path of the temporary copy.
+        final_path: Path under the hash of its bytes.
+        sha256: Hash of its bytes.
+        reference: Name of the model in a request.
+        name: Name of the network, from the file name.
+    """
 
     path: Path
-    place: Path
+    final_path: Path
     sha256: str
     reference: str
     name: str
 
     def keep(self) -> None:
-        """Move it to its place: call this in the transaction that refers to it."""
-        self.path.replace(self.place)
-        descriptor = os.open(self.place.parent, os.O_RDONLY)
+        """Move the copy to its final path; call this in the transaction that refers to it."""
+        self.path.replace(self.final_path)
+        descriptor = os.open(self.final_path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def discard(self) -> None:
-        """Remove what was not moved."""
+        """Remove the copy unless it was moved."""
         self.path.unlink(missing_ok=True)
 
 
 def prepare_folders(data_dir: Path) -> Path:
-    """Make the folders of uploads; returns that for temporary files, which lie beside them.
+    """Create the folders of uploads, and return the one for temporary files.
 
-    /tmp may be memory, and too small for a model.
+    /tmp may be in memory and too small for a model.
     """
     for name in ("uploads", "archives", "tmp"):
         (data_dir / name).mkdir(parents=True, exist_ok=True)
     for left in (data_dir / "uploads").glob(f"{_UNFINISHED}*"):
-        if time.time() - left.stat().st_mtime > _LEFT_SECS:
+        if time.time() - left.stat().st_mtime > _MAX_UPLOAD_SECS:
             left.unlink(missing_ok=True)
     return data_dir / "tmp"
 
 
 def stage(file: BinaryIO, filename: str, data_dir: Path) -> Staged:
-    """Copy an upload beside its place, and hash it on the way.
+    """Copy an upload into the data directory, and hash it on the way.
 
     Args:
-        file: The upload, from its start.
-        filename: As the client calls it; says what format it is, and names the network.
-        data_dir: The data directory.
+        file: Upload, positioned at its start.
+        filename: File name of the client; its extension is the format, its stem the name.
+        data_dir: Data directory.
 
     Raises:
-        Problem: If it is empty, or in a format that is not taken.
-        OSError: If there is no room; nothing is left behind.
+        Problem: If the upload is empty, or in an unsupported format.
+        OSError: If it cannot be stored; nothing is left behind.
     """
     _check_format(file, filename)
     folder = data_dir / "uploads"
@@ -79,8 +87,8 @@ def stage(file: BinaryIO, filename: str, data_dir: Path) -> Staged:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    place = upload_path(data_dir, digest)
-    return Staged(path, place, digest, upload_reference(digest), _stem(filename))
+    reference, final_path = upload_reference(digest), upload_path(data_dir, digest)
+    return Staged(path, final_path, digest, reference, _stem(filename))
 
 
 def _copy(file: BinaryIO, path: Path) -> str:
@@ -112,7 +120,7 @@ def _wrong_model(slug: str, message: str, advice: str = _ADVICE) -> Problem:
 
 
 def _stem(filename: str) -> str:
-    """Name a network by its file; no character of it ever gets into a path of ours."""
+    """Return the name of a network from its file name, which is never part of a path here."""
     stem = filename.replace("\\", "/").rpartition("/")[2]
     stem = "".join(char for char in stem if char.isprintable())[:200]
     return stem[: -len(".onnx")] if stem.lower().endswith(".onnx") else stem

@@ -1,4 +1,4 @@
-"""What the first requests would wait for, done before the process says that it is ready."""
+"""Preparations that the first requests would wait for, made before the process is ready."""
 
 import gc
 
@@ -11,13 +11,13 @@ _NOWHERE = "/api/v1/nowhere"
 
 
 async def warm_up(app: FastAPI) -> None:
-    """Build the routes, compile the templates and start a thread; takes part of a second."""
+    """Build the routes, compile the templates and start a thread, in a fraction of a second."""
     scope = {"type": "http", "method": "GET", "path": _NOWHERE, "root_path": "", "headers": []}
     for route in app.routes:
-        # The models of included routes are built when they are first compared with a path.
+        # The models of included routes are built at the first comparison with a path.
         route.matches(dict(scope))
     await run_in_threadpool(_compile_templates)
-    # What is there now stays: the collector need not walk it while a request waits.
+    # These objects stay, so the collector need not visit them while a request waits.
     gc.collect()
     gc.freeze()
 

@@ -1,3 +1,3 @@
-"""The routes of the REST API, a module a resource."""
+"""The routes of the REST API, one module for each resource."""
 
 PREFIX = "/api/v1"

@@ -1,4 +1,4 @@
-"""The stream of what happens to a job."""
+"""The event stream of a job."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -30,12 +30,15 @@ async def stream_events(
     request: Request,
     _subject: Reading,
     state: StateDep,
-    after: Annotated[int, Query(ge=0, le=MAX_ID, description="The last event you have.")] = 0,
+    after: Annotated[
+        int, Query(ge=0, le=MAX_ID, description="Number of the last event you have.")
+    ] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=MAX_ID)] = None,
 ) -> StreamingResponse:
-    """Stream what happens to a job, from the event after the last that you have.
+    """Stream the events of a job after the last one you have.
 
-    Numbers have no gaps. The stream goes on until you leave: a job that is done may go on.
+    Sequence numbers have no gaps. The stream stays open, because a job that is done may be
+    resumed.
     """
     sequence = after if last_event_id is None else last_event_id
     channel = await state.hub.open(job_id)
@@ -46,7 +49,7 @@ async def stream_events(
         except Problem:
             return False
         except SQLAlchemyError:
-            # The stream waits for the database, too.
+            # The stream itself waits for the database.
             return True
 
     events = state.hub.stream(job_id, channel, sequence, is_allowed)
@@ -54,7 +57,7 @@ async def stream_events(
 
 
 class _Stream(StreamingResponse):
-    """A stream that leaves its channel however it ends, even if it was never begun."""
+    """A stream that always leaves its channel, even if it never started."""
 
     def __init__(
         self, state: State, job_id: int, channel: Channel, events: AsyncIterator[bytes]
@@ -63,7 +66,7 @@ class _Stream(StreamingResponse):
         self._state, self._job_id, self._channel = state, job_id, channel
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send what there is until the client leaves."""
+        """Send events until the client leaves."""
         readers = self._state.metrics.event_readers
         readers.inc()
         try:

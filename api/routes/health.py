@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it can serve, and what Prometheus is told."""
+"""Probes of liveness and readiness, and metrics for Prometheus."""
 
 from typing import Annotated, Literal
 
@@ -16,13 +16,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz", responses=problems(500))
 async def healthz() -> dict[Literal["status"], Literal["ok"]]:
-    """Answer as long as the process lives; needs no token."""
+    """Answer while the process is alive; requires no token."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses=problems(500, 503))
 def readyz(session: ReaderDep) -> dict[Literal["status"], Literal["ready"]]:
-    """Answer once the database does; needs no token."""
+    """Answer while the database does; requires no token."""
     session.execute(select(1))
     return {"status": "ready"}
 
@@ -36,5 +36,5 @@ def readyz(session: ReaderDep) -> dict[Literal["status"], Literal["ready"]]:
     },
 )
 def metrics(state: StateDep, _subject: Annotated[Subject, Depends(require("read"))]) -> Response:
-    """Serve trials, jobs, queue, devices and requests in Prometheus' text format."""
+    """Serve trials, jobs, queue, devices and requests in the text format of Prometheus."""
     return Response(state.metrics.render(), headers={"content-type": CONTENT_TYPE_LATEST})

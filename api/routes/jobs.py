@@ -1,4 +1,4 @@
-"""Jobs: lists of them, one of them, and telling one what to do."""
+"""Lists of jobs, single jobs, and their control."""
 
 from typing import Annotated, Literal
 
@@ -20,8 +20,8 @@ from tuner.queries.jobs import JobOrder
 from tuner.schemas import JobDetails, JobSummary
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
-_AT_WORK: tuple[JobState, ...] = ("queued", "running")
-_ALIVE: tuple[JobState, ...] = (*_AT_WORK, "paused")
+_ACTIVE: tuple[JobState, ...] = ("queued", "running")
+_UNFINISHED: tuple[JobState, ...] = (*_ACTIVE, "paused")
 _ONE = problems(404)
 _CHANGE = problems(404, 409)
 
@@ -31,13 +31,13 @@ def list_jobs(
     session: ReaderDep,
     _subject: Reading,
     state: Annotated[list[JobState], Query(max_length=6)] = [],  # noqa: B006  FastAPI copies it
-    q: Annotated[schemas.Text, Query(max_length=200, description="Part of a name.")] = "",
+    q: Annotated[schemas.Text, Query(max_length=200, description="Part of the name.")] = "",
     sort: JobOrder = "-created",
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> JobPage:
     """List jobs, a page at a time."""
-    found = job_queries.list_jobs(
+    rows = job_queries.list_jobs(
         session,
         states=state,
         text=q,
@@ -45,7 +45,7 @@ def list_jobs(
         after=pagination.job_after(cursor, sort),
         limit=limit + 1,
     )
-    shown, more = pagination.cut(found, limit)
+    shown, more = pagination.cut(rows, limit)
     return JobPage(shown, pagination.after_job(shown[-1], sort) if more else None)
 
 
@@ -66,25 +66,25 @@ def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetails:
 
 @router.post("/jobs/{job_id}/cancel", response_model=JobSummary, responses=_CHANGE)
 def cancel_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
-    """Stop a job after its round; what it measured stays."""
+    """Stop a job after its running rounds; its measurements stay."""
     _stop(session, job_id, "cancelled")
     return _changed(session, state, subject, job_id, "cancel")
 
 
 @router.post("/jobs/{job_id}/pause", response_model=JobSummary, responses=_CHANGE)
 def pause_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
-    """Stop a job after its round, until it is resumed."""
+    """Pause a job after its running rounds."""
     _stop(session, job_id, "paused")
     return _changed(session, state, subject, job_id, "pause")
 
 
 @router.post("/jobs/{job_id}/resume", response_model=JobSummary, responses=_CHANGE)
 def resume_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
-    """Let a job go on that was paused or cancelled, or that failed."""
+    """Resume a job that is paused, cancelled or failed."""
     job = jobs.get_job(session, job_id)
-    _check_ours(job, "resumed", "tuner tune with the same network goes on with it")
-    # One that goes on already may have been resumed by a request whose answer was lost.
-    if job.state not in _AT_WORK and not submissions.resume(session, job_id):
+    _check_from_service(job, "resumed", "Run tuner tune with the same network to resume it.")
+    # An active job may have been resumed by a request whose answer was lost.
+    if job.state not in _ACTIVE and not submissions.resume(session, job_id):
         raise _wrong_state(job, "resumed", "Raise its budget if it is done.")
     return _changed(session, state, subject, job_id, "resume")
 
@@ -97,7 +97,7 @@ def raise_budget(
     subject: Submitting,
     state: StateDep,
 ) -> JobSummary:
-    """Raise the limits that a job has; smaller ones change nothing. One that was done goes on."""
+    """Raise the limits of a job; smaller ones change nothing. A job that is done is resumed."""
     if body.trials is None and body.seconds is None:
         raise Problem("invalid", "give trials, seconds, or both")
     before = _limits(jobs.get_job(session, job_id))
@@ -115,7 +115,7 @@ def set_priority(
     subject: Submitting,
     state: StateDep,
 ) -> JobSummary:
-    """Change how much of the device time a job gets beside others."""
+    """Change the share of device time of a job."""
     jobs.get_job(session, job_id)
     jobs.set_priority(session, job_id, body.priority)
     return _changed(session, state, subject, job_id, "priority", body)
@@ -123,7 +123,7 @@ def set_priority(
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=_CHANGE)
 def delete_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> None:
-    """Forget a job that has ended or rests; what it measured stays."""
+    """Delete a job that is not active; its measurements stay."""
     job = jobs.get_job(session, job_id)
     if not submissions.hide(session, job_id):
         raise _wrong_state(job, "deleted", "Cancel it first.")
@@ -133,7 +133,7 @@ def delete_job(job_id: Id, session: WriterDep, subject: Submitting, state: State
 
 def _stop(session: Session, job_id: int, to: Literal["cancelled", "paused"]) -> None:
     job = jobs.get_job(session, job_id)
-    if job.state != to and not jobs.set_state(session, job_id, to, only_from=_ALIVE):
+    if job.state != to and not jobs.set_state(session, job_id, to, only_from=_UNFINISHED):
         raise _wrong_state(job, to, "It has ended already.")
 
 
@@ -154,11 +154,11 @@ def _changed(
     return summary
 
 
-def _check_ours(job: Job, done: str, advice: str) -> None:
+def _check_from_service(job: Job, done: str, advice: str) -> None:
     if not job.submission:
         raise Problem(
             "wrong-state",
-            f"job {job.id} is one of a command line and cannot be {done} here",
+            f"job {job.id} belongs to a command line and cannot be {done} here",
             advice=advice,
         )
 

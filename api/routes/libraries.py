@@ -1,4 +1,4 @@
-"""Compiled libraries: asking for one, and fetching it."""
+"""Compiled libraries: requests for builds, and downloads."""
 
 import base64
 import re
@@ -26,7 +26,9 @@ from tuner.schemas import Build
 
 router = APIRouter(prefix=PREFIX, tags=["libraries"])
 _ARCHIVE = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*\.tar\.gz", re.ASCII)
-ModelIndex = Annotated[int, Query(ge=0, le=1000, description="Which network, of several.")]
+ModelIndex = Annotated[
+    int, Query(ge=0, le=1000, description="Index of the network among those of the job.")
+]
 
 
 @router.post(
@@ -39,28 +41,28 @@ def request_build(
     state: StateDep,
     body: Annotated[BuildIn | None, Body()] = None,
 ) -> Build:
-    """Ask for the library of a job's network, with the best records of the time it is built."""
-    wanted = body or BuildIn()
+    """Request the library of a job's network, with the best records at the time of the build."""
+    options = body or BuildIn()
     job = jobs.get_job(session, job_id)
     n_models = len((job.request or {}).get("models", ()))
     if not n_models:
         raise Problem(
             "wrong-state",
-            f"job {job_id} is one of a command line: its model is not here",
-            advice="Use tuner build where the model is, or submit the model to this service.",
+            f"job {job_id} belongs to a command line: its model is not on this service",
+            advice="Run tuner build where the model is, or submit the model to this service.",
         )
-    if wanted.model_index >= n_models:
-        raise Problem("invalid", f"job {job_id} has {n_models} networks, counted from 0")
+    if options.model_index >= n_models:
+        raise Problem("invalid", f"job {job_id} has {n_models} networks, numbered from 0")
     if job.network_id is None:
         raise Problem(
             "wrong-state",
-            f"job {job_id} is {job.state}, and its network was not split into tasks yet",
+            f"job {job_id} is {job.state}, and its network is not split into tasks yet",
             advice="Wait until its table has tasks.",
         )
     build = builds.request_build(
-        session, job_id, model_index=wanted.model_index, strict=wanted.strict
+        session, job_id, model_index=options.model_index, strict=options.strict
     )
-    detail = {"build": build.id, **wanted.model_dump()}
+    detail = {"build": build.id, **options.model_dump()}
     audit.log_action(session, subject.name, subject.address, "build", job_id, detail)
     state.tables.forget(job_id)
     return catalogue.view_build(build)
@@ -81,8 +83,8 @@ def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: Reading) 
     response_class=FileResponse,
     responses={
         200: {"content": {"application/gzip": {}}},
-        206: {"description": "The range that was asked for", "content": {"application/gzip": {}}},
-        304: {"description": "You have it already"},
+        206: {"description": "The requested range", "content": {"application/gzip": {}}},
+        304: {"description": "Not modified"},
         **problems(404, 409, 416),
     },
 )
@@ -94,7 +96,7 @@ def download_library(
     _subject: Reading,
     model_index: ModelIndex = 0,
 ) -> Response:
-    """Fetch the newest library of a job: an archive with its manifest; ranges are served."""
+    """Download the newest library of a job, an archive with its manifest; supports ranges."""
     build = _newest(session, job_id, model_index)
     digest = build.sha256 or ""
     headers = {
@@ -132,16 +134,16 @@ def list_libraries(
 
 
 def archive_path(data_dir: Path, build: BuildRow) -> Path:
-    """Return where the archive of a build is.
+    """Return the path of the archive of a build.
 
     Raises:
-        Problem: If it is gone, or its row names no file of ours.
+        Problem: If the archive was removed, or its row names a file elsewhere.
     """
     folder = (data_dir / "archives").resolve()
     name = build.archive or ""
     path = (folder / name).resolve() if _ARCHIVE.fullmatch(name) else folder
     if path.parent != folder or not path.is_file():
-        raise Problem("not-built", f"the archive of build {build.id} is gone")
+        raise Problem("not-built", f"the archive of build {build.id} was removed")
     return path
 
 
@@ -154,27 +156,28 @@ def _newest(session: Session, job_id: int, model_index: int) -> BuildRow:
 
 
 class _Archive(FileResponse):
-    """A file whose refusals are problem documents."""
+    """A file that answers invalid ranges with problem documents."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the file, or the ranges of it that were asked for."""
+        """Serve the file, or the requested ranges of it."""
         size = Path(self.path).stat().st_size
         headers = Headers(scope=scope)
-        # A range of another version than this one is no range: the file is sent whole.
+        # A range of another version of the file is ignored: the file is sent whole.
         is_current = headers.get("if-range", self.headers["etag"]) == self.headers["etag"]
-        wanted = headers.get("range", "") if is_current else ""
-        if wanted and not _is_servable(wanted, size):
-            shown = {"content-range": f"bytes */{size}"}
-            problem = Problem("bad-range", f"the file has {size} bytes", headers=shown)
+        ranges = headers.get("range", "") if is_current else ""
+        if ranges and not _is_servable(ranges, size):
+            extra = {"content-range": f"bytes */{size}"}
+            problem = Problem("bad-range", f"the file has {size} bytes", headers=extra)
             await respond(problem)(scope, receive, send)
             return
         await super().__call__(scope, receive, send)
 
 
-def _is_servable(wanted: str, size: int) -> bool:
-    """Return whether Starlette serves a range, rather than refusing it in plain text."""
+def _is_servable(ranges: str, size: int) -> bool:
+    """Return whether Starlette serves ranges; it would reject others in plain text."""
     try:
-        FileResponse._parse_range_header(wanted, size)
+        # Private; see ADR 0028.
+        FileResponse._parse_range_header(ranges, size)
     except Exception:
         return False
     return True

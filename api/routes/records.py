@@ -1,4 +1,4 @@
-"""Measurements: the best of them, all of them, out of and into the database."""
+"""Measure records: best records, lists, exports and imports."""
 
 import io
 import tempfile
@@ -27,7 +27,8 @@ from tuner.schemas import Imported
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
 _LINES = "application/jsonl"
-_SPOOLED = 8 * 2**20
+_MAX_MEMORY_BYTES = 8 * 2**20
+_MAX_LINE_CHARS = 64 * 2**20
 _BEST_PAGE = TypeAdapter(BestPage)
 Workload = Annotated[
     Annotated[Text, Query(max_length=200, description="Hash of a workload.")] | None, Query()
@@ -45,25 +46,25 @@ async def list_best_records(
     limit: schemas.Limit = 100,
 ) -> Response:
     """List the fastest verified record of every task: of a workload, a target, a job, or all."""
-    wanted = {
+    query = {
         "workload": workload,
         "target_id": target,
         "after": pagination.number_of(cursor),
         "limit": limit + 1,
     }
-    # One hop to a thread and back, and no model to be checked: look-ups are many.
-    page = await run_in_threadpool(_best_page, state, job, limit, wanted)
+    # One hop to a thread and no response model to validate, because look-ups are frequent.
+    page = await run_in_threadpool(_best_page, state, job, limit, query)
     return Response(_BEST_PAGE.dump_json(page), media_type="application/json")
 
 
-def _best_page(state: State, job: int | None, limit: int, wanted: dict[str, Any]) -> BestPage:
+def _best_page(state: State, job: int | None, limit: int, query: dict[str, Any]) -> BestPage:
     sessions = state.lookups if job is None else state.readers
     with sessions() as session:
         task_ids = None
         if job is not None:
-            found = jobs.get_job(session, job)
-            task_ids = [task.task_id for task in tasks.tasks_of_job(session, found)]
-        rows = record_queries.read_bests(session, task_ids=task_ids, **wanted)
+            weighted = tasks.tasks_of_job(session, jobs.get_job(session, job))
+            task_ids = [task.task_id for task in weighted]
+        rows = record_queries.read_bests(session, task_ids=task_ids, **query)
     shown, more = pagination.cut(rows, limit)
     return BestPage(shown, pagination.encode(shown[-1].task) if more else None)
 
@@ -74,7 +75,7 @@ def list_records(
     _subject: Reading,
     workload: Workload = None,
     task: schemas.OptionalId = None,
-    failed: Annotated[bool, Query(description="Only trials that failed.")] = False,
+    failed: Annotated[bool, Query(description="Failed trials only.")] = False,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> RecordPage:
@@ -125,10 +126,10 @@ async def export_records(
 async def import_records(request: Request, subject: Administering, state: StateDep) -> Imported:
     """Import JSON lines that an export wrote: all of them, or none if one is damaged.
 
-    For admins: records count as measured, and those of others win or lose against them.
+    Requires the scope admin, because imported records compete with measured ones.
     """
-    # Received whole first: an import holds the write lock of the database while it reads.
-    with tempfile.SpooledTemporaryFile(_SPOOLED) as spool:
+    # Received completely first, because an import holds the write lock of the database.
+    with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as spool:
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)
@@ -149,11 +150,10 @@ def _import(state: State, spool: Any, subject: Administering) -> log.ImportRepor
 
 
 def _checked(lines: io.TextIOWrapper) -> Iterator[str]:
-    """Yield lines of a bounded length: one that is not is no log of ours."""
-    most = 64 * 2**20
-    while line := lines.readline(most):
-        if len(line) >= most:
-            raise Problem("bad-log", f"a line has more than {most} characters")
+    """Yield lines of limited length; no export writes longer ones."""
+    while line := lines.readline(_MAX_LINE_CHARS):
+        if len(line) >= _MAX_LINE_CHARS:
+            raise Problem("bad-log", f"a line has more than {_MAX_LINE_CHARS} characters")
         yield line
 
 

@@ -1,4 +1,4 @@
-"""What a job does: its table, its picks, its history, its failures, its curves."""
+"""The progress of a job: table, picks, history, failures and curves."""
 
 import tempfile
 from pathlib import Path
@@ -21,7 +21,7 @@ from tuner.schemas import HistoryView, JobView
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])
 _ONE = problems(404)
-_GZIP_FROM = 1024
+_MIN_GZIP_BYTES = 1024
 
 
 @router.get(
@@ -29,7 +29,7 @@ _GZIP_FROM = 1024
     response_model=JobView,
     responses={
         200: {"content": {"text/csv": {}, "text/plain": {}}},
-        304: {"description": "It has not changed"},
+        304: {"description": "Not modified"},
         **problems(404, 406),
     },
 )
@@ -38,19 +38,23 @@ async def read_tasks(
     request: Request,
     _subject: Reading,
     state: StateDep,
-    format_: Annotated[Kind | None, Query(alias="format", description="Wins over Accept.")] = None,
+    format_: Annotated[Kind | None, Query(alias="format", description="Overrides Accept.")] = None,
 ) -> Response:
-    """Serve the task scheduler table, at most half a second old: JSON, CSV or plain text."""
+    """Serve the task scheduler table, at most a second old, as JSON, CSV or plain text."""
     headers = request.headers
     kind = formats.negotiate(headers.get("accept"), format_)
-    body = state.tables.kept(job_id, kind) or await state.tables.body(job_id, kind)
-    told = {"etag": body.etag, "cache-control": "no-cache", "vary": "accept, accept-encoding"}
+    body = state.tables.cached(job_id, kind) or await state.tables.body(job_id, kind)
+    answer_headers = {
+        "etag": body.etag,
+        "cache-control": "no-cache",
+        "vary": "accept, accept-encoding",
+    }
     if matches(headers.get("if-none-match"), body.etag):
-        return Response(status_code=304, headers=told)
+        return Response(status_code=304, headers=answer_headers)
     content = body.plain
-    if len(content) >= _GZIP_FROM and "gzip" in headers.get("accept-encoding", ""):
-        content, told["content-encoding"] = body.zipped, "gzip"
-    return Response(content, headers=told, media_type=body.media_type)
+    if len(content) >= _MIN_GZIP_BYTES and "gzip" in headers.get("accept-encoding", ""):
+        content, answer_headers["content-encoding"] = body.zipped, "gzip"
+    return Response(content, headers=answer_headers, media_type=body.media_type)
 
 
 @router.get("/jobs/{job_id}/picks", response_model=PickPage, responses=_ONE)
@@ -61,7 +65,7 @@ def list_picks(
     before: schemas.OptionalId = None,
     limit: schemas.Limit = 50,
 ) -> PickPage:
-    """List who got a round and why, the newest first."""
+    """List the picks with their reasons, the newest first."""
     rows = picks.read_picks(session, job_id, before=before, limit=limit + 1)
     shown, more = pagination.cut(rows, limit)
     return PickPage(shown, shown[-1].sequence if more else None)
@@ -74,7 +78,7 @@ def read_history(
     _subject: Reading,
     points: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> HistoryView:
-    """Serve the latency of the network over trials and time, and who got the trials."""
+    """Serve the latency of the network over trials and time, and the trials by task."""
     return history.read_history(session, job_id, n_points=points)
 
 

@@ -1,4 +1,4 @@
-"""Submitting a network."""
+"""Submission of networks."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix=PREFIX, tags=["jobs"])
     response_model=Submitted,
     status_code=202,
     responses={
-        200: {"model": Submitted, "description": "It was tuned already"},
+        200: {"model": Submitted, "description": "The job is done already"},
         **problems(408, 413, 415, 507),
     },
     openapi_extra={"requestBody": body_schema()},
@@ -38,8 +38,8 @@ async def tune(
 ) -> Submitted:
     """Tune a network, or several in one job.
 
-    The same networks and options again are the same job: it answers with what is known, and
-    measures only what a larger budget asks for.
+    The same networks and options are the same job: the answer is that job, and it measures more
+    only for a larger budget.
     """
     job_id, created = await submit_form(request, subject, idempotency_key)
     job = await run_in_threadpool(_summary, state, job_id)

@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, rendered on the server, live where there is JavaScript."""
+"""The dashboard: pages rendered on the server, updated live with JavaScript."""

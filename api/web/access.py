@@ -1,7 +1,7 @@
-"""Who looks at a page: like :mod:`api.dependencies`, and the page learns of it too."""
+"""Access to pages: like :mod:`api.dependencies`, and the page can show the subject."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
@@ -10,13 +10,12 @@ from api.dependencies import require
 
 
 def seen_by(scope: str) -> Callable[[Request], Awaitable[Subject]]:
-    """Return the dependency that lets those pass who have a scope, and tells the page who."""
+    """Return the dependency that admits subjects with a scope and keeps them for the page."""
     checked = require(scope)
 
     async def subject(request: Request) -> Subject:
-        found = await checked(request)
-        request.state.subject = found
-        return found
+        request.state.subject = await checked(request)
+        return cast("Subject", request.state.subject)
 
     return subject
 

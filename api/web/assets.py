@@ -1,4 +1,4 @@
-"""Style sheets, scripts and the icon, under addresses that change with their bytes."""
+"""Style sheets, scripts and the icon, at addresses that contain the hash of their content."""
 
 import gzip
 import hashlib
@@ -19,12 +19,12 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _PLOTLY = "plotly.min.js"
-_FOR_EVER = "public, max-age=31536000, immutable"
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
 class Asset:
-    """A file of the dashboard as it is sent."""
+    """A file of the dashboard."""
 
     content_type: str
     digest: str
@@ -32,7 +32,7 @@ class Asset:
 
     @cached_property
     def packed(self) -> bytes:
-        """The same under gzip, made when it is first asked for."""
+        """The content compressed by gzip, on first use."""
         return gzip.compress(self.plain, compresslevel=6, mtime=0)
 
 
@@ -41,7 +41,7 @@ def load(name: str) -> Asset:
     """Read an asset once.
 
     Raises:
-        KeyError: If there is none of that name.
+        KeyError: If no asset has that name.
     """
     plain = _sources()[name].read_bytes()
     return Asset(
@@ -52,32 +52,32 @@ def load(name: str) -> Asset:
 
 
 def address(name: str) -> str:
-    """Return the path of an asset, which names its content."""
+    """Return the address of an asset, with the hash of its content."""
     return f"/static/{load(name).digest}/{name}"
 
 
 @cache
 def plotly_styles() -> str:
-    """Return the ids of the style elements that Plotly writes into a page as it loads.
+    """Return the ids of the style elements that Plotly adds to a page when it loads.
 
-    The policy of our pages forbids those. They belong to maps, which we do not draw, and Plotly
-    leaves them out where there is an element of that id already.
+    The policy of the pages forbids them. They are for maps, which no page draws, and Plotly
+    skips those whose id exists already.
     """
     ids = re.findall(rb'if\(!document\.getElementById\("([0-9a-f]{64})"\)\)', load(_PLOTLY).plain)
-    return " ".join(sorted({found.decode() for found in ids}))
+    return " ".join(sorted({element_id.decode() for element_id in ids}))
 
 
 @router.get("/static/{digest}/{name}")
 def read_asset(request: Request, digest: str, name: str) -> Response:
-    """Serve an asset; one under the address of its content never changes."""
+    """Serve an asset; at the address of its hash it never changes."""
     if name not in _sources():
         raise HTTPException(404, f"no asset {name!r}")
-    return _answer(request, load(name), _FOR_EVER if digest == load(name).digest else "no-cache")
+    return _answer(request, load(name), _IMMUTABLE if digest == load(name).digest else "no-cache")
 
 
 @router.get("/favicon.ico")
 def read_icon(request: Request) -> Response:
-    """Serve the icon to browsers that ask before they have read the page."""
+    """Serve the icon at the address that browsers request unasked."""
     return _answer(request, load("favicon.svg"), "public, max-age=86400")
 
 
@@ -100,10 +100,10 @@ def _answer(request: Request, asset: Asset, caching: str) -> Response:
 
 @cache
 def _sources() -> dict[str, Path]:
-    """Find the files that are served: nothing else is, whatever a path says."""
+    """Return the files to serve; no other file is, whatever the address."""
     own = Path(__file__).with_name("static").iterdir()
     shown = {file.name: file for file in own if file.suffix in _TYPES}
-    # Found without importing: the package takes a second to import, and only its file is wanted.
+    # Located without importing, which takes a second, because only one file is needed.
     spec = find_spec("plotly")
     if spec is None or spec.origin is None:
         return shown

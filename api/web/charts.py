@@ -1,8 +1,8 @@
-"""Charts as figures of Plotly, in plain data: the page's script draws them.
+"""Charts as Plotly figures in plain data, which a script of the page draws.
 
-Colours are names of the style sheet, ``var(--series-1)``: the script looks them up, so that a
-chart follows the theme. Each chart comes with the table of its numbers, for those who do not
-see it and for browsers without scripts.
+Colours are names of the style sheet, such as ``var(--series-1)``, which the script resolves so
+that a chart follows the theme. Each chart comes with a table of its numbers, for screen readers
+and browsers without scripts.
 """
 
 import html
@@ -14,21 +14,21 @@ from tuner.formatting import clock, count, milliseconds, percent
 from tuner.schemas import HistoryPoint, HistoryView
 
 N_COLOURS = 12
-_N_ROWS = 20
+_MAX_ROWS = 20
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart and what stands in for it.
+    """A chart, with a sentence and a table of the same content.
 
     Attributes:
-        id: Of its element.
-        title: What it shows, and in which unit.
-        summary: In a sentence.
-        figure: For Plotly: data and layout.
-        heads: Of the table.
-        rows: Of the table, as printed.
-        wide: Whether it needs the width of the page.
+        id: Id of the element.
+        title: Title with the unit.
+        summary: Summary in a sentence.
+        figure: Data and layout for Plotly.
+        heads: Column heads of the table.
+        rows: Printed rows of the table.
+        wide: True for a chart over the full width of the page.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Curve:
-    """A job's latency over time, under the name it has in the legend."""
+    """The latency of a job over time, with its name in the legend."""
 
     name: str
     points: Sequence[HistoryPoint]
@@ -63,7 +63,7 @@ def latency_over_time(curves: Sequence[Curve]) -> Chart:
 
 
 def trials_per_task(history: HistoryView) -> Chart:
-    """Stack the trials that tasks were given, over the trials of the job."""
+    """Stack the trials of each task over the trials of the job."""
     trials = [point.trials for point in history.points]
     data = [
         _trace(
@@ -88,11 +88,11 @@ def trials_per_task(history: HistoryView) -> Chart:
     layout = _layout("trials of the job", "trials")
     layout["height"] = 340
     layout["legend"] = {"font": {"size": 11}, "x": 1.01, "y": 1, "traceorder": "reversed"}
-    most = f"; most went to {rows[0][0]} ({rows[0][2]})" if rows else ""
+    busiest = f"; most went to {rows[0][0]} ({rows[0][2]})" if rows else ""
     return Chart(
         id="per-task",
         title="Trials per task",
-        summary=f"{count(trials[-1] if trials else 0)} trials{most}.",
+        summary=f"{count(trials[-1] if trials else 0)} trials{busiest}.",
         figure={"data": data, "layout": layout},
         heads=("Task", "Trials", "Share"),
         rows=rows,
@@ -105,7 +105,7 @@ def _latency(
     title: str,
     axis: str,
     curves: Sequence[Curve],
-    place: Callable[[HistoryPoint], float],
+    x_of: Callable[[HistoryPoint], float],
 ) -> Chart:
     known = [
         (curve.name, [p for p in curve.points if p.total_latency_secs is not None])
@@ -114,7 +114,7 @@ def _latency(
     data = [
         _trace(
             name,
-            [place(point) for point in points],
+            [x_of(point) for point in points],
             [(point.total_latency_secs or 0.0) * 1e3 for point in points],
             _series(index),
             line={"width": 2, "color": _series(index), "shape": "hv"},
@@ -123,7 +123,7 @@ def _latency(
         for index, (name, points) in enumerate(known)
     ]
     rows = [
-        (name, f"{place(point):,.4g}", milliseconds(point.total_latency_secs))
+        (name, f"{x_of(point):,.4g}", milliseconds(point.total_latency_secs))
         for name, points in known
         for point in _thinned(points)
     ]
@@ -132,16 +132,16 @@ def _latency(
     return Chart(
         id=chart_id,
         title=title,
-        summary=" ".join(_course(name, points) for name, points in known),
+        summary=" ".join(_progress(name, points) for name, points in known),
         figure={"data": data, "layout": layout},
         heads=("Job", axis.capitalize(), "Latency (ms)"),
         rows=rows,
     )
 
 
-def _course(name: str, points: Sequence[HistoryPoint]) -> str:
+def _progress(name: str, points: Sequence[HistoryPoint]) -> str:
     if not points:
-        return f"{name}: no round has led to a latency of the whole network yet."
+        return f"{name}: no latency of the whole network yet."
     first, last = points[0], points[-1]
     return (
         f"{name}: from {milliseconds(first.total_latency_secs)} ms after {count(first.trials)} "
@@ -151,11 +151,11 @@ def _course(name: str, points: Sequence[HistoryPoint]) -> str:
 
 
 def _thinned(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
-    """Return about ``_N_ROWS`` points, the first and the last among them."""
-    if len(points) <= _N_ROWS:
+    """Return at most ``_MAX_ROWS`` points, including the first and the last."""
+    if len(points) <= _MAX_ROWS:
         return list(points)
-    step = (len(points) - 1) / (_N_ROWS - 1)
-    return [points[round(index * step)] for index in range(_N_ROWS)]
+    step = (len(points) - 1) / (_MAX_ROWS - 1)
+    return [points[round(index * step)] for index in range(_MAX_ROWS)]
 
 
 def _trace(name: str, x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> Any:
@@ -163,7 +163,7 @@ def _trace(name: str, x: Sequence[float], y: Sequence[float], colour: str, **mor
     return {
         "type": "scatter",
         "mode": "lines",
-        # Plotly reads some markup in names; what people called things is none.
+        # Plotly interprets some markup in names, which are plain text here.
         "name": html.escape(name, quote=False),
         "x": list(x),
         "y": list(y),

@@ -1,4 +1,4 @@
-"""What people typed into forms, to be shown again if it was wrong."""
+"""Submitted forms, to be shown again with their errors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Form:
-    """The fields of a form as they were sent, and which one was wrong.
+    """The fields of a form as they were sent.
 
     Attributes:
         sent: Texts by field.
-        wrong: Names of the fields that could not be read.
-        open: Whether to show the form unasked.
+        wrong: Names of invalid fields.
+        open: True to show the form opened.
     """
 
     sent: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -19,12 +19,12 @@ class Form:
     open: bool = False
 
     def value(self, name: str, default: str = "", index: int = 0) -> str:
-        """Return what a field holds, or one of several of that name."""
-        sent = self.sent.get(name, ())
-        return sent[index] if index < len(sent) else default
+        """Return the text of a field, by index where several have that name."""
+        texts = self.sent.get(name, ())
+        return texts[index] if index < len(texts) else default
 
     def bad(self, name: str) -> bool:
-        """Return whether a field could not be read."""
+        """Return whether a field is invalid."""
         return name in self.wrong
 
 
@@ -32,7 +32,7 @@ EMPTY = Form()
 
 
 def local_path(text: str) -> str:
-    """Return where to go after a form, if that is a page of ours; the start page otherwise."""
+    """Return a path to redirect to, or the start page if it is not a path of this service."""
     if not text.startswith("/") or text.startswith(("//", "/\\")) or not text.isprintable():
         return "/"
     return text

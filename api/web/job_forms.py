@@ -1,4 +1,4 @@
-"""What the forms of a job's page do: the same as the routes of the REST API, from a browser."""
+"""The forms of a job's page, which call the routes of the REST API."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from api.routes import jobs as routes
 from api.routes import libraries
 from api.schemas import BudgetIn, BuildIn, Id, PriorityIn
 from api.web import access
-from api.web.errors import said_of
+from api.web.errors import message_of
 from api.web.job_page import job_page
 from api.web.rendering import render
 from records import jobs
@@ -28,7 +28,7 @@ Text = Annotated[str, FormField()]
 
 
 class Change:
-    """What a form needs to change a job: who asks, and where."""
+    """The context of a change of a job by a form."""
 
     def __init__(
         self, request: Request, state: StateDep, subject: access.Submitter, job_id: Id
@@ -39,26 +39,28 @@ class Change:
         self.job_id = job_id
 
     def by(self, route: Callable[..., object], body: object = None, then: str = "") -> Response:
-        """Do what a route does, and go back to the page, or show there why it cannot be done.
+        """Call a route and redirect to the page of the job, or show the error there.
 
         Args:
-            route: Takes the job's number, a body if there is one, session, subject and state.
-            body: What the form said.
-            then: Where to go; empty: to the page of the job.
+            route: Function of the job's number, a body if there is one, session, subject, state.
+            body: Body of the request, from the form.
+            then: Address to redirect to; empty for the page of the job.
         """
-        said: dict[str, Any] = {} if body is None else {"body": body}
+        kwargs: dict[str, Any] = {} if body is None else {"body": body}
         try:
             with self.state.sessions.begin() as session:
-                route(self.job_id, session=session, subject=self.subject, state=self.state, **said)
+                route(
+                    self.job_id, session=session, subject=self.subject, state=self.state, **kwargs
+                )
         except (HTTPException, RequestError) as error:
             return self.refuse(error)
         return RedirectResponse(then or f"/jobs/{self.job_id}", 303)
 
     def refuse(self, error: Exception) -> HTMLResponse:
-        """Show the page of the job with what is wrong."""
-        status, said = said_of(error)
+        """Show the page of the job with an error."""
+        status, message = message_of(error)
         with self.state.readers() as session:
-            return job_page(self.request, session, self.job_id, error=said, status=status)
+            return job_page(self.request, session, self.job_id, error=message, status=status)
 
 
 ChangeDep = Annotated[Change, Depends(Change)]
@@ -66,28 +68,28 @@ ChangeDep = Annotated[Change, Depends(Change)]
 
 @router.post("/jobs/{job_id}/pause")
 def pause_job(change: ChangeDep) -> Response:
-    """Stop a job after the round that runs, until it is resumed."""
+    """Pause a job after its running rounds."""
     return change.by(routes.pause_job)
 
 
 @router.post("/jobs/{job_id}/cancel")
 def cancel_job(change: ChangeDep) -> Response:
-    """Stop a job after the round that runs."""
+    """Stop a job after its running rounds."""
     return change.by(routes.cancel_job)
 
 
 @router.post("/jobs/{job_id}/resume")
 def resume_job(change: ChangeDep) -> Response:
-    """Let a stopped job go on."""
+    """Resume a job."""
     return change.by(routes.resume_job)
 
 
 @router.post("/jobs/{job_id}/budget")
 def raise_budget(change: ChangeDep, trials: Text = "", seconds: Text = "") -> Response:
     """Raise the limits of a job."""
-    given = {"trials": trials.strip(), "seconds": seconds.strip()}
+    limits = {"trials": trials.strip(), "seconds": seconds.strip()}
     try:
-        body = BudgetIn.model_validate({name: text for name, text in given.items() if text})
+        body = BudgetIn.model_validate({name: text for name, text in limits.items() if text})
     except ValidationError as error:
         return change.refuse(RequestValidationError(error.errors()))
     return change.by(routes.raise_budget, body)
@@ -95,7 +97,7 @@ def raise_budget(change: ChangeDep, trials: Text = "", seconds: Text = "") -> Re
 
 @router.post("/jobs/{job_id}/priority")
 def set_priority(change: ChangeDep, priority: Text = "") -> Response:
-    """Change the share of device time a job gets."""
+    """Change the share of device time of a job."""
     try:
         body = PriorityIn.model_validate({"priority": priority.strip()})
     except ValidationError as error:
@@ -105,7 +107,7 @@ def set_priority(change: ChangeDep, priority: Text = "") -> Response:
 
 @router.post("/jobs/{job_id}/build")
 def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0") -> Response:
-    """Ask for the library of a job's network."""
+    """Request the library of a job's network."""
     try:
         body = BuildIn.model_validate({"strict": bool(strict), "model_index": model_index})
     except ValidationError as error:
@@ -117,12 +119,12 @@ def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0")
 def confirm_delete(
     request: Request, session: ReaderDep, _subject: access.Submitter, job_id: Id
 ) -> HTMLResponse:
-    """Ask whether a job is really to be deleted."""
+    """Show the confirmation of a deletion."""
     (job,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])
     return render(request, "delete.html", job=job, error=None)
 
 
 @router.post("/jobs/{job_id}/delete")
 def delete_job(change: ChangeDep) -> Response:
-    """Delete a job that rests."""
+    """Delete a job that is not active."""
     return change.by(routes.delete_job, then="/")

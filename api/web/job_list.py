@@ -1,4 +1,4 @@
-"""The page of all jobs, and the form for a new one."""
+"""The page of all jobs, with the form for a new one."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
@@ -11,7 +11,7 @@ from api import pagination
 from api.dependencies import ReaderDep
 from api.schemas import Text
 from api.web import access
-from api.web.errors import Said
+from api.web.errors import Message
 from api.web.forms import EMPTY, Form
 from api.web.rendering import ratio, render
 from api.web.sorting import query
@@ -35,7 +35,7 @@ SORTS: tuple[tuple[JobOrder, str], ...] = (
     ("-priority", "highest priority first"),
     ("name", "by name"),
 )
-# Named here, because the catalogue imports what builds them.
+# Listed here, because importing the zoo imports the libraries that build its networks.
 ZOO_NAMES = (
     "inception_v3",
     "mlp",
@@ -50,7 +50,7 @@ ZOO_NAMES = (
 
 @dataclass(frozen=True)
 class StateLink:
-    """A link that filters by a state, and how many jobs are in it."""
+    """A link that filters by a state, with the number of its jobs."""
 
     name: str
     link: str
@@ -59,7 +59,7 @@ class StateLink:
 
 @dataclass(frozen=True)
 class Progress:
-    """How much of a job's budget is spent, from 0 to 1, and in words."""
+    """The spent share of a job's budget, from 0 to 1, and the same as text."""
 
     share: float | None
     text: str
@@ -77,13 +77,13 @@ def read_jobs(
 ) -> HTMLResponse:
     """Show jobs, a page at a time."""
     chosen = tuple(name for name in state or [] if name in _STATES)
-    order = next((known for known, _ in SORTS if known == sort), NEWEST)
+    order = next((name for name, _ in SORTS if name == sort), NEWEST)
     return job_list_page(request, session, Filter(chosen, q, order, cursor))
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which jobs are shown, in which order, from where."""
+    """Filter, order and cursor of the list."""
 
     states: tuple[str, ...] = ()
     text: str = ""
@@ -91,7 +91,7 @@ class Filter:
     cursor: str = ""
 
     def link(self, **changes: Any) -> str:
-        """Return the address of the page with something changed."""
+        """Return the address of the page with other values."""
         values: dict[str, Any] = {"q": self.text, "sort": self.sort, "cursor": "", **changes}
         states = values.pop("states", self.states)
         if values["sort"] == NEWEST:
@@ -102,25 +102,25 @@ class Filter:
 def job_list_page(
     request: Request,
     session: Session,
-    wanted: Filter,
+    chosen: Filter,
     *,
     form: Form = EMPTY,
-    error: Said | None = None,
+    error: Message | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    """Render the page of jobs, with what was wrong with the form."""
-    found = job_queries.list_jobs(
+    """Render the page of jobs, with the error of a form."""
+    rows = job_queries.list_jobs(
         session,
-        states=wanted.states,
-        text=wanted.text,
-        sort=wanted.sort,
-        after=pagination.job_after(wanted.cursor or None, wanted.sort),
+        states=chosen.states,
+        text=chosen.text,
+        sort=chosen.sort,
+        after=pagination.job_after(chosen.cursor or None, chosen.sort),
         limit=_LIMIT + 1,
     )
-    jobs, more = pagination.cut(found, _LIMIT)
-    after = pagination.after_job(jobs[-1], wanted.sort) if more else None
+    jobs, more = pagination.cut(rows, _LIMIT)
+    after = pagination.after_job(jobs[-1], chosen.sort) if more else None
     counts = count_by_state(session)
-    links = [StateLink(name, wanted.link(states=(name,)), counts.get(name, 0)) for name in _STATES]
+    links = [StateLink(name, chosen.link(states=(name,)), counts.get(name, 0)) for name in _STATES]
     total = sum(counts.values())
     return render(
         request,
@@ -130,15 +130,15 @@ def job_list_page(
         progress={job.id: progress_of(job) for job in jobs},
         nothing=total == 0,
         states={
-            "all": StateLink("all", wanted.link(states=()), total),
+            "all": StateLink("all", chosen.link(states=()), total),
             "each": links,
-            "chosen": wanted.states,
+            "chosen": chosen.states,
         },
         sorts=SORTS,
-        sort=wanted.sort,
-        q=wanted.text,
-        first_page=wanted.link() if wanted.cursor else None,
-        next_page=wanted.link(cursor=after) if after else None,
+        sort=chosen.sort,
+        q=chosen.text,
+        first_page=chosen.link() if chosen.cursor else None,
+        next_page=chosen.link(cursor=after) if after else None,
         base_url=str(request.base_url).rstrip("/"),
         form=form,
         error=error,
@@ -148,7 +148,7 @@ def job_list_page(
 
 
 def progress_of(job: JobSummary) -> Progress:
-    """Say how far a job is: by its trials, by its time, or by whichever ends it first."""
+    """Return the progress of a job towards its limits; the share is that of the nearest limit."""
     shares, texts = [], []
     if job.budget_trials is not None:
         shares.append(ratio(job.spent_trials, job.budget_trials) or 0.0)

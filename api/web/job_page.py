@@ -1,4 +1,4 @@
-"""The page of a job: the task scheduler table, its course, its failures and its libraries."""
+"""The page of a job: the task scheduler table, charts, failures, builds and libraries."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from api.dependencies import ReaderDep
 from api.schemas import Id
 from api.web import access, charts
 from api.web.charts import Chart, Curve
-from api.web.errors import Said
+from api.web.errors import Message
 from api.web.job_list import progress_of
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
@@ -40,14 +40,14 @@ COLUMNS: Keys = {
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the newest library of a network of a job is made of.
+    """The origins of the kernels in the newest library of a network.
 
     Attributes:
-        build: That made it.
+        build: Build of the library.
         model: Name of the network's model.
         n_tuned: Subgraphs built from a record.
-        n_fallback: Subgraphs without one.
-        fallbacks: Names of the latter.
+        n_fallback: Subgraphs without a record.
+        fallbacks: Names of the subgraphs without a record.
     """
 
     build: Build
@@ -71,13 +71,13 @@ def job_page(
     job_id: int,
     *,
     sort: str = "",
-    error: Said | None = None,
+    error: Message | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    """Render the page of a job, with what was wrong with an action.
+    """Render the page of a job, with the error of an action.
 
     Raises:
-        NoSuchRow: If there is no such job.
+        NoSuchRow: If the job does not exist.
     """
     view = job_queries.read_job(session, job_id)
     sorting = read_sorting(sort, COLUMNS, "-share")
@@ -108,7 +108,7 @@ def job_page(
 
 
 def actions_of(job: JobSummary) -> tuple[str, ...]:
-    """Return what may be done with a job in its state."""
+    """Return the actions that the state of a job allows."""
     if job.state in ("queued", "running"):
         return ("pause", "cancel")
     if job.state == "paused":
@@ -119,7 +119,7 @@ def actions_of(job: JobSummary) -> tuple[str, ...]:
 
 
 def _charts(request: Request, session: Session, view: JobView) -> list[Chart]:
-    """Draw the course of a job, unless only what changes fast was asked for."""
+    """Draw the charts of a job, unless a fast update of the page was requested."""
     if request.query_params.get("fragment") == "fast":
         return []
     course = history.read_history(session, view.job.id)
@@ -132,7 +132,7 @@ def _charts(request: Request, session: Session, view: JobView) -> list[Chart]:
 
 
 def _models(session: Session, job_id: int) -> list[str]:
-    """Name the models of a job; none if a command line runs it."""
+    """Return the names of a job's models; none if a command line runs it."""
     request = jobs.get_job(session, job_id).request or {}
     stored: list[dict[str, Any]] = request.get("models", [])
     return [str(model.get("name") or model.get("reference", "")) for model in stored]

@@ -1,4 +1,4 @@
-"""All pages of the dashboard, and what they load."""
+"""All pages of the dashboard, and their assets."""
 
 from fastapi import APIRouter
 

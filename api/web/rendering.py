@@ -1,4 +1,4 @@
-"""Turn templates into answers: what every page knows, and the headers every page carries."""
+"""Rendering of templates, with the values and headers of every page."""
 
 import json
 from functools import cache
@@ -14,7 +14,7 @@ from api.web import assets
 from scheduler import estimate
 from tuner import formatting
 
-#: Nothing is loaded from elsewhere and nothing is inline: not a script, not a style.
+#: Nothing is loaded from other sites, and no script or style is inline.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -40,7 +40,7 @@ THEME_COOKIE = "tuner_theme"
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a page; with ``?fragment`` only what changes while it is open."""
+    """Render a page; with ``?fragment`` only the parts that change while it is open."""
     theme = request.cookies.get(THEME_COOKIE, "auto")
     subject: Subject | None = getattr(request.state, "subject", None)
     common = {
@@ -58,22 +58,22 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
 
 @cache
 def environment() -> Environment:
-    """Return the templates; everything they print is escaped."""
-    made = Environment(
+    """Return the templates, which escape everything they print."""
+    templates = Environment(
         loader=PackageLoader("api.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= _FILTERS
-    made.globals |= {
+    templates.filters |= _FILTERS
+    templates.globals |= {
         "asset": assets.address,
         "plotly_styles": assets.plotly_styles,
         "ratio": ratio,
         "dash": formatting.DASH,
     }
-    return made
+    return templates
 
 
 def ratio(part: float, whole: float | None) -> float | None:
@@ -84,7 +84,7 @@ def ratio(part: float, whole: float | None) -> float | None:
 
 
 def _data(value: Any) -> Markup:
-    """Print JSON that can stand in a script element, whatever its strings hold."""
+    """Format JSON that is safe inside a script element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -92,7 +92,7 @@ def _data(value: Any) -> Markup:
 
 
 def _here(request: Request) -> str:
-    """Return the page's own address on this server, to come back to."""
+    """Return the address of the page on this server, to return to."""
     query = request.url.query
     return request.url.path + (f"?{query}" if query and "fragment" not in query else "")
 

@@ -1,4 +1,4 @@
-"""Signing in and out with a token, and the choice of a theme."""
+"""Sign-in and sign-out with a token, and the choice of a theme."""
 
 from typing import Annotated
 
@@ -13,12 +13,12 @@ from api.web.rendering import THEME_COOKIE, THEMES, render
 router = APIRouter(include_in_schema=False)
 
 _YEAR_SECS = 365 * 24 * 3600
-_MOST_TOKEN = 200
+_MAX_TOKEN_CHARS = 200
 
 
 @router.get("/login")
-def read_login(request: Request, next: str = "/") -> Response:  # noqa: A002  as the address says
-    """Show the form that asks for a token."""
+def read_login(request: Request, next: str = "/") -> Response:  # noqa: A002  the parameter of the address
+    """Show the sign-in form."""
     return render(request, "login.html", next=local_path(next), error="")
 
 
@@ -27,14 +27,14 @@ async def sign_in(
     request: Request,
     state: StateDep,
     token: Annotated[str, Form()] = "",
-    next: Annotated[str, Form()] = "/",  # noqa: A002  as the form says
+    next: Annotated[str, Form()] = "/",  # noqa: A002  the field of the form
 ) -> Response:
-    """Keep a good token in a cookie that no script reads and no other site sends."""
+    """Store a valid token in a cookie that scripts cannot read and other sites cannot send."""
     secret = token.strip()
-    good = secret.isascii() and 0 < len(secret) <= _MOST_TOKEN
-    if not good or await state.tokens.find(secret) is None:
-        said = "That token is unknown, expired or revoked."
-        return render(request, "login.html", 401, next=local_path(next), error=said)
+    is_possible = secret.isascii() and 0 < len(secret) <= _MAX_TOKEN_CHARS
+    if not is_possible or await state.tokens.find(secret) is None:
+        error = "The token is unknown, expired or revoked."
+        return render(request, "login.html", 401, next=local_path(next), error=error)
     answer = RedirectResponse(local_path(next), 303)
     answer.set_cookie(
         COOKIE,
@@ -49,7 +49,7 @@ async def sign_in(
 
 @router.post("/logout")
 async def sign_out() -> Response:
-    """Forget the token."""
+    """Delete the cookie."""
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
     return answer
@@ -58,9 +58,9 @@ async def sign_out() -> Response:
 @router.post("/theme")
 async def choose_theme(
     theme: Annotated[str, Form()] = THEMES[0],
-    next: Annotated[str, Form()] = "/",  # noqa: A002  as the form says
+    next: Annotated[str, Form()] = "/",  # noqa: A002  the field of the form
 ) -> Response:
-    """Remember a theme, for browsers without scripts."""
+    """Store a theme, for browsers without scripts."""
     answer = RedirectResponse(local_path(next), 303)
     chosen = theme if theme in THEMES else THEMES[0]
     answer.set_cookie(THEME_COOKIE, chosen, max_age=_YEAR_SECS, samesite="lax", path="/")

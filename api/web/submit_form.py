@@ -12,7 +12,7 @@ from api.dependencies import StateDep
 from api.errors import as_problem
 from api.submission import submit_form
 from api.web import access
-from api.web.errors import said_of
+from api.web.errors import message_of
 from api.web.forms import Form
 from api.web.job_list import Filter, job_list_page
 from tuner.errors import RequestError
@@ -31,7 +31,7 @@ async def submit_job(request: Request, state: StateDep, subject: access.Submitte
 
 
 def _again(request: Request, state: State, error: Exception) -> HTMLResponse:
-    status, said = said_of(error)
+    status, said = message_of(error)
     sent = _sent(request)
     errors = as_problem(error).more.get("errors", ())
     wrong = tuple(field_error["field"].partition(".")[0] for field_error in errors)

@@ -79,9 +79,9 @@ def test_nobody_misses_an_event_or_gets_it_twice(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers come at any time while events are written, and pages and batches are small."""
-    monkeypatch.setattr(hub, "_PAGE", 7)
-    monkeypatch.setattr(hub, "_MOST_KEPT", 20)
-    monkeypatch.setattr(hub, "_POLL_SECS", 0.02)
+    monkeypatch.setattr(hub, "_PAGE_SIZE", 7)
+    monkeypatch.setattr(hub, "_MAX_RECENT_EVENTS", 20)
+    monkeypatch.setattr(hub, "_POLL_INTERVAL_SECS", 0.02)
     with served.sessions.begin() as session:
         job_id = make.job(session).id
     last, found = 151, []
@@ -147,7 +147,7 @@ def test_a_silent_stream_shows_that_it_lives(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With comments, which a browser passes over."""
-    monkeypatch.setattr(hub, "_HEARTBEAT_SECS", 0.05)
+    monkeypatch.setattr(hub, "_HEARTBEAT_INTERVAL_SECS", 0.05)
     with serving(quick) as served:
         with served.sessions.begin() as session:
             job_id = make.job(session).id

@@ -14,7 +14,7 @@ def test_a_body_that_stops_arriving_is_given_up(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 408, after a time without a byte; what had arrived is removed, others are served."""
-    monkeypatch.setattr(limits, "_SILENT_SECS", 0.3)
+    monkeypatch.setattr(limits, "_IDLE_TIMEOUT_SECS", 0.3)
     with serving(quick) as served:
         where = (str(served.client.base_url.host), served.client.base_url.port or 0)
         with socket.create_connection(where, timeout=20) as connection:

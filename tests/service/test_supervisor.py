@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_said(opened: Rig) -> None:
 
 def test_an_api_may_end_in_good_order() -> None:
     """Its supervisor waits for longer than requests under way may take to end."""
-    assert api_main._GRACE_SECS + 2 <= supervisor._GRACE_SECS
+    assert api_main._SHUTDOWN_TIMEOUT_SECS + 2 <= supervisor._GRACE_SECS
 
 
 def test_a_child_that_ends_is_started_again_later_each_time(

@@ -12,7 +12,7 @@ from tuner.client import downloads, streams, uploads
 from tuner.client.errors import ServerError
 from tuner.client.health import read_health
 from tuner.client.models import Health, Page, TuneFields, read_answer
-from tuner.client.transport import Transport, patiently
+from tuner.client.transport import Transport, call_until_available
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.schemas import (
@@ -174,7 +174,7 @@ class TunerClient:
             for event in self.events(job, summary.n_events):
                 if event.kind == "state" and event.data.get("state") in ENDED:
                     break
-            summary = patiently(lambda: self.job(job).job, _RECONNECT_TIMEOUT_SECS)
+            summary = call_until_available(lambda: self.job(job).job, _RECONNECT_TIMEOUT_SECS)
         return summary
 
     def cancel(self, job: int) -> JobSummary:
@@ -223,7 +223,7 @@ class TunerClient:
         """
         while build.state not in ("done", "failed"):
             time.sleep(_POLL_INTERVAL_SECS)
-            build = patiently(partial(self._build_of, build), _RECONNECT_TIMEOUT_SECS)
+            build = call_until_available(partial(self._build_of, build), _RECONNECT_TIMEOUT_SECS)
         if build.state == "failed":
             raise ServerError(f"build {build.id} of job {build.job_id} failed: {build.message}")
         return build

@@ -1,4 +1,4 @@
-"""Libraries out of a service: whole, verified, and never half of one in their place."""
+"""Downloads of libraries, which are resumed, verified, and replace a folder at once."""
 
 import hashlib
 import shutil
@@ -11,46 +11,46 @@ from typing import IO
 import httpx
 
 from tuner.client.errors import ConnectError, ServerError, ServiceError
-from tuner.client.transport import Transport, delay_secs, is_passing
+from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
 
-#: Told how many bytes of all arrived; all are 0 while nobody knows.
+#: Callback that gets the bytes received so far and the size of the file; 0 while it is unknown.
 Received = Callable[[int, int], None]
 
-_MOST_FAILURES = 6
-_CHUNK = 1 << 20
+_MAX_FAILURES = 6
+_CHUNK_BYTES = 1 << 20
 
 
 def fetch(
-    transport: Transport, path: str, params: dict[str, int], stream: IO[bytes], told: Received
+    transport: Transport, path: str, params: dict[str, int], stream: IO[bytes], received: Received
 ) -> str:
-    """Download a file, taking it up again where a connection broke; return its sha256.
+    """Download a file, resume after broken connections, and return its SHA-256.
 
     Args:
-        transport: The service.
-        path: Of the file.
-        params: Of the query.
-        stream: Empty; read and written.
-        told: Called as bytes arrive.
+        transport: Connection to the service.
+        path: Path of the file on the service.
+        params: Parameters of the query.
+        stream: Empty stream, opened for reading and writing.
+        received: Callback for the progress.
 
     Raises:
-        ServiceError: If there is none, it arrives damaged, or connections keep breaking.
+        ServiceError: If the file does not exist, arrives damaged, or connections keep breaking.
     """
     etag, n_failures = "", 0
     while True:
         before = stream.seek(0, 2)
         try:
-            etag = _fetch_rest(transport, path, params, stream, etag, told)
+            etag = _fetch_rest(transport, path, params, stream, etag, received)
             break
-        except _Broken as broken:
+        except _BrokenDownload as broken:
             etag, error = broken.etag, broken.error
-        except ServiceError as failed:
-            error = failed
-        if not is_passing(error):
+        except ServiceError as failure:
+            error = failure
+        if not is_transient(error):
             raise error
         n_failures = 0 if stream.tell() > before else n_failures + 1
-        if n_failures >= _MOST_FAILURES:
+        if n_failures >= _MAX_FAILURES:
             raise error
         time.sleep(delay_secs(n_failures, error.retry_secs))
     digest = _digest(stream)
@@ -61,10 +61,11 @@ def fetch(
 
 
 def unpack(archive: IO[bytes], folder: Path) -> None:
-    """Unpack the files of a library beside its manifest, and nothing that lies elsewhere.
+    """Unpack the files of a library from the folder of its manifest in the archive.
 
     Raises:
-        WorkError: If it is no library, or its files are not those of its manifest.
+        WorkError: If the archive is not a library, has files elsewhere, or differs from its
+            manifest.
     """
     archive.seek(0)
     try:
@@ -72,21 +73,21 @@ def unpack(archive: IO[bytes], folder: Path) -> None:
             members = tar.getmembers()
             root = _root_of(members)
             for member in members:
-                place = PurePosixPath(member.name)
+                path = PurePosixPath(member.name)
                 if member.isdir():
                     continue
-                if place.parent != root or not member.isfile():
-                    raise WorkError(f"the archive holds {member.name!r}, no file of a library")
-                _write(tar, member, folder / place.name)
+                if path.parent != root or not member.isfile():
+                    raise WorkError(f"the archive has {member.name!r}, not a file of a library")
+                _write(tar, member, folder / path.name)
         manifests.verify(folder, manifests.read(folder))
     except (tarfile.TarError, EOFError, RequestError) as error:
-        raise WorkError(f"what was downloaded is no library: {error}") from error
+        raise WorkError(f"the download is not a library: {error}") from error
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    """Write the content of a member, and take nothing else from it: neither mode nor owner.
+    """Write the content of a member, without its mode and owner.
 
-    Python's own filter for that came with 3.11.4, and Debian 12 has 3.11.2.
+    The filter of tarfile came with Python 3.11.4, and Debian 12 has 3.11.2.
     """
     content = tar.extractfile(member)
     if content is None:
@@ -97,22 +98,22 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
 
 def _root_of(members: list[tarfile.TarInfo]) -> PurePosixPath:
     for member in members:
-        place = PurePosixPath(member.name)
-        if place.name == manifests.MANIFEST:
-            return place.parent
-    raise WorkError(f"what was downloaded is no library: it has no {manifests.MANIFEST}")
+        path = PurePosixPath(member.name)
+        if path.name == manifests.MANIFEST:
+            return path.parent
+    raise WorkError(f"the download is not a library: it has no {manifests.MANIFEST}")
 
 
 def _digest(stream: IO[bytes]) -> str:
     digest = hashlib.sha256()
     stream.seek(0)
-    while chunk := stream.read(_CHUNK):
+    while chunk := stream.read(_CHUNK_BYTES):
         digest.update(chunk)
     return digest.hexdigest()
 
 
-class _Broken(Exception):  # noqa: N818  never leaves this module
-    """A connection broke on the way, after the answer named what it is part of."""
+class _BrokenDownload(Exception):  # noqa: N818  never leaves this module
+    """A broken connection, with the ETag of the file that it sent."""
 
     def __init__(self, etag: str, error: ServiceError) -> None:
         super().__init__()
@@ -126,31 +127,31 @@ def _fetch_rest(
     params: dict[str, int],
     stream: IO[bytes],
     etag: str,
-    told: Received,
+    received: Received,
 ) -> str:
-    """Append what is missing, or begin anew if the file is another by now; return its ETag."""
-    n_have = stream.seek(0, 2)
+    """Append the missing bytes, or start again if the file has changed; return its ETag."""
+    n_bytes = stream.seek(0, 2)
     headers = {"accept-encoding": "identity"}
-    if n_have and etag:
-        headers |= {"range": f"bytes={n_have}-", "if-range": etag}
+    if n_bytes and etag:
+        headers |= {"range": f"bytes={n_bytes}-", "if-range": etag}
     try:
         with transport.stream("GET", path, params=params, headers=headers) as response:
             if response.status_code != httpx.codes.PARTIAL_CONTENT:
-                n_have = 0
+                n_bytes = 0
                 stream.seek(0)
                 stream.truncate()
             etag = response.headers.get("etag", "")
             length = response.headers.get("content-length", "")
-            n_all = n_have + int(length) if length.isdecimal() else 0
-            # As it comes: what a larger piece would gather is lost where the connection breaks.
+            n_total = n_bytes + int(length) if length.isdecimal() else 0
+            # Unbuffered, because a buffer is lost when the connection breaks.
             for chunk in response.iter_raw():
                 stream.write(chunk)
-                n_have += len(chunk)
-                told(n_have, n_all)
+                n_bytes += len(chunk)
+                received(n_bytes, n_total)
     except ServiceError as error:
         if error.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
             stream.seek(0)
             stream.truncate()
-            raise _Broken("", ConnectError(str(error), kind="broken")) from error
-        raise _Broken(etag, error) from error
+            raise _BrokenDownload("", ConnectError(str(error), kind="broken")) from error
+        raise _BrokenDownload(etag, error) from error
     return etag

@@ -1,12 +1,12 @@
-"""What can go wrong between a client and a service.
+"""Errors between a client and a service.
 
 TunerError
 └── ServiceError
-    ├── Refused         the service does not do this, and says why: exit status 2
-    │   ├── NotAllowed  a token is missing, wrong, or not enough
-    │   └── NotThere    there is no such thing
-    ├── Unreachable     nobody answers, or no answer arrives whole
-    └── Failed          the service failed at what it was right to ask for
+    ├── RequestRejected    the service rejects the request: exit status 2
+    │   ├── AuthError      a token is missing, invalid, or lacks the scope
+    │   └── NotFoundError  the job, file or page does not exist
+    ├── ConnectError       no connection, or no complete answer
+    └── ServerError        the service failed, or its answer is unusable
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _URN = "urn:subgraph-tuner:problem:"
 
 
 class ServiceError(TunerError):
-    """Base of everything that a service answers, or does not.
+    """Base of all errors of a client.
 
     Attributes:
-        status: Of HTTP; 0 if there was no answer.
-        kind: Of the problem, such as ``not-built``; empty if nobody named it.
-        retry_secs: When to try again, if the service says.
+        status: HTTP status; 0 without an answer.
+        kind: Kind of the problem, such as ``not-built``; empty if unknown.
+        retry_secs: Time after which to try again, seconds, if the service sent one.
     """
 
     def __init__(
@@ -35,36 +35,36 @@ class ServiceError(TunerError):
         self.retry_secs = retry_secs
 
 
-class RequestRejected(ServiceError, RequestError):  # noqa: N818  the name says what happened
-    """The request is not one that the service fulfils as it is."""
+class RequestRejected(ServiceError, RequestError):  # noqa: N818  named for the outcome
+    """The service rejects the request; the same request fails again."""
 
 
 class AuthError(RequestRejected):
-    """A token is missing, is not good, or does not allow this."""
+    """A token is missing, invalid, or lacks the scope."""
 
 
 class NotFoundError(RequestRejected):
-    """There is no such job, file or page."""
+    """The job, file or page does not exist."""
 
 
 class ConnectError(ServiceError, WorkError):
-    """Nobody answers at the URL, or the connection broke."""
+    """No service answers at the URL, or the connection broke."""
 
 
 class ServerError(ServiceError, WorkError):
-    """The service failed, or answered what makes no sense."""
+    """The service failed, or its answer cannot be read."""
 
 
 def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) -> ServiceError:
-    """Return the error that an answer stands for.
+    """Return the error of an answer.
 
     Args:
-        status: Of HTTP, 400 or more.
-        problem: Its problem document; empty if it had none.
-        retry_secs: From Retry-After.
+        status: HTTP status, 400 or more.
+        problem: Problem document; empty without one.
+        retry_secs: Seconds of Retry-After.
     """
-    said = [str(problem[name]) for name in ("detail", "advice") if problem.get(name)]
-    message = "; ".join(_phrase(text) for text in said)
+    texts = [str(problem[name]) for name in ("detail", "advice") if problem.get(name)]
+    message = "; ".join(_phrase(text) for text in texts)
     kind = str(problem.get("type", "")).removeprefix(_URN)
     message = message or f"the service answered with HTTP status {status}"
     if status == 401:
@@ -83,5 +83,5 @@ def _class_of(status: int) -> type[ServiceError]:
         return AuthError
     if status in (404, 410):
         return NotFoundError
-    # Too many requests pass by themselves; a wrong request does not.
+    # The same request succeeds later if there were too many, and fails again if it is wrong.
     return RequestRejected if status < 500 and status != 429 else ServerError

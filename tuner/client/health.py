@@ -1,4 +1,4 @@
-"""How a service is, as anybody may ask it."""
+"""The condition of a service, which needs no token."""
 
 import time
 from email.utils import parsedate_to_datetime
@@ -11,22 +11,22 @@ from tuner.client.transport import Transport
 
 
 def read_health(transport: Transport) -> Health:
-    """Ask a service whether it is alive and ready, what it is, and what time it has.
+    """Return liveness, readiness, version and clock skew of a service.
 
     Raises:
-        Unreachable: If nobody answers.
+        ConnectError: If no service answers.
     """
-    asked = time.time()
+    started = time.time()
     response = transport.send("GET", "//healthz")
-    took = time.time() - asked
+    middle = (started + time.time()) / 2
     try:
-        ready, detail = True, _said(transport.send("GET", "//readyz"))
+        ready, detail = True, _status(transport.send("GET", "//readyz"))
     except ServerError as error:
         ready, detail = False, str(error)
-    return Health(ready, detail, _version(transport), _skew(response, asked + took / 2))
+    return Health(ready, detail, _version(transport), _skew(response, middle))
 
 
-def _said(response: httpx.Response) -> str:
+def _status(response: httpx.Response) -> str:
     try:
         return str(response.json().get("status", "ready"))
     except (ValueError, AttributeError):
@@ -34,7 +34,7 @@ def _said(response: httpx.Response) -> str:
 
 
 def _version(transport: Transport) -> str | None:
-    """Look the version up in the description of the API, which may need a token."""
+    """Return the version in the OpenAPI document, which may require a token."""
     try:
         version = transport.send("GET", "/openapi.json").json()["info"]["version"]
     except (ServiceError, ValueError, KeyError, TypeError):
@@ -42,10 +42,10 @@ def _version(transport: Transport) -> str | None:
     return str(version)
 
 
-def _skew(response: httpx.Response, ours: float) -> float | None:
+def _skew(response: httpx.Response, local_time: float) -> float | None:
     try:
-        theirs = parsedate_to_datetime(response.headers["date"]).timestamp()
+        service_time = parsedate_to_datetime(response.headers["date"]).timestamp()
     except (KeyError, ValueError):
         return None
-    # A date has whole seconds: on the average it is half of one behind.
-    return theirs + 0.5 - ours
+    # Dates are truncated to whole seconds, by half a second on average.
+    return service_time + 0.5 - local_time

@@ -7,25 +7,25 @@ import httpx
 
 from tuner.client.errors import ServiceError
 from tuner.client.models import read_answer
-from tuner.client.transport import Transport, delay_secs, is_passing
+from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.schemas import Event
 
-# The service says something every 15 seconds, if only that it is there.
-_SILENT_SECS = 45.0
-_CONNECT_SECS = 10.0
+# The service sends a heartbeat every 15 seconds.
+_READ_TIMEOUT_SECS = 45.0
+_CONNECT_TIMEOUT_SECS = 10.0
 
 
 def follow(transport: Transport, job: int, after: int, patience_secs: float) -> Iterator[Event]:
-    """Yield every event of a job after a number, once and in order, until told to stop.
+    """Yield every event of a job after a number, once and in order, until the caller stops.
 
     Args:
-        transport: Used for nothing else meanwhile.
-        job: The job.
-        after: The last event that is known.
-        patience_secs: How long to look for a service that is gone, since it last answered.
+        transport: Connection used for this stream only.
+        job: Number of the job.
+        after: Number of the last event that the caller has.
+        patience_secs: Time to wait for a service since its last answer, seconds.
 
     Raises:
-        ServiceError: If there is no such job, or the service stays away for too long.
+        ServiceError: If the job does not exist, or the service does not answer for too long.
     """
     n_failures, answered = 0, time.monotonic()
     while True:
@@ -36,7 +36,7 @@ def follow(transport: Transport, job: int, after: int, patience_secs: float) -> 
                     after = event.sequence
                     yield event
         except ServiceError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
             if time.monotonic() - answered > patience_secs:
                 raise
@@ -45,8 +45,8 @@ def follow(transport: Transport, job: int, after: int, patience_secs: float) -> 
 
 
 def _read(transport: Transport, job: int, after: int) -> Iterator[Event | None]:
-    """Yield the events of one connection; None when it says that it is there."""
-    timeout = httpx.Timeout(_CONNECT_SECS, read=_SILENT_SECS)
+    """Yield the events of one connection; None for a sign of life."""
+    timeout = httpx.Timeout(_CONNECT_TIMEOUT_SECS, read=_READ_TIMEOUT_SECS)
     headers = {"accept": "text/event-stream", "last-event-id": str(after)}
     with transport.stream(
         "GET", f"/jobs/{job}/events", headers=headers, timeout=timeout
@@ -56,7 +56,7 @@ def _read(transport: Transport, job: int, after: int) -> Iterator[Event | None]:
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yield whole lines; one that was cut off is never one."""
+    """Yield complete lines, and drop the last one if it is cut off."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -68,7 +68,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[Event | None]:
     """Yield the events of a stream; None for a comment.
 
     Raises:
-        Failed: If the data of one is no event.
+        ServerError: If the data is not an event.
     """
     data: list[str] = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""Requests to one service: where it is, who asks, what is tried again, what errors mean."""
+"""HTTP requests to one service, with authentication, retries and translated errors."""
 
 import ipaddress
 import random
@@ -14,19 +14,20 @@ from tuner.client.models import read_answer
 from tuner.errors import RequestError, summary
 
 _PREFIX = "/api/v1"
-_ATTEMPTS = 4
+_MAX_ATTEMPTS = 4
 _FIRST_DELAY_SECS = 0.3
-# A service that starts again takes seconds; who watches a job should not wait for as long again.
-_LONGEST_DELAY_SECS = 3.0
-_PASSING = (429, 502, 503, 504)
+# A service restarts within seconds; a longer delay would double the wait of its clients.
+_MAX_DELAY_SECS = 3.0
+_MAX_RETRY_AFTER_SECS = 60.0
+_RETRYABLE_STATUSES = (429, 502, 503, 504)
 Answer = TypeVar("Answer")
 Shape = TypeVar("Shape")
 
 
 class Transport:
-    """Speaks HTTP with one service; used by one thread at a time.
+    """HTTP connections to one service; not thread-safe.
 
-    Every request of ours may be sent twice: those that create something bring a key.
+    Every request may be sent twice, so requests that create something carry a key.
     """
 
     def __init__(self, url: str, token: str | None, timeout_secs: float) -> None:
@@ -34,52 +35,52 @@ class Transport:
         self._http = httpx.Client(
             headers=_headers(token),
             timeout=timeout_secs,
-            # A proxy cannot reach what listens on our own loopback.
+            # A proxy cannot reach a loopback address of this machine.
             trust_env=not _is_loopback(httpx.URL(self.url).host),
         )
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._http.close()
 
     def read(self, kind: type[Shape], method: str, path: str, **options: Any) -> Shape:
         """Send a request and read its JSON answer into a shape.
 
         Raises:
-            ServiceError: If it fails; see :mod:`tuner.client.errors`.
+            ServiceError: If the request fails; see :mod:`tuner.client.errors`.
         """
         return read_answer(kind, self.request(method, path, **options).content)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Send a request, again if the service does not answer for a moment.
+        """Send a request, and repeat it while the service does not answer for a moment.
 
         Args:
-            method: Of HTTP.
-            path: Below the API; one that starts with ``//`` is below the service itself.
-            options: As for httpx.
+            method: HTTP method.
+            path: Path below the API; with a leading ``//``, path below the service itself.
+            options: Options of ``httpx.Client.request``.
 
         Raises:
-            ServiceError: If it fails; see :mod:`tuner.client.errors`.
+            ServiceError: If the request fails; see :mod:`tuner.client.errors`.
         """
         return self.retried(lambda: self.send(method, path, **options))
 
     def retried(self, send: Callable[[], httpx.Response]) -> httpx.Response:
-        """Call a function until it gives no error that may pass by itself."""
-        for attempt in range(_ATTEMPTS - 1):
+        """Call a function until it raises no retryable error, a few times at most."""
+        for attempt in range(_MAX_ATTEMPTS - 1):
             try:
                 return send()
             except ServiceError as error:
-                if not may_pass(error):
+                if not is_retryable(error):
                     raise
                 time.sleep(delay_secs(attempt, error.retry_secs))
         return send()
 
     @contextmanager
     def stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """Send a request once and give its answer while it arrives.
+        """Send a request once, and return its answer while it arrives.
 
         Raises:
-            ServiceError: If it fails, or the connection breaks on the way.
+            ServiceError: If the request fails, or the connection breaks.
         """
         with self._translated(), self._http.stream(method, self._at(path), **options) as response:
             if response.is_error:
@@ -95,7 +96,7 @@ class Transport:
             raise _error_in(response)
         if response.is_redirect:
             there = response.headers.get("location", "elsewhere")
-            raise ServerError(f"{self.url} redirects to {there}; name the service by that URL")
+            raise ServerError(f"{self.url} redirects to {there}; use that URL")
         return response
 
     def _at(self, path: str) -> str:
@@ -118,40 +119,41 @@ class Transport:
             ) from error
 
 
-def patiently(ask: Callable[[], Answer], patience_secs: float) -> Answer:
-    """Ask again and again while a service that was there is gone, for so long at most.
+def call_until_available(call: Callable[[], Answer], timeout_secs: float) -> Answer:
+    """Repeat a call while the service is unavailable.
 
     Raises:
-        ServiceError: If it stays away, or refuses.
+        ServiceError: If the service is unavailable for longer than ``timeout_secs``, or rejects
+            the request.
     """
     started, n_failures = time.monotonic(), 0
     while True:
         try:
-            return ask()
+            return call()
         except ServiceError as error:
-            if not is_passing(error) or time.monotonic() - started > patience_secs:
+            if not is_transient(error) or time.monotonic() - started > timeout_secs:
                 raise
             time.sleep(delay_secs(n_failures, error.retry_secs))
             n_failures += 1
 
 
-def is_passing(error: ServiceError) -> bool:
-    """Return whether a service that was there a moment ago may be there again soon."""
-    return may_pass(error) or isinstance(error, ConnectError)
+def is_transient(error: ServiceError) -> bool:
+    """Return whether a service that answered before may answer again soon."""
+    return is_retryable(error) or isinstance(error, ConnectError)
 
 
-def may_pass(error: ServiceError) -> bool:
+def is_retryable(error: ServiceError) -> bool:
     """Return whether the same request may succeed in a moment."""
-    return error.kind == "broken" or error.status in _PASSING
+    return error.kind == "broken" or error.status in _RETRYABLE_STATUSES
 
 
-def delay_secs(attempt: int, asked: float | None = None) -> float:
-    """Return how long to wait after a number of failures, or as long as was asked for."""
-    if asked is not None:
-        return min(asked, 60.0)
-    # Not all at once: a service that starts again has many clients.
-    longest = min(_FIRST_DELAY_SECS * 2.0**attempt, _LONGEST_DELAY_SECS)
-    return longest * random.uniform(0.5, 1.0)
+def delay_secs(n_failures: int, retry_after: float | None = None) -> float:
+    """Return the delay before the next attempt, seconds; Retry-After takes precedence."""
+    if retry_after is not None:
+        return min(retry_after, _MAX_RETRY_AFTER_SECS)
+    # Randomised, because a service that restarts has many clients.
+    delay = min(_FIRST_DELAY_SECS * 2.0**n_failures, _MAX_DELAY_SECS)
+    return delay * random.uniform(0.5, 1.0)
 
 
 def _error_in(response: httpx.Response) -> ServiceError:
@@ -174,20 +176,20 @@ def _headers(token: str | None) -> dict[str, str]:
         return {}
     token = token.strip()
     if not token.isascii() or not token.isprintable() or not token:
-        raise RequestError("the token has characters that no token has")
+        raise RequestError("the token is malformed: expected printable ASCII characters")
     return {"authorization": f"Bearer {token}"}
 
 
 def _checked(url: str) -> str:
-    """Return the URL of a service without what does not belong to it."""
+    """Return the URL of a service without query, fragment and API path."""
     try:
         parsed = httpx.URL(url.strip())
     except (httpx.InvalidURL, ValueError) as error:
-        raise RequestError(f"{url!r} is no URL: {error}") from error
+        raise RequestError(f"{url!r} is not a URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise RequestError(f"{url!r} names no service: expected http://HOST:PORT")
+        raise RequestError(f"{url!r} is not the URL of a service: expected http://HOST:PORT")
     if parsed.userinfo:
-        raise RequestError("the URL of a service holds no password: give a token")
+        raise RequestError("the URL of a service cannot contain a password: use a token")
     return str(parsed.copy_with(query=None, fragment=None)).rstrip("/").removesuffix(_PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""What each job measured itself, to compare two jobs."""
+"""Measurements of each job, to compare two jobs."""
 
 from typing import NamedTuple
 

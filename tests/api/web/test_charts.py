@@ -58,4 +58,6 @@ def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
 def test_a_job_without_rounds_has_empty_charts() -> None:
     """Nothing to draw is no error."""
     assert charts.trials_per_task(HistoryView(job=1, points=[], tasks=[])).rows == []
-    assert "no round has led" in charts.latency_over_trials([Curve("net", [])]).summary
+    assert (
+        "no latency of the whole network" in charts.latency_over_trials([Curve("net", [])]).summary
+    )

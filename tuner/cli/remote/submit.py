@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from tuner.cli.console import stderr_console
 from tuner.client import Submitted, TuneFields, TunerClient
 from tuner.client.client import ENDED
-from tuner.client.transport import patiently
+from tuner.client.transport import call_until_available
 from tuner.client.uploads import Sent
 from tuner.errors import WorkError
 from tuner.jobs.requests import ModelRequest
@@ -37,7 +37,7 @@ def split(client: TunerClient, model: ModelRequest) -> JobView:
     """
     job = submit(client, [model], TuneSpec(trials=0)).job.id
     while True:
-        view = patiently(partial(client.table, job), _PATIENCE_SECS)
+        view = call_until_available(partial(client.table, job), _PATIENCE_SECS)
         if view.split is not None and view.tasks:
             return view
         if view.job.state in ENDED:

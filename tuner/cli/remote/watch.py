@@ -9,7 +9,7 @@ from functools import partial
 
 from tuner.client import Event, ServiceError, TunerClient
 from tuner.client.client import ENDED
-from tuner.client.transport import is_passing, patiently
+from tuner.client.transport import call_until_available, is_transient
 from tuner.errors import TunerError
 from tuner.schemas import JobSummary, JobView
 
@@ -67,7 +67,7 @@ class Watch:
     def final(self, job: int) -> JobView:
         """Return the table of a job after the last event that arrived."""
         while True:
-            view = patiently(partial(self.client.table, job), _OUTAGE_TIMEOUT_SECS)
+            view = call_until_available(partial(self.client.table, job), _OUTAGE_TIMEOUT_SECS)
             if view.job.n_events >= self._last.get(job, 0):
                 return view
             time.sleep(_REDRAW_INTERVAL_SECS / 2)
@@ -77,7 +77,7 @@ class Watch:
         try:
             self.show(self.client.table(job))
         except ServiceError as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
             return False
         return True
