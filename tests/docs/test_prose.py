@@ -35,7 +35,6 @@ NOT_YET_CLEAN: frozenset[str] = frozenset(
         "tuner/devices",
         "tuner/jobs",
         "tuner/measure",
-        "tuner/queries",
         "tuner/service",
         "tuner/tuning",
     }
