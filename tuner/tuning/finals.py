@@ -5,15 +5,18 @@ are measured side by side at the end of a job, so that the winner and its latenc
 of a fair race.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import bests, tasks
 from records.models import BestRecord, MeasureRecord
 from tuner.devices.device import Device
+from tuner.errors import WorkError, last_line
 from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.tuning.snapshot import TaskRow
@@ -38,6 +41,28 @@ class Final:
 
     task: TaskUnderTest
     finalists: Sequence[MeasureRecord]
+
+
+def check_any_measured(sessions: sessionmaker[Session], rows: Sequence[TaskRow]) -> None:
+    """Make sure that a candidate of some task ran; the budget need not have reached every task.
+
+    Raises:
+        WorkError: If trials were spent, and none could be measured.
+    """
+    tried = [row for row in rows if row.n_trials]
+    if not tried or any(math.isfinite(row.latency) for row in tried):
+        return
+    with sessions() as session:
+        record = session.scalars(
+            select(MeasureRecord)
+            .where(MeasureRecord.task_id == tried[0].task_id)
+            .order_by(MeasureRecord.id.desc())
+            .limit(1)
+        ).one()
+    raise WorkError(
+        f"no candidate of any task could be measured; the last one failed with "
+        f"{record.error_kind}: {last_line(record.error_text) or 'no reason given'}"
+    )
 
 
 def find_final(sessions: sessionmaker[Session], row: TaskRow) -> Final | None:

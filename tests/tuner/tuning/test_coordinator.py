@@ -246,7 +246,7 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
     assert own_trials(workshop, job.job_id) == 40
 
 
-@pytest.mark.parametrize("moment", ["_next_pick", "snapshot"])
+@pytest.mark.parametrize("moment", ["_choose", "snapshot"])
 def test_trials_asked_for_at_the_very_end_are_made(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

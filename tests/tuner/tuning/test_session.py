@@ -574,8 +574,8 @@ def _break_after(session: TuningSession, n_steps: int) -> None:
     for holder, name in (
         (session, "on_result"),
         (session._round_runner, "_propose"),
-        (session, "_decide"),
-        (session, "_publish"),
+        (session._chooser, "choose"),
+        (session, "_publish_if_due"),
     ):
         setattr(holder, name, breaking(getattr(holder, name)))
 
