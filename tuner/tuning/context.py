@@ -1,4 +1,4 @@
-"""What the sessions of one coordinator share: workers, devices, and what is known and written."""
+"""Dependencies that the sessions of one coordinator share."""
 
 import asyncio
 import time
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
 
 
 class TuningContext:
-    """Opened for one run of a coordinator, in its event loop.
+    """Workers, devices, caches and writers of one run of a coordinator.
+
+    Made for one run, and used in the thread of its event loop.
 
     Attributes:
-        sessions: Opens database sessions that write.
+        sessions: Factory of database sessions that write.
         executor: Builders and runners.
         measure_context: Dependencies of measurements.
-        cpu_gate: Keeps builders from disturbing a CPU that is timed.
-        task_states: The tasks.
-        record_writer: Writes trials.
-        in_flight: Candidates of rounds under way, by task and pick: nobody proposes them again.
-        progress_throttle: Limits how often the status of jobs is published.
-        devices: By name; those that went away are not among them.
-        worker: Name of this process, as others know it; empty if they do not.
+        cpu_gate: Gate that keeps builders from disturbing a CPU that is timed.
+        task_states: Cache of the states of all tasks.
+        record_writer: Writer of trials and of other frequent changes.
+        progress_throttle: Limit on how often the status of jobs is published.
+        in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
+        devices: Present devices, by name.
+        worker: Name of this process in the database; empty outside the service.
     """
 
     def __init__(
@@ -58,21 +60,26 @@ class TuningContext:
         self.cpu_gate = self.measure_context.cpu_gate
         self.record_writer = RecordWriter(sessions)
         self.task_states = TaskStateCache(sessions, self.now, self.record_writer.flush)
+        self.progress_throttle = ProgressThrottle(self.now)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.devices: dict[str, Device] = {}
         self._runners: list[Runner] | None = None
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
-        self.progress_throttle = ProgressThrottle(self.now)
 
     def now(self) -> float:
-        """Seconds by the clock of the loop, which may be a simulated one; never going back."""
+        """Return the seconds of the loop's clock, which may be simulated and never goes back."""
         try:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return time.monotonic()
 
+    @property
+    def has_multiple_devices(self) -> bool:
+        """True if several devices are present."""
+        return len(self.devices) > 1
+
     def refresh(self) -> None:
-        """Look which devices are there."""
+        """Update the devices to the runners that are present, and what depends on their number."""
         if self.executor.runners == self._runners:
             return
         self._runners = list(self.executor.runners)
@@ -87,11 +94,11 @@ class TuningContext:
         self.progress_throttle.is_limiting = self.has_multiple_devices
 
     async def device_for(self, target: TargetInfo) -> Device:
-        """Return a device that measures for a target.
+        """Return a device that supports a target.
 
         Raises:
-            TargetError: If there is none.
-            DeviceBusy: If another process measures on those that there are.
+            TargetError: If no present device does.
+            DeviceBusy: If all that might are in use by other processes.
         """
         self.refresh()
         busy: DeviceBusy | None = None
@@ -106,19 +113,14 @@ class TuningContext:
         raise busy or TargetError(f"no device here runs target {target.spec}")
 
     def store_picks(self, new: Sequence[NewPick]) -> list[Pick]:
-        """Store decisions in one transaction, with the newest record that their rounds may know."""
+        """Store picks in one transaction, each with the newest record that its round may know."""
         with self.sessions.begin() as session:
             newest = {"newest_record": measure_records.newest_id(session)}
-            known = [each._replace(terms=each.terms | newest) for each in new]
-            return picks.add_picks(session, known)
-
-    @property
-    def has_multiple_devices(self) -> bool:
-        """Whether several devices are in use."""
-        return len(self.devices) > 1
+            complete = [pick._replace(terms=pick.terms | newest) for pick in new]
+            return picks.add_picks(session, complete)
 
     def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
-        """Return the keeper of a cost model; sessions on one target share it."""
+        """Return the manager of a cost model, which the sessions on one target share."""
         key = (target_id, kind, seed)
         if key not in self._cost_model_managers:
             self._cost_model_managers[key] = CostModelManager(self.sessions, self.executor, *key)

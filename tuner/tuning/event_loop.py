@@ -1,4 +1,4 @@
-"""The event loop of a coordinator: Ctrl-C ends it where it waits, and nowhere else."""
+"""The event loop of a coordinator, which an interrupt ends only where it waits."""
 
 import asyncio
 import contextvars
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 
 from tuner import interrupts
 
-# Rounds in flight are many objects that live for seconds. Looked through each time that 700 more
-# were made, they and what was loaded before took a seventh of a busy coordinator's time, and a
-# tenth each time that 20,000 were.
-_COLLECT_AFTER = 200_000
+# Allocations before Python looks for cyclic garbage. The rounds in flight are many objects that live
+# for seconds; with Python's threshold of 700 the search took a seventh of a busy coordinator's time,
+# and with 20,000 a tenth.
+_GC_THRESHOLD = 200_000
 
 Result = TypeVar("Result")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
-class _WaitingSelector(selectors.DefaultSelector):
-    """Waits as the system does; an interrupt may end that, see :mod:`tuner.interrupts`."""
+class _InterruptibleSelector(selectors.DefaultSelector):
+    """The system's selector, whose wait an interrupt may end; see :mod:`tuner.interrupts`."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         with interrupts.waiting():
@@ -30,17 +30,18 @@ class _WaitingSelector(selectors.DefaultSelector):
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop that an interrupt ends while it waits."""
-    return asyncio.SelectorEventLoop(_WaitingSelector())
+    """Return an event loop that an interrupt ends while it waits."""
+    return asyncio.SelectorEventLoop(_InterruptibleSelector())
 
 
 def run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory = new_loop) -> Result:
-    """Run a coroutine to its end in a loop of its own; what it left running is cancelled.
+    """Run a coroutine in an event loop of its own; tasks that outlive it are cancelled.
 
-    A thread that is inside a loop, as that of a notebook is, waits for another thread's.
+    In a thread that runs a loop already, such as that of a notebook, the loop of the coroutine
+    runs in another thread, for which this one waits.
     """
     if _is_inside_loop():
-        return _run_beside(work, loop_factory)
+        return _run_in_other_thread(work, loop_factory)
     return _run(work, loop_factory)
 
 
@@ -78,7 +79,7 @@ async def run_in_thread(work: Callable[[], Result], name: str) -> Result:
 def _run(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
     thresholds = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, *thresholds[1:])
+    gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(work)
@@ -95,28 +96,28 @@ def _is_inside_loop() -> bool:
     return True
 
 
-def _run_beside(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
-    """Run in another thread; what interrupts this one cancels the work and waits for its end."""
-    begun: futures.Future[asyncio.Task[Result]] = futures.Future()
+def _run_in_other_thread(work: Coroutine[Any, Any, Result], loop_factory: LoopFactory) -> Result:
+    """Run in another thread; an interrupt of this one cancels the work and waits for its end."""
+    task_started: futures.Future[asyncio.Task[Result]] = futures.Future()
 
     async def cancellable() -> Result:
         task = asyncio.ensure_future(work)
-        begun.set_result(task)
+        task_started.set_result(task)
         return await task
 
     with futures.ThreadPoolExecutor(1, thread_name_prefix="loop") as threads:
-        beginning = cancellable()
-        ended = threads.submit(_run, beginning, loop_factory)
+        wrapped = cancellable()
+        ended = threads.submit(_run, wrapped, loop_factory)
         try:
             with interrupts.waiting():
                 return ended.result()
         except BaseException:
-            waited: list[futures.Future[Any]] = [begun, ended]
+            waited: list[futures.Future[Any]] = [task_started, ended]
             futures.wait(waited, return_when=futures.FIRST_COMPLETED)
-            if begun.done():
-                task = begun.result()
+            if task_started.done():
+                task = task_started.result()
                 with suppress(RuntimeError):  # its loop is closed: it has ended
                     task.get_loop().call_soon_threadsafe(task.cancel)
             else:
-                beginning.close()  # no loop could be opened
+                wrapped.close()  # no loop could be opened
             raise

@@ -1,4 +1,4 @@
-"""The task scheduler table of a job: what each task got, what it gave, and what it weighs."""
+"""Immutable state of a job: the task table that the scheduler, the views and the reports use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,20 @@ from tuner.tuning.task_state import TaskFeatures, TaskState, states_of
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One line of the table; latency in seconds of one call, inf before anything ran."""
+    """One task in the table of a job.
+
+    Attributes:
+        task_id: Id of the task.
+        workload: Structural hash of the workload.
+        name: Operators and shape of the workload.
+        weight: Calls of the kernel in one inference.
+        flop: Floating-point operations of one call.
+        latency: Best latency of one call, seconds; inf before anything ran.
+        n_trials: Trials that any job spent on the task.
+        n_failed: Trials among them without a latency.
+        share: Share of the network's latency, from 0 to 1.
+        exhausted: True if a search found no further candidates.
+    """
 
     task_id: int
     workload: str
@@ -38,21 +51,21 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job as its records have it; rows and tables are drawn up when they are asked for.
+    """State of a job as of its records; rows and tables are computed on first use.
 
     Attributes:
-        tasks: In the network's order.
+        tasks: Tasks in the order of the network.
         latencies: Best latency of each task, seconds; inf before anything ran.
-        derived: What follows from the rounds of each task.
-        own: Trials this job paid for, per task.
-        in_flight: Rounds under way that have measured nothing yet, per task.
-        reached: Most trials with which another job on the same tasks, for the same goal, ended.
-        shared: Trials that such jobs have made so far.
+        features: Scheduler features of each task.
+        own: Trials that this job paid for, per task.
+        in_flight: Running rounds without a trial so far, per task.
+        reached: Largest number of trials with which an equivalent job ended.
+        shared: Trials that equivalent jobs have made so far.
     """
 
     tasks: Sequence[WeightedTask]
     latencies: tuple[float, ...]
-    derived: tuple[TaskFeatures, ...]
+    features: tuple[TaskFeatures, ...]
     own: tuple[int, ...]
     in_flight: tuple[int, ...]
     reached: int = 0
@@ -60,7 +73,7 @@ class JobSnapshot:
 
     @cached_property
     def rows(self) -> tuple[TaskRow, ...]:
-        """One per task."""
+        """One row per task."""
         weights = np.array([task.weight for task in self.tasks])
         shares = estimate.shares(weights, np.array(self.latencies)).tolist()
         return tuple(
@@ -71,25 +84,27 @@ class JobSnapshot:
                 weight=task.weight,
                 flop=task.flop,
                 latency=latency,
-                n_trials=each.n_trials,
-                n_failed=each.n_failed,
+                n_trials=features.n_trials,
+                n_failed=features.n_failed,
                 share=share,
-                exhausted=not each.alive,
+                exhausted=not features.alive,
             )
-            for task, latency, each, share in zip(
-                self.tasks, self.latencies, self.derived, shares, strict=True
+            for task, latency, features, share in zip(
+                self.tasks, self.latencies, self.features, shares, strict=True
             )
         )
 
     @cached_property
     def table(self) -> TaskTable:
-        """The same for the scheduler."""
-        return _table(self.tasks, self.derived, self.in_flight)
+        """The table as the scheduler takes it."""
+        return _table(self.tasks, self.features, self.in_flight)
 
     @cached_property
     def others(self) -> tuple[int, ...]:
-        """Trials on the same tasks that this job did not pay for."""
-        return tuple(each.n_trials - n for each, n in zip(self.derived, self.own, strict=True))
+        """Trials per task that other jobs, or imports, contributed."""
+        return tuple(
+            features.n_trials - n for features, n in zip(self.features, self.own, strict=True)
+        )
 
     @property
     def total_secs(self) -> float:
@@ -99,15 +114,16 @@ class JobSnapshot:
 
     @property
     def n_trials(self) -> int:
-        """Trials spent on these tasks, by whomever."""
-        return sum(each.n_trials for each in self.derived)
+        """Trials that any job spent on these tasks."""
+        return sum(features.n_trials for features in self.features)
 
     def spent_trials(self, budget: int | None) -> int:
-        """Trials of a budget that count as spent; see :func:`scheduler.budget.credited_trials`.
+        """Return the trials of a budget that count as spent.
 
-        Where another job spent as much on just these tasks, this one has nothing left to spend.
-        A task that others exhausted is settled. One that this job alone exhausted is not: what
-        it left goes to the others.
+        Others' trials on a task are credited as :func:`scheduler.budget.credited_trials` says. A
+        task that others exhausted is settled; one that only this job exhausted is not, and its
+        remaining trials go to other tasks. If an equivalent job spent as much as the budget, the
+        job has nothing left to spend.
         """
         if budget is None:
             return sum(self.own)
@@ -116,14 +132,17 @@ class JobSnapshot:
 
     def _credited_trials(self, budget: int) -> int:
         own, others = np.array(self.own), np.array(self.others)
-        settled = np.array([not each.alive for each in self.derived]) & (others > 0)
+        settled = np.array([not features.alive for features in self.features]) & (others > 0)
         return budgets.credited_trials(own, others, budget, settled=settled)
 
 
 class EquivalentJob(NamedTuple):
-    """Another job on just the same tasks, for the same goal.
+    """Another job on exactly the same tasks and for the same goal.
 
-    ``reached`` are the trials with which it ended, 0 if it did not; ``n_trials`` those it made.
+    Attributes:
+        job_id: Id of the job.
+        reached: Trials with which it ended; 0 if it has not.
+        n_trials: Trials that it has made.
     """
 
     job_id: int
@@ -132,11 +151,11 @@ class EquivalentJob(NamedTuple):
 
 
 def look_ahead_on(snapshot: JobSnapshot, n_trials: int | None = None) -> Outlook | None:
-    """Forecast what more trials would save of the latency of a network.
+    """Forecast the latency of a network that more trials would save.
 
     Args:
-        snapshot: The network's table.
-        n_trials: Trials; None: as many as it has had.
+        snapshot: State of the job.
+        n_trials: Number of further trials; None for as many as the network has had.
 
     Returns:
         The forecast in seconds; None before every task had its first round.
@@ -149,35 +168,37 @@ def look_ahead_on(snapshot: JobSnapshot, n_trials: int | None = None) -> Outlook
 
 
 def read_snapshot(session: Session, tasks: Sequence[WeightedTask], job: Job | None) -> JobSnapshot:
-    """Read the table of a network's tasks; ``job`` tells whose trials are its own."""
+    """Read the state of a job, or that of a network's tasks if it has none."""
     task_ids = [task.task_id for task in tasks]
-    twins = read_twins(session, job, task_ids) if job else ()
+    equivalents = read_equivalent_jobs(session, job, task_ids) if job else ()
     own = measure_records.own_trials(session, job.id) if job else {}
-    return make_snapshot(tasks, read_states(session, task_ids), own, twins)
+    return make_snapshot(tasks, read_states(session, task_ids), own, equivalents)
 
 
 def read_states(session: Session, task_ids: Sequence[int]) -> dict[int, TaskState]:
-    """Read what is known of tasks."""
+    """Read the states of tasks, by task id."""
     histories = rounds.history(session, task_ids)
     empty = [
-        each.pick_id
+        result.pick_id
         for history in histories.values()
-        for each in history
-        if each.n_trials == 0 and each.pick_id is not None
+        for result in history
+        if result.n_trials == 0 and result.pick_id is not None
     ]
     latencies = bests.best_latencies(session, task_ids)
     return states_of(histories, latencies, picks.failed_picks(session, empty))
 
 
-def read_twins(session: Session, job: Job, task_ids: Sequence[int]) -> tuple[EquivalentJob, ...]:
-    """Read what other jobs on just these tasks, for the same goal, did for a job."""
+def read_equivalent_jobs(
+    session: Session, job: Job, task_ids: Sequence[int]
+) -> tuple[EquivalentJob, ...]:
+    """Read the other jobs on exactly these tasks and for the same goal as a job."""
     return tuple(
         EquivalentJob(
-            twin.id,
-            twin.reached_trials or 0,
-            sum(measure_records.own_trials(session, twin.id).values()),
+            other.id,
+            other.reached_trials or 0,
+            sum(measure_records.own_trials(session, other.id).values()),
         )
-        for twin in jobs.equivalent_jobs(session, job, task_ids)
+        for other in jobs.twins(session, job, task_ids)
     )
 
 
@@ -185,55 +206,55 @@ def make_snapshot(
     tasks: Sequence[WeightedTask],
     states: Mapping[int, TaskState],
     own: Mapping[int, int],
-    twins: Sequence[EquivalentJob] = (),
+    equivalents: Sequence[EquivalentJob] = (),
     in_flight: Mapping[int, int] | None = None,
 ) -> JobSnapshot:
-    """Draw the table of a network's tasks up.
+    """Build the state of a job.
 
     Args:
-        tasks: Of the network.
-        states: Of the tasks, by id.
+        tasks: Tasks of the network.
+        states: States of the tasks, by id.
         own: Trials that the job paid for, by task.
-        twins: Jobs whose trials count for it.
-        in_flight: Rounds under way that have measured nothing yet, by task.
+        equivalents: Jobs whose trials count for this one.
+        in_flight: Running rounds without a trial so far, by task.
     """
-    known = [states[task.task_id] for task in tasks]
-    flying = in_flight or {}
+    task_states = [states[task.task_id] for task in tasks]
+    starting = in_flight or {}
     return JobSnapshot(
         tasks=tasks,
-        latencies=tuple(state.latency for state in known),
-        derived=tuple(state.derived() for state in known),
+        latencies=tuple(state.latency for state in task_states),
+        features=tuple(state.features() for state in task_states),
         own=tuple(own.get(task.task_id, 0) for task in tasks),
-        in_flight=tuple(flying.get(task.task_id, 0) for task in tasks),
-        reached=max((twin.reached for twin in twins), default=0),
-        shared=sum(twin.n_trials for twin in twins),
+        in_flight=tuple(starting.get(task.task_id, 0) for task in tasks),
+        reached=max((job.reached for job in equivalents), default=0),
+        shared=sum(job.n_trials for job in equivalents),
     )
 
 
 def _table(
-    tasks: Sequence[WeightedTask], derived: Sequence[TaskFeatures], in_flight: Sequence[int]
+    tasks: Sequence[WeightedTask], features: Sequence[TaskFeatures], in_flight: Sequence[int]
 ) -> TaskTable:
-    all_picks = np.sort([pick_id for each in derived for pick_id in each.picks])
-    last_picks = [each.last_pick for each in derived]
+    all_picks = np.sort([pick_id for task in features for pick_id in task.picks])
+    last_picks = [task.last_pick for task in features]
     return TaskTable(
         weights=np.array([task.weight for task in tasks]),
         flop=np.array([task.flop for task in tasks]),
-        best_secs=np.array([each.best_secs for each in derived]),
-        window_secs=np.array([each.window_secs for each in derived]),
-        n_rounds=np.array([each.n_rounds for each in derived]),
-        n_trials=np.array([each.n_trials for each in derived]),
-        n_failed_rounds=np.array([each.n_failed_rounds for each in derived]),
+        best_secs=np.array([task.best_secs for task in features]),
+        window_secs=np.array([task.window_secs for task in features]),
+        n_rounds=np.array([task.n_rounds for task in features]),
+        n_trials=np.array([task.n_trials for task in features]),
+        n_failed_rounds=np.array([task.n_failed_rounds for task in features]),
         rounds_since_pick=len(all_picks) - np.searchsorted(all_picks, last_picks, side="right"),
-        alive=np.array([each.alive for each in derived]),
+        alive=np.array([task.alive for task in features]),
         similarity_groups=_similarity_groups(tuple(task.name for task in tasks)),
-        secs_per_trial=np.array([each.secs_per_trial for each in derived]),
+        secs_per_trial=np.array([task.secs_per_trial for task in features]),
         n_in_flight=np.array(in_flight) if any(in_flight) else None,
-        curves=Curves.of([each.curve for each in derived], [each.trials for each in derived]),
+        curves=Curves.of([task.curve for task in features], [task.trials for task in features]),
     )
 
 
 def similarity_group(name: str) -> str:
-    """Name the group of a task: its operators, without its shape."""
+    """Return the similarity group of a task's name: its operators, without its shape."""
     return name.partition("[")[0]
 
 

@@ -1,4 +1,4 @@
-"""What is known of one task: its rounds, and everything that the scheduler derives from them."""
+"""State of one task: its rounds, and the features that the scheduler derives from them."""
 
 import math
 from bisect import insort
@@ -13,15 +13,30 @@ from scheduler.gradient import GradientSettings
 from scheduler.state import window_of
 
 _WINDOW = GradientSettings().backward_window
-# What the search and build of a trial take on two cores, how often a candidate runs, and what
-# one that hangs costs: round figures, for tasks that differ by much.
+# Seconds to search and build a trial on two cores, runs of a candidate, and seconds that a hanging
+# one costs: rough figures, sufficient for tasks that differ by much.
 _PREPARATION_SECS = 0.25
 _RUNS_PER_TRIAL = 5
 _TIMEOUT_SECS = 20.0
 
 
 class TaskFeatures(NamedTuple):
-    """A row of the scheduler's table, but for what belongs to the network; seconds."""
+    """Features of one task in the scheduler's table; see :class:`scheduler.state.TaskTable`.
+
+    Attributes:
+        curve: Best latency after each round, seconds.
+        trials: Trials of each round.
+        best_secs: Best latency, seconds; inf before anything ran.
+        window_secs: Best latency a few rounds ago, seconds.
+        n_rounds: Number of rounds.
+        n_trials: Number of trials.
+        n_failed: Number of trials without a latency.
+        n_failed_rounds: Number of rounds at the end in which nothing ran.
+        last_pick: Id of the latest pick; 0 if there is none.
+        picks: Ids of all picks, in ascending order.
+        alive: False once a search found no further candidates.
+        secs_per_trial: Estimated seconds that a trial takes; 0 before the first.
+    """
 
     curve: tuple[float, ...]
     trials: tuple[int, ...]
@@ -42,43 +57,43 @@ class TaskState:
     """One task as its records have it.
 
     Attributes:
-        rounds: By the order of their picks, each with the best of its own trials; that of
-            records which no pick paid for comes first.
-        latency: Of the best record, seconds; inf if there is none.
-        failed: Picks whose search failed.
+        rounds: Rounds in the order of their picks, each with the best of its own trials; the
+            records that no pick paid for form the first.
+        latency: Latency of the best record, seconds; inf if there is none.
+        failed: Ids of the picks whose search failed.
     """
 
     rounds: list[RoundResult]
     latency: float = math.inf
     failed: set[int] = field(default_factory=set)
-    _derived: TaskFeatures | None = None
+    _features: TaskFeatures | None = None
 
-    def derived(self) -> TaskFeatures:
-        """Return what follows from the rounds."""
-        if self._derived is None:
-            self._derived = _derive(self.rounds, self.failed)
-        return self._derived
+    def features(self) -> TaskFeatures:
+        """Return the features that follow from the rounds."""
+        if self._features is None:
+            self._features = _derive_features(self.rounds, self.failed)
+        return self._features
 
     def put(self, result: RoundResult) -> None:
-        """Add a round, or replace it by what it came to since."""
-        self._derived = None
+        """Add a round, or replace an earlier result of it."""
+        self._features = None
         for index in range(len(self.rounds) - 1, -1, -1):
             if self.rounds[index].pick_id == result.pick_id:
                 self.rounds[index] = result
                 return
-        insort(self.rounds, result, key=lambda each: each.pick_id or 0)
+        insort(self.rounds, result, key=lambda other: other.pick_id or 0)
 
     def round_of(self, pick_id: int) -> RoundResult:
-        """Return the round of a pick as far as it got."""
-        for each in reversed(self.rounds):
-            if each.pick_id == pick_id:
-                return each
+        """Return the round of a pick; an empty one if it has no trial."""
+        for result in reversed(self.rounds):
+            if result.pick_id == pick_id:
+                return result
         return RoundResult(pick_id, 0, 0, math.inf)
 
     def fail(self, pick_id: int) -> None:
         """Note that the search of a pick failed."""
         self.failed.add(pick_id)
-        self._derived = None
+        self._features = None
 
 
 def states_of(
@@ -91,17 +106,17 @@ def states_of(
         task_id: TaskState(
             list(rounds),
             latencies.get(task_id, math.inf),
-            {each.pick_id for each in rounds if each.pick_id in failed},
+            {result.pick_id for result in rounds if result.pick_id in failed},
         )
         for task_id, rounds in histories.items()
     }
 
 
-def _derive(rounds: Sequence[RoundResult], failed: set[int]) -> TaskFeatures:
-    history = _running(rounds)
+def _derive_features(rounds: Sequence[RoundResult], failed: set[int]) -> TaskFeatures:
+    history = _with_running_best(rounds)
     curve = tuple(result.best_secs for result in history)
-    # Those of no pick come first, and count for no other task.
-    picks = tuple(r.pick_id for r in history if r.pick_id is not None)
+    # Imported records come first; they do not count in the rounds since another task's pick.
+    picks = tuple(result.pick_id for result in history if result.pick_id is not None)
     return TaskFeatures(
         curve=curve,
         trials=tuple(result.n_trials for result in history),
@@ -118,8 +133,8 @@ def _derive(rounds: Sequence[RoundResult], failed: set[int]) -> TaskFeatures:
     )
 
 
-def _running(rounds: Sequence[RoundResult]) -> list[RoundResult]:
-    """What was better before stays the best."""
+def _with_running_best(rounds: Sequence[RoundResult]) -> list[RoundResult]:
+    """Return the rounds, each with the best latency up to it."""
     best, history = math.inf, []
     for result in rounds:
         best = min(best, result.best_secs)
@@ -128,9 +143,10 @@ def _running(rounds: Sequence[RoundResult]) -> list[RoundResult]:
 
 
 def _secs_per_trial(history: Sequence[RoundResult]) -> float:
-    """Estimate what a trial of a task takes, seconds; 0 before the first.
+    """Estimate the seconds that a trial of a task takes; 0 before the first.
 
-    A function of the records alone, not of the clock: a resumed job decides alike.
+    The estimate depends on the records alone and not on the clock, so that a resumed job decides
+    as the interrupted one would have.
     """
     n_trials = sum(result.n_trials for result in history)
     if not n_trials:
@@ -141,7 +157,7 @@ def _secs_per_trial(history: Sequence[RoundResult]) -> float:
 
 
 def _failed_streak(history: Sequence[RoundResult]) -> int:
-    """Rounds at the end of a history in which nothing ran."""
+    """Count the rounds at the end of a history in which nothing ran."""
     streak = 0
     for result in reversed(history):
         if result.n_trials > result.n_failed:
