@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from tuner import interrupts
 
-# Allocations before Python looks for cyclic garbage. The rounds in flight are many objects that live
-# for seconds; with Python's threshold of 700 the search took a seventh of a busy coordinator's time,
-# and with 20,000 a tenth.
+# Allocations before Python looks for cyclic garbage. The rounds in flight are many objects that
+# live for seconds; with Python's threshold of 700 the search took a seventh of a busy
+# coordinator's time, and with 20,000 a tenth.
 _GC_THRESHOLD = 200_000
 
 Result = TypeVar("Result")

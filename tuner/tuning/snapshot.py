@@ -198,7 +198,7 @@ def read_equivalent_jobs(
             other.reached_trials or 0,
             sum(measure_records.own_trials(session, other.id).values()),
         )
-        for other in jobs.twins(session, job, task_ids)
+        for other in jobs.equivalent_jobs(session, job, task_ids)
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import jobs, measure_records
-from records.aggregates import Sums
+from records.aggregates import RecordTotals
 from records.errors import NoSuchRow
 from records.measure_records import NewRecord, StoredRecord
 from records.models import Job, Pick
@@ -275,7 +275,7 @@ class TaskStateCache:
 
 def _with_trial(before: RoundResult, new: NewRecord, record: StoredRecord) -> RoundResult:
     """Return the result of a round with one trial more."""
-    total = Sums(
+    total = RecordTotals(
         before.n_trials, before.n_failed, before.n_timeouts, before.best_secs, before.run_secs
     )
     total.add({**vars(new), "latency": record.latency})
