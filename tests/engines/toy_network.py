@@ -95,13 +95,13 @@ class Workshop:
         self,
         prepared: Prepared,
         trials: int | None = None,
-        watcher: Callable[[TuningStatus], None] = lambda _status: None,
+        on_status: Callable[[TuningStatus], None] = lambda _status: None,
         **options: Any,
     ) -> TuningSession:
         """Open a session with a budget of trials and other options of a job or a session."""
         own = {name: options.pop(name) for name in ("search", "scheduler") if name in options}
         spec = TuneSpec(**{"cost_model": "random", "trials": trials, **options})
-        return TuningSession(self.context, prepared, SessionOptions(spec, **own), watcher)
+        return TuningSession(self.context, prepared, SessionOptions(spec, **own), on_status)
 
     def tune(self, prepared: Prepared, trials: int | None = None, **options: Any) -> JobSnapshot:
         """Run a session to its end."""

@@ -108,15 +108,15 @@ def test_a_child_that_ends_is_started_again_later_each_time(
     monkeypatch.setattr("tuner.service.children.time.monotonic", lambda: clock[0])
     child = Child(Program("it", (sys.executable, "-c", "raise SystemExit(3)")))
     for wait in (1.0, 2.0, 4.0):
-        child.tend()
+        child.poll()
         status = None
         deadline = time.time() + 20.0
         while status is None and time.time() < deadline:
             time.sleep(0.02)
-            status = child.tend()
+            status = child.poll()
         assert status == 3
         clock[0] += wait - 0.5
-        assert child.tend() is None
+        assert child.poll() is None
         assert child.has_ended()
         clock[0] += 0.5
 

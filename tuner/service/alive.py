@@ -1,6 +1,6 @@
-"""Whether this machine's worker is alive, for a container's health check: exit status 0 or 1.
+"""Health check of this machine's worker, for containers: exit status 0 or 1.
 
-The database is asked, since a process that hangs is still a process.
+It reads the heartbeats in the database, because a process that hangs still exists.
 """
 
 import socket
@@ -13,22 +13,22 @@ from tuner.settings import Settings, read_settings
 
 
 def find_trouble(settings: Settings, host: str) -> str:
-    """Return why no worker on a host is taken for alive; empty if one is."""
+    """Return the reason why no worker of a host counts as alive; empty if one does."""
     engine = database.open_database(settings.database)
     try:
         with database.sessions(engine, read_only=True)() as session:
-            here = [w for w in workers.list_workers(session) if w.host == host]
+            here = [worker for worker in workers.list_workers(session) if worker.host == host]
     finally:
         engine.dispose()
     if any(workers.is_alive(worker) for worker in here):
         return ""
     if not here:
-        return f"no worker on {host} has ever reported"
-    return f"worker {here[0].name} was last heard of at {here[0].heartbeat:%Y-%m-%d %H:%M:%S}"
+        return f"no worker on {host} has ever sent a heartbeat"
+    return f"worker {here[0].name} was last seen at {here[0].heartbeat:%Y-%m-%d %H:%M:%S}"
 
 
 def main() -> int:
-    """Say what is wrong, if anything is."""
+    """Print the trouble, if there is any, and return the exit status."""
     try:
         trouble = find_trouble(read_settings({}), socket.gethostname())
     except (RecordsError, TunerError) as error:

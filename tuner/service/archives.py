@@ -1,4 +1,4 @@
-"""Archives of libraries: the same library, the same bytes."""
+"""Archives of libraries, with the same bytes for the same library."""
 
 import gzip
 import hashlib
@@ -13,7 +13,7 @@ from tuner.errors import WorkError
 
 @dataclass(frozen=True)
 class Archive:
-    """A file below the archives of the data directory."""
+    """An archive file of the data directory."""
 
     name: str
     sha256: str
@@ -21,12 +21,12 @@ class Archive:
 
 
 def archives_of(data_dir: Path) -> Path:
-    """Return where archives are kept."""
+    """Return the folder of the archives."""
     return data_dir / "archives"
 
 
 def pack(library: Path, key: str, data_dir: Path) -> Archive:
-    """Pack the files of a library into ``KEY.tar.gz``, at its root; one that exists stays.
+    """Pack the files of a library into ``KEY.tar.gz``, at its root; an existing archive is kept.
 
     Raises:
         WorkError: If it cannot be written; nothing is left behind.
@@ -47,7 +47,7 @@ def _write(library: Path, path: Path) -> None:
     descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            # Neither a name nor a time: they would differ between two runs.
+            # Without a name and a time, which would differ between two runs.
             with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
                 _add_all(library, packed)
             stream.flush()

@@ -39,7 +39,7 @@ class BuildQueue:
         on_activity: Receives the job whose library is built.
 
     Attributes:
-        is_building: Whether a library is being built.
+        is_building: True while a library is being built.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Processes that a supervisor keeps running, and that die with it."""
+"""Processes that a supervisor restarts when they end, and that die with it."""
 
 import ctypes
 import logging
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _PR_SET_PDEATHSIG = 1
-_MOST_BACK_OFF_SECS = 30.0
-# A process that ran for so long was not broken from the start.
+_MAX_BACK_OFF_SECS = 30.0
+# A process that ran longer counts as healthy, and its failure as the first.
 _HEALTHY_SECS = 60.0
 
 _LOG = logging.getLogger(__name__)
@@ -19,7 +19,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Program:
-    """What a child runs; ``nice`` lowers its priority."""
+    """Command of a child process.
+
+    Attributes:
+        name: Name for logs.
+        command: Program and its arguments.
+        nice: Amount by which the priority is lowered.
+    """
 
     name: str
     command: Sequence[str]
@@ -27,7 +33,7 @@ class Program:
 
 
 class Child:
-    """One program, started again when it ends, later each time it ends soon."""
+    """One program, started again when it ends, with a longer pause each time it ends soon."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -36,8 +42,8 @@ class Child:
         self._started = 0.0
         self._next = 0.0
 
-    def tend(self) -> int | None:
-        """Start the program if it is time to; returns its exit status if it just ended."""
+    def poll(self) -> int | None:
+        """Start the program if it is due; returns its exit status if it has just ended."""
         if self._process is None:
             if time.monotonic() >= self._next:
                 self._start()
@@ -48,7 +54,7 @@ class Child:
         self._process = None
         ran = time.monotonic() - self._started
         self._n_failures = 1 if ran > _HEALTHY_SECS else self._n_failures + 1
-        wait = min(2.0 ** (self._n_failures - 1), _MOST_BACK_OFF_SECS)
+        wait = min(2.0 ** (self._n_failures - 1), _MAX_BACK_OFF_SECS)
         self._next = time.monotonic() + wait
         _LOG.warning(
             "%s ended with status %d after %.0f s; it starts again in %.0f s",
@@ -60,12 +66,12 @@ class Child:
         return status
 
     def signal(self, number: int) -> None:
-        """Send a signal to the program, if it runs."""
+        """Send a signal to the program if it is running."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
     def has_ended(self) -> bool:
-        """Return whether the program does not run."""
+        """Return whether the program is not running."""
         return self._process is None or self._process.poll() is not None
 
     def _start(self) -> None:
@@ -73,19 +79,19 @@ class Child:
         self._process = subprocess.Popen(
             self.program.command,
             stdin=subprocess.DEVNULL,
-            # Of its own: Ctrl-C is for the supervisor, which says who stops when.
+            # Its own session, because the supervisor alone decides what Ctrl-C means.
             start_new_session=True,
-            preexec_fn=_before(os.getpid(), self.program.nice),  # noqa: PLW1509  no threads here
+            preexec_fn=_prepare_child(os.getpid(), self.program.nice),  # noqa: PLW1509  no threads here
         )
         _LOG.info("started %s", self.program.name, extra={"pid": self._process.pid})
 
 
-def _before(parent: int, nice: int) -> Callable[[], None]:
-    """Return what a child does before it becomes its program."""
+def _prepare_child(parent: int, nice: int) -> Callable[[], None]:
+    """Return the function that a child runs before it becomes its program."""
     libc = ctypes.CDLL(None)
 
     def prepare() -> None:
-        # Linux keeps this across exec: who kills the supervisor kills all of it.
+        # Linux keeps this across exec, so that children never outlive the supervisor.
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)

@@ -72,8 +72,8 @@ class JobLoader:
     def claim(self, busy: Collection[int]) -> Job | None:
         """Mark the oldest waiting job as running, and return it; None if no job waits.
 
-        A job that is marked as running already, but is not busy, was left by a coordinator that
-        is gone, and waits as well.
+        A job that is marked as running but is not busy was left by an earlier coordinator, and
+        waits as well.
 
         Args:
             busy: Ids of the jobs that this process loads or tunes.

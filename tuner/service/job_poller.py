@@ -33,7 +33,7 @@ class JobPoller:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a model is being loaded."""
+        """True while a model is being loaded."""
         return bool(self._loads)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Models of strangers: loaded within limits, and what went wrong said in their words."""
+"""Loading of submitted models within limits, with errors that their owners understand."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ from tuner.workers.pools import fresh_worker
 
 @dataclass(frozen=True)
 class Limits:
-    """What loading or compiling a model may take.
+    """Limits on the loading or compiling of a model.
 
     Attributes:
-        max_bytes: Memory of the process that does it.
-        secs: Each step of it.
+        max_bytes: Memory of the process that loads it.
+        secs: Time-out of each step, in which pauses for measurements count.
     """
 
     max_bytes: int
@@ -42,11 +42,15 @@ def load_all(
 ) -> Prepared:
     """Load the models of a job and split them into tasks, each in a process of its own.
 
-    ``describe`` says what targets are on devices elsewhere.
+    Args:
+        context: Settings and database.
+        models: Models of the job.
+        limits: Limits on each of them.
+        describe: Describes targets of devices on other machines; None for this machine's.
 
     Raises:
-        RequestError: If a model cannot be used; the message says which.
-        WorkError: If loading one failed.
+        RequestError: If a model cannot be used; the message names it.
+        WorkError: If the loading of one failed.
     """
     members = []
     for model in models:
@@ -64,11 +68,11 @@ def loading(
     must_run: bool = True,
     describe: DescribeTarget | None = None,
 ) -> Iterator[tuple[Pool, Prepared]]:
-    """Load a model, and keep its process for what comes next.
+    """Load a model, and yield the process that holds it for further work.
 
     Raises:
-        RequestError: If the model cannot be used; the message says which.
-        WorkError: If loading it failed.
+        RequestError: If the model cannot be used; the message names it.
+        WorkError: If its loading failed.
     """
     with fresh_worker(context.settings, max_bytes=limits.max_bytes) as worker:
         with user_facing_errors(model, limits):
@@ -85,21 +89,21 @@ def loading(
 
 @contextmanager
 def user_facing_errors(model: ModelRequest, limits: Limits) -> Iterator[None]:
-    """Say what went wrong without the paths of this machine, and with the limits that are.
+    """Rewrite errors raised inside for the owner of a model: without paths, and with its limits.
 
     Raises:
-        TunerError: As inside, in other words.
+        TunerError: The rewritten error.
     """
     gigabytes = f"{limits.max_bytes / 2**30:.3g} GiB"
     try:
         yield
     except OutOfMemory as error:
         raise ModelError(
-            f"{model.name}: too large, it needs more than the {gigabytes} a model may take"
+            f"{model.name}: too large, it needs more than the {gigabytes} that a model may use"
         ) from error
     except WorkerLost as error:
         raise ModelError(
-            f"{model.name}: {error} on the way; it may take {gigabytes} of memory"
+            f"{model.name}: {error} while it was loaded; a model may use {gigabytes} of memory"
         ) from error
     except TunerError as error:
         raise type(error)(str(error).replace(model.reference, model.name)) from error

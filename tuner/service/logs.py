@@ -1,6 +1,7 @@
-"""Logs as JSON lines on stderr, each with the job, the pick and the record it is about.
+"""Logs as JSON lines on stderr, each with its job, pick and record.
 
-``{"time", "level", "logger", "message"}`` and then whatever is bound here or given as ``extra``.
+A line has ``time``, ``level``, ``logger`` and ``message``, then the fields that are bound here or
+given as ``extra``.
 """
 
 import json
@@ -14,26 +15,26 @@ from types import MappingProxyType
 from typing import IO, Any
 
 _BOUND: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
-# What every record has; anything beyond was given as ``extra``.
+# Attributes of every record; all others were given as ``extra``.
 _PLAIN = {*logging.LogRecord("", 0, "", 0, "", (), None).__dict__, "message", "asctime"}
 _PLAIN |= {"taskName", "color_message"}
 
 
 def set_up(level: int | str = logging.INFO, stream: IO[str] | None = None) -> None:
-    """Write the logs of this process to a stream as JSON lines; stderr unless told otherwise."""
+    """Write the logs of this process to a stream, stderr by default, as JSON lines."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Of a migration it says nothing that concerns whoever runs a service.
+    # Its progress messages do not concern the operator of a service.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.captureWarnings(True)
 
 
 @contextmanager
 def bound(**fields: Any) -> Iterator[None]:
-    """Add fields to every line that is logged inside, by this thread or task."""
+    """Add fields to every line that this thread or task logs inside."""
     token = _BOUND.set({**_BOUND.get(), **fields})
     try:
         yield
@@ -42,14 +43,14 @@ def bound(**fields: Any) -> Iterator[None]:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, whatever is logged."""
+    """Formats each record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as one line."""
+        """Format a record as one line."""
         extra = {
             key: value
             for key, value in vars(record).items()
-            # Ray marks records with fields of its own.
+            # Ray adds private fields to records.
             if key not in _PLAIN and not key.startswith("_")
         }
         line = {

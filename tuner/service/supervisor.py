@@ -1,4 +1,4 @@
-"""The whole service on one machine: an API and a worker, kept running until it is stopped."""
+"""The whole service on one machine: an API and a worker, restarted until it is stopped."""
 
 import logging
 import signal
@@ -22,13 +22,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Serving:
-    """What is served.
+    """Address and options of a service.
 
     Attributes:
         host: Address to listen on.
         port: Port to listen on.
-        api_options: Of the API, beyond those.
-        worker_options: Of the worker; None: there is none.
+        api_options: Further options of the API's command.
+        worker_options: Options of the worker's command; None for a service without a worker.
     """
 
     host: str
@@ -38,22 +38,22 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it."""
+        """URL for a browser on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
-def supervise(serving: Serving, say: Callable[[str], None]) -> None:
-    """Keep the processes running until Ctrl-C or SIGTERM, and stop them then.
+def supervise(serving: Serving, on_ready: Callable[[str], None]) -> None:
+    """Keep the processes running until Ctrl-C or SIGTERM, then stop them.
 
     Args:
-        serving: What to serve.
-        say: Told, once, that it can be reached.
+        serving: Address and options.
+        on_ready: Receives a message, once, when the service answers requests.
 
     Raises:
-        Interrupted: When it was stopped.
-        RequestError: If the port is taken.
-        WorkError: If a process ends before the service was ever ready.
+        Interrupted: On Ctrl-C or SIGTERM.
+        RequestError: If the port is in use.
+        WorkError: If a process ends before the service was ready for the first time.
     """
     check_port(serving.host, serving.port)
     children = [Child(program) for program in programs(serving)]
@@ -61,14 +61,14 @@ def supervise(serving: Serving, say: Callable[[str], None]) -> None:
     try:
         while True:
             for child in children:
-                status = child.tend()
+                status = child.poll()
                 if status is not None and not is_ready and status != -signal.SIGKILL:
                     raise WorkError(
                         f"{child.program.name} ended with status {status} before it was ready"
                     )
             if not is_ready and answers(f"{serving.url}/readyz"):
                 is_ready = True
-                say(f"Serving on {serving.url}; Ctrl-C stops it.")
+                on_ready(f"Serving on {serving.url}; Ctrl-C stops it.")
             with interrupts.waiting():
                 time.sleep(_TICK_SECS)
     finally:
@@ -76,14 +76,14 @@ def supervise(serving: Serving, say: Callable[[str], None]) -> None:
 
 
 def programs(serving: Serving) -> list[Program]:
-    """Return what is to run."""
-    # -P: a folder where the user happens to be is no place to import from.
+    """Return the commands of the processes."""
+    # -P keeps Python from importing modules of the current folder.
     python = (sys.executable, "-P", "-m")
-    where = ("--host", serving.host, "--port", str(serving.port))
-    api = (*python, "api", *where, *serving.api_options)
+    address = ("--host", serving.host, "--port", str(serving.port))
+    api = (*python, "api", *address, *serving.api_options)
     if serving.worker_options is None:
         return [Program("the API", api)]
-    # Requests give way to measurements.
+    # The API has a lower priority, so that requests do not disturb measurements.
     return [
         Program("the worker", (*python, "tuner", "worker", *serving.worker_options)),
         Program("the API", api, nice=5),
@@ -91,7 +91,7 @@ def programs(serving: Serving) -> list[Program]:
 
 
 def stop(children: Sequence[Child]) -> None:
-    """Ask the programs to end, and end those that do not within seconds."""
+    """Ask the programs to end, and kill those that do not within seconds."""
     for child in children:
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_SECS
@@ -104,17 +104,17 @@ def stop(children: Sequence[Child]) -> None:
 
 
 def free_port(host: str) -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port that is free now."""
     with _bound(host, 0) as bound:
         port: int = bound.getsockname()[1]
         return port
 
 
 def check_port(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on.
+    """Check that an address can be listened on.
 
     Raises:
-        RequestError: If it cannot; the message says why.
+        RequestError: If it cannot, with the reason.
     """
     _bound(host, port).close()
 
@@ -137,7 +137,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def answers(url: str) -> bool:
-    """Return whether a page is there."""
+    """Return whether a URL answers with status 200."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=1.0) as response:

@@ -18,8 +18,8 @@ class ActiveJob:
         virtual_secs: Device time that the job was charged, weighted by its priority; the fair
             queue serves the job with the least.
         n_rounds: Rounds of the job that are running or about to start.
-        is_idle: Whether the job had no pick when it was last asked, and nothing happened since.
-        is_finishing: Whether the winners of the job are being confirmed.
+        is_idle: True if the job had no pick when it was last asked, until one of its rounds ends.
+        is_finishing: True while the winners of the job are being confirmed.
     """
 
     session: TuningSession
@@ -34,7 +34,7 @@ class ActiveJob:
 
     @property
     def accepts_rounds(self) -> bool:
-        """Whether the job may have a pick."""
+        """True if the job may have a pick."""
         return not (self.is_idle or self.is_finishing)
 
     @property

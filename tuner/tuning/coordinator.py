@@ -47,7 +47,7 @@ class Coordinator:
     Args:
         context: Dependencies of the sessions, made for this run.
         state_on_interrupt: State of the active jobs after an interrupt.
-        keep_running: Whether the run continues without jobs, until it is cancelled.
+        keep_running: True to continue without jobs until the run is cancelled.
         loop_factory: Makes the event loop of :meth:`run`, which is also its clock.
         calibration: Limits on how far devices may differ.
 
@@ -94,7 +94,7 @@ class Coordinator:
         event_loop.run(self.serve(sessions), self._loop_factory)
 
     async def serve(self, sessions: Sequence[TuningSession] = ()) -> None:
-        """Run jobs, and those that are admitted meanwhile, in the current event loop.
+        """Run jobs, and those that :meth:`admit` adds, in the current event loop.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: As :meth:`run`.
@@ -295,7 +295,7 @@ class Coordinator:
         return None
 
     def _report_waiting(self) -> None:
-        """Publish that jobs wait for a device, and end those that were stopped meanwhile."""
+        """Publish that jobs wait for a device, and end those that were stopped."""
         if self._devices.queries:
             return
         for job in list(self._active_jobs.values()):
@@ -342,7 +342,7 @@ class Coordinator:
         has_database = self._flush_on_shutdown()
         self.unfinished = set(self._active_jobs)
         for job in self._active_jobs.values():
-            # A database that is away is asked for one job only: each attempt may take minutes.
+            # After one failure the others are left out, because each attempt may take minutes.
             has_database = has_database and self._suspend(job)
         self._active_jobs.clear()
 

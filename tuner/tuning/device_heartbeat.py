@@ -87,4 +87,4 @@ def _state_of(device: Device) -> tuple[DeviceState, str]:
 
 
 def _lost(report: DeviceReport) -> DeviceReport:
-    return replace(report, state="lost", reason="it is gone", job_id=None)
+    return replace(report, state="lost", reason="it disappeared", job_id=None)

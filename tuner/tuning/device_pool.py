@@ -82,7 +82,7 @@ class DevicePool:
         return frozenset(id_ for id_, target in targets.items() if self._serves(device, target))
 
     def measures(self, target: TargetInfo) -> bool:
-        """Whether any device measures for a target now."""
+        """Return whether any device measures for a target now."""
         return any(self._accepts(device, target) for device in self._context.devices.values())
 
     def mark_lost(self, device: Device, error: DeviceLost) -> None:

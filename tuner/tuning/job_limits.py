@@ -10,7 +10,7 @@ from tuner.tuning.options import SessionOptions
 
 
 class RequestedLimits(NamedTuple):
-    """Limits in the row of a job; None is no limit."""
+    """Limits in the row of a job; None for unlimited."""
 
     trials: int | None
     secs: float | None

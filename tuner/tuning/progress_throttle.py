@@ -18,7 +18,7 @@ class ProgressThrottle:
         clock: Seconds by the clock of the event loop.
 
     Attributes:
-        is_limiting: Whether several devices are in use.
+        is_limiting: True while several devices are in use.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -89,7 +89,7 @@ class TuningSession:
     def start(self) -> None:
         """Mark the job as running.
 
-        A job of the service that was stopped meanwhile stays stopped, and gets no pick.
+        A job of the service that was stopped before stays stopped, and gets no pick.
         """
         startable: tuple[JobState, ...] = get_args(JobState)
         if self._is_submitted:

@@ -19,7 +19,7 @@ class TuningStatus:
         spent_trials: Trials that count against the budget.
         spent_secs: Seconds that the job has spent in all its runs together.
         current: Id of the task of the running round, if any.
-        is_measuring_cpu: Whether a candidate is being timed on this machine's CPU; a callback
+        is_measuring_cpu: True while a candidate is being timed on this machine's CPU; a callback
             should then do nothing that takes a core.
         outlook: Forecast of what the next trials save; None before every task had a round.
         trials_to_stop: Trials until the job is forecast to stop; None if no stop is in sight.

@@ -36,7 +36,7 @@ class StatusPublisher:
 
     @property
     def is_due(self) -> bool:
-        """Whether the status may be published now."""
+        """True if the status may be published now."""
         return self._context.progress_throttle.allows(self._published)
 
     def publish(self, update: StatusUpdate) -> None:

@@ -1,4 +1,4 @@
-"""What the parts of a worker work with: a database and limits, and no process."""
+"""A database and settings for the parts of a worker, without processes."""
 
 from collections.abc import Iterator
 from pathlib import Path

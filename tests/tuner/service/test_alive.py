@@ -1,4 +1,4 @@
-"""What a container's health check hears of a worker."""
+"""Health check of a container with a worker."""
 
 import os
 import subprocess
@@ -28,43 +28,43 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def sessions(settings: Settings) -> Iterator[sessionmaker[Session]]:
-    """Sessions on it, to report with."""
+    """Sessions on that database."""
     engine = database.open_database(settings.database)
     yield database.sessions(engine)
     engine.dispose()
 
 
 def report(sessions: sessionmaker[Session], host: str) -> None:
-    """Let a standby on a host say that it is alive."""
+    """Report a worker of a host that stands by."""
     with sessions.begin() as session:
-        said = workers.WorkerReport(
+        standby = workers.WorkerReport(
             name=f"{host}:1", host=host, pid=1, role="standby", activity="waiting"
         )
-        workers.report(session, said)
+        workers.report(session, standby)
 
 
 def test_a_worker_of_this_host_is_alive(
     settings: Settings, sessions: sessionmaker[Session]
 ) -> None:
-    """One that reported a moment ago is well, whatever its role; other hosts do not count."""
+    """A worker with a recent heartbeat is alive in any role; those of other hosts do not count."""
     report(sessions, "here")
 
     assert find_trouble(settings, "here") == ""
-    assert find_trouble(settings, "there") == "no worker on there has ever reported"
+    assert find_trouble(settings, "there") == "no worker on there has ever sent a heartbeat"
 
 
-def test_a_silent_worker_is_not(settings: Settings, sessions: sessionmaker[Session]) -> None:
-    """One that reported too long ago is in trouble, and the time is told."""
+def test_a_silent_worker_is_not_alive(settings: Settings, sessions: sessionmaker[Session]) -> None:
+    """A worker without a recent heartbeat is not alive, and the time of its last one is shown."""
     report(sessions, "here")
     with sessions.begin() as session:
         silent = now() - workers.OFFLINE_AFTER - timedelta(seconds=1)
         session.execute(update(Worker).values(heartbeat=silent))
 
-    assert find_trouble(settings, "here").startswith("worker here:1 was last heard of at ")
+    assert find_trouble(settings, "here").startswith("worker here:1 was last seen at ")
 
 
-def test_a_stopped_worker_is_not(settings: Settings, sessions: sessionmaker[Session]) -> None:
-    """One that said goodbye is not alive."""
+def test_a_stopped_worker_is_not_alive(settings: Settings, sessions: sessionmaker[Session]) -> None:
+    """A worker that reported its end is not alive."""
     report(sessions, "here")
     with sessions.begin() as session:
         workers.stop(session, "here:1")
@@ -74,12 +74,12 @@ def test_a_stopped_worker_is_not(settings: Settings, sessions: sessionmaker[Sess
 
 @pytest.mark.parametrize("url", ["sqlite:////dev/null/tuner.db", "mysql://localhost/tuner"])
 def test_no_database_is_trouble(url: str) -> None:
-    """Exit status 1 and one line that says why, never a stack trace."""
-    tried = subprocess.run(
+    """The check exits with status 1 and one line of explanation, without a stack trace."""
+    check = subprocess.run(
         [sys.executable, "-m", "tuner.service.alive"],
         env={**os.environ, "TUNER_DATABASE": url}, cwd=ROOT,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert tried.returncode == 1
-    assert len(tried.stderr.splitlines()) == 1
-    assert "cannot use" in tried.stderr
+    assert check.returncode == 1
+    assert len(check.stderr.splitlines()) == 1
+    assert "cannot use" in check.stderr

@@ -1,4 +1,4 @@
-"""A process of the service is told from every other one."""
+"""The lease of the coordinator, and the names of processes."""
 
 from sqlalchemy import select
 
@@ -8,8 +8,8 @@ from tuner.context import Context
 from tuner.service.leader_election import CoordinatorLease
 
 
-def test_processes_with_the_same_host_and_number_are_two(context: Context) -> None:
-    """As in two containers: one lease, one holder, and a row for each."""
+def test_processes_with_the_same_host_and_process_id_are_different(context: Context) -> None:
+    """One of two containers holds the lease, and each has a row of its own."""
     first, second = CoordinatorLease(context.engine), CoordinatorLease(context.engine)
     with first, second:
         assert first.acquire() is not None

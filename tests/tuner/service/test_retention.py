@@ -1,4 +1,4 @@
-"""What nobody can ask for any more is removed, and nothing else."""
+"""Removal of files and rows that no job needs any more."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ DAYS = 24 * 3600.0
 
 
 def make_file(path: Path, age_secs: float) -> Path:
-    """Write a file that is so old."""
+    """Write a file of an age."""
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"x")
     at = time.time() - age_secs
@@ -34,7 +34,7 @@ def make_file(path: Path, age_secs: float) -> Path:
 
 
 def make_job(context: Context, digit: str, *, deleted: bool) -> list[Path]:
-    """Ask for a job with an upload and a library; returns their files, two days old."""
+    """Submit a job with an upload and a library; returns their files, which are two days old."""
     sha256 = digit * 64
     job_id = submit(
         context, TuneRequest((ModelRequest(f"upload:{sha256}.onnx"),), TuneSpec(trials=4))
@@ -53,8 +53,8 @@ def make_job(context: Context, digit: str, *, deleted: bool) -> list[Path]:
     ]
 
 
-def test_files_of_deleted_jobs_go(context: Context) -> None:
-    """What a visible job names stays, and what is young, for its job may not be stored yet."""
+def test_files_of_deleted_jobs_are_removed(context: Context) -> None:
+    """Files that a visible job names are kept, and young ones, whose job may not be stored yet."""
     folder = context.settings.data_dir
     kept = make_job(context, "a", deleted=False)
     gone = make_job(context, "b", deleted=True)
@@ -67,14 +67,14 @@ def test_files_of_deleted_jobs_go(context: Context) -> None:
     assert [path.exists() for path in (*gone, torn)] == [False, False, False]
 
 
-def test_workers_long_gone_are_forgotten(context: Context) -> None:
-    """A silent one stays for a week, for people to see."""
+def test_workers_that_were_silent_for_a_week_are_forgotten(context: Context) -> None:
+    """A worker that was silent for less stays visible."""
     for name, days in (("old", 8), ("silent", 6), ("alive", 0)):
         with context.sessions.begin() as session:
-            said = workers.WorkerReport(name=name, host="h", pid=1, role="standby", activity="")
-            workers.report(session, said)
-            heard = now() - timedelta(days=days)
-            session.execute(update(Worker).where(Worker.name == name).values(heartbeat=heard))
+            report = workers.WorkerReport(name=name, host="h", pid=1, role="standby", activity="")
+            workers.report(session, report)
+            last_seen = now() - timedelta(days=days)
+            session.execute(update(Worker).where(Worker.name == name).values(heartbeat=last_seen))
 
     remove_unused(context)
 

@@ -1,4 +1,4 @@
-"""Several jobs at once: shares, common tasks, and what others ask of a job that runs."""
+"""Coordination of several jobs: shares, common tasks, changed limits, failures and devices."""
 
 import time
 from collections.abc import Iterator
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 
 
 def private(workshop: Workshop, name: str, trials: int, **options: Any) -> TuningSession:
-    """A job whose tasks no other network has."""
-    found = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
-    prepared = workshop.prepare(name, extracted=found)
+    """Open a job whose tasks no other network has."""
+    extracted = [toy.make_task(f"{name}_{i}", weight=1, base_secs=1e-3) for i in range(2)]
+    prepared = workshop.prepare(name, extracted=extracted)
     return workshop.session(prepared, trials, trials_per_round=4, **options)
 
 
 def own_trials(workshop: Workshop, job_id: int) -> int:
-    """Trials that a job paid for."""
+    """Count the trials that a job paid for."""
     with workshop.sessions() as session:
-        wanted = select(MeasureRecord.id).join(Pick).where(Pick.job_id == job_id)
-        return len(session.scalars(wanted).all())
+        records = select(MeasureRecord.id).join(Pick).where(Pick.job_id == job_id)
+        return len(session.scalars(records).all())
 
 
 def order_of_jobs(workshop: Workshop) -> list[int]:
-    """Job of every pick, in their order."""
+    """Return the job of each pick, in the order of the picks."""
     with workshop.sessions() as session:
         return list(session.scalars(select(Pick.job_id).order_by(Pick.id)))
 
 
 def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> None:
-    """Two jobs of one priority alternate; both end with their budgets."""
+    """Two jobs of the same priority alternate, and both spend exactly their budgets."""
     pair = [private(workshop, name, 40) for name in ("a", "b")]
 
     workshop.run(*pair)
@@ -61,7 +61,7 @@ def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> 
 
 
 def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the first rounds the job whose priority is 2 higher gets about four fifths."""
+    """A job whose priority is 2 higher gets about four fifths of the first rounds."""
     clock = iter(range(10**6))
     monkeypatch.setattr(workshop.context, "now", lambda: float(next(clock)))
     slow, fast = private(workshop, "slow", 200), private(workshop, "fast", 200, priority=2)
@@ -72,7 +72,7 @@ def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.Mo
     assert first.count(fast.job_id) == pytest.approx(32, abs=2)
 
 
-def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
+def test_common_tasks_are_tuned_once_and_credited_to_all(workshop: Workshop) -> None:
     """Two networks of the same tasks spend one budget together, not two."""
     pair = [workshop.session(workshop.prepare(name), 60, trials_per_round=4) for name in ("a", "b")]
 
@@ -83,10 +83,10 @@ def test_common_task_is_tuned_once_and_credits_all(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("state", ["paused", "cancelled"])
-def test_job_that_others_stop_ends_with_its_round(
+def test_a_stopped_job_ends_with_its_round(
     workshop: Workshop, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other job goes on, and the one that was stopped overdraws by no more than its round."""
+    """A job that is paused or cancelled completes its round only; the other job continues."""
     clock = iter(range(10**6))
     monkeypatch.setattr(workshop.context, "now", lambda: float(next(clock)))
     stopped, other = private(workshop, "a", 80), private(workshop, "b", 40)
@@ -104,8 +104,8 @@ def test_job_that_others_stop_ends_with_its_round(
     assert own_trials(workshop, other.job_id) == 40
 
 
-def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> None:
-    """More trials are asked for in the middle of the job, and made."""
+def test_a_budget_that_is_raised_during_the_run_is_spent(workshop: Workshop) -> None:
+    """Trials that are added in the middle of a job are made."""
     job = private(workshop, "a", 16)
 
     def extend(_: TuningStatus) -> None:
@@ -118,8 +118,8 @@ def test_budget_that_is_raised_while_it_runs_is_spent(workshop: Workshop) -> Non
     assert own_trials(workshop, job.job_id) == 40
 
 
-def test_job_that_is_admitted_while_others_run_gets_its_share(workshop: Workshop) -> None:
-    """A newcomer starts where the others are: it neither waits for them nor locks them out."""
+def test_a_job_that_is_admitted_later_gets_its_share(workshop: Workshop) -> None:
+    """A new job is charged as much as the others: it neither waits for them nor displaces them."""
     first, second = private(workshop, "a", 80), private(workshop, "b", 40)
     coordinator = Coordinator(workshop.context)
 
@@ -138,28 +138,28 @@ def test_job_that_is_admitted_while_others_run_gets_its_share(workshop: Workshop
     assert 3 <= order[joined : joined + 10].count(first.job_id) <= 7
 
 
-def test_job_that_fails_does_not_end_the_others(
+def test_a_failing_job_does_not_end_the_others(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its message is kept, the other job is done."""
+    """The job fails with its message, and the other job is done."""
     bad, good = private(workshop, "a", 40), private(workshop, "b", 40)
 
     def broken() -> bool:
-        raise WorkError("the device is gone")
+        raise WorkError("the search is broken")
 
     monkeypatch.setattr(bad, "next_pick", broken)
     coordinator = workshop.run(bad, good)
 
-    assert str(coordinator.failures[bad.job_id]) == "the device is gone"
+    assert str(coordinator.failures[bad.job_id]) == "the search is broken"
     assert workshop.job(bad.job_id).state == "failed"
-    assert workshop.job(bad.job_id).message == "the device is gone"
+    assert workshop.job(bad.job_id).message == "the search is broken"
     assert workshop.job(good.job_id).state == "done"
 
 
 def test_a_defect_in_one_job_does_not_end_the_others(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What nobody expected fails the job it came from, in one line."""
+    """An unexpected error fails its job with one line."""
     bad, good = private(workshop, "a", 40), private(workshop, "b", 8)
 
     def broken() -> bool:
@@ -177,7 +177,7 @@ def test_a_defect_in_one_job_does_not_end_the_others(
 def test_a_lost_database_ends_the_run_and_no_job(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Neither job failed: both can go on."""
+    """Neither job has failed, and both can be resumed."""
     pair = [private(workshop, name, 40) for name in ("a", "b")]
 
     def lost() -> bool:
@@ -190,24 +190,24 @@ def test_a_lost_database_ends_the_run_and_no_job(
     assert [workshop.job(job.job_id).state for job in pair] == ["queued", "queued"]
 
 
-def test_a_job_that_is_deleted_while_it_runs_harms_nobody(workshop: Workshop) -> None:
-    """It was cancelled before: it ends with its round."""
-    gone, other = private(workshop, "a", 80), private(workshop, "b", 40)
+def test_a_job_that_is_deleted_during_the_run_ends_alone(workshop: Workshop) -> None:
+    """A deleted job, which was cancelled first, ends with its round; the other continues."""
+    deleted, other = private(workshop, "a", 80), private(workshop, "b", 40)
 
     def delete(_: TuningStatus) -> None:
         with workshop.sessions.begin() as session:
-            jobs.set_state(session, gone.job_id, "cancelled")
-            submissions.hide(session, gone.job_id)
+            jobs.set_state(session, deleted.job_id, "cancelled")
+            submissions.hide(session, deleted.job_id)
 
-    gone._publisher._on_status = delete
-    workshop.run(gone, other)
+    deleted._publisher._on_status = delete
+    workshop.run(deleted, other)
 
-    assert workshop.job(gone.job_id).state == "cancelled"
+    assert workshop.job(deleted.job_id).state == "cancelled"
     assert workshop.job(other.job_id).state == "done"
 
 
 def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
-    """Whatever ends the run, every job can go on later."""
+    """Every active job can be resumed after an interrupt."""
     pair = [private(workshop, name, 80) for name in ("a", "b")]
 
     def interrupt(_: TuningStatus) -> None:
@@ -225,15 +225,15 @@ def test_interrupted_coordinator_leaves_paused_jobs(workshop: Workshop) -> None:
 def test_a_gain_below_the_threshold_stops_a_job(
     workshop: Workshop, stop_below_ms: float, spends_all: bool
 ) -> None:
-    """A threshold nobody can reach ends the job after its warm-up; a tiny one changes nothing."""
+    """A threshold above any gain ends the job after its warm-up; a tiny one changes nothing."""
     workshop.tune(workshop.prepare(), 60, trials_per_round=4, stop_below_ms=stop_below_ms)
 
     assert workshop.job().state == "done"
     assert (len(workshop.trials()) == 60) is spends_all
 
 
-def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> None:
-    """Who asks for a running job again with a smaller one gets what that takes."""
+def test_a_job_stops_at_the_gain_that_was_requested_last(workshop: Workshop) -> None:
+    """A smaller threshold, set during the run, keeps the job running."""
     job = private(workshop, "a", 40, stop_below_ms=1e6)
 
     def ask_again(_: TuningStatus) -> None:
@@ -247,19 +247,19 @@ def test_a_job_stops_at_the_gain_that_is_asked_for_last(workshop: Workshop) -> N
 
 
 @pytest.mark.parametrize("moment", ["_choose", "snapshot"])
-def test_trials_asked_for_at_the_very_end_are_made(
+def test_trials_that_are_added_at_the_very_end_are_made(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Between the look at the budget and what is made of it, up to the last transaction."""
+    """A budget may be raised at any time up to the last transaction of a job."""
     job = private(workshop, "a", 16)
     call: Callable[[], object] = getattr(job, moment)
 
     def raising() -> object:
-        found = call()
+        result = call()
         if own_trials(workshop, job.job_id) >= 16:
             with workshop.sessions.begin() as session:
                 jobs.raise_budget(session, job.job_id, trials=32)
-        return found
+        return result
 
     monkeypatch.setattr(job, moment, raising)
     workshop.run(job)
@@ -267,31 +267,31 @@ def test_trials_asked_for_at_the_very_end_are_made(
     assert own_trials(workshop, job.job_id) == 32
 
 
-@pytest.mark.parametrize("order", ["cancelled", "raised"])
-def test_orders_that_arrive_in_the_final_are_obeyed(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, order: str
+@pytest.mark.parametrize("change", ["cancelled", "raised"])
+def test_changes_during_the_confirmation_of_winners_count(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """A job that is cancelled while its winners are confirmed is not done; a raised one goes on."""
+    """A job that is cancelled at that time is not done, and one whose budget is raised continues."""
     job = private(workshop, "a", 16)
     confirm: Callable[[Device], Awaitable[None]] = job._confirm_winners
 
-    async def ordered(device: Device) -> None:
+    async def changed(device: Device) -> None:
         with workshop.sessions.begin() as session:
-            if order == "cancelled":
+            if change == "cancelled":
                 jobs.set_state(session, job.job_id, "cancelled")
             else:
                 jobs.raise_budget(session, job.job_id, trials=32)
         await confirm(device)
 
-    monkeypatch.setattr(job, "_confirm_winners", ordered)
+    monkeypatch.setattr(job, "_confirm_winners", changed)
     workshop.run(job)
 
-    expected = ("cancelled", 16) if order == "cancelled" else ("done", 32)
+    expected = ("cancelled", 16) if change == "cancelled" else ("done", 32)
     assert (workshop.job(job.job_id).state, own_trials(workshop, job.job_id)) == expected
 
 
 def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
-    """Seconds that the other job had the device do not count."""
+    """Seconds in which another job has the device do not count."""
     pair = [private(workshop, name, 40) for name in ("a", "b")]
 
     started = time.monotonic()
@@ -301,25 +301,25 @@ def test_a_job_is_charged_for_its_own_rounds_only(workshop: Workshop) -> None:
     assert charged <= time.monotonic() - started
 
 
-def test_rounds_that_ended_are_not_in_flight(workshop: Workshop) -> None:
-    """On one device nothing is under way when the next task is chosen."""
-    flying: list[int] = []
+def test_finished_rounds_are_not_in_flight(workshop: Workshop) -> None:
+    """On one device no round is in flight when the next task is chosen."""
+    in_flight: list[int] = []
 
-    def watch(status: TuningStatus) -> None:
+    def collect(status: TuningStatus) -> None:
         if status.phase == "choosing":
-            flying.append(sum(status.snapshot.in_flight))
+            in_flight.append(sum(status.snapshot.in_flight))
 
-    job = workshop.session(workshop.prepare(), 24, watch, trials_per_round=4)
+    job = workshop.session(workshop.prepare(), 24, collect, trials_per_round=4)
     workshop.run(job)
 
-    assert set(flying) == {0}
+    assert set(in_flight) == {0}
 
 
 @pytest.mark.parametrize("error", [OSError("no more files"), KeyError("x")])
-def test_a_device_that_cannot_be_asked_is_asked_again(
+def test_a_device_that_does_not_answer_is_asked_again(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Whatever is wrong with the answer, the job waits for the device and is done."""
+    """The job waits for the device, whatever its error, and is done."""
     monkeypatch.setattr("tuner.devices.device._MIN_RETRY_SECS", 0.01)
     ask = Device.query
     errors = [error]
@@ -339,7 +339,7 @@ def test_a_device_that_cannot_be_asked_is_asked_again(
 def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
     workshop: Workshop, tmp_path: Path
 ) -> None:
-    """There may never be one."""
+    """A job need not have a device to be cancelled."""
     with LocalExecutor(Settings("", tmp_path / "none", toy.NAME, 1), runners=[]) as nothing:
         shop = Workshop(workshop.sessions, tmp_path, nothing)
         phases: list[str] = []
@@ -357,22 +357,22 @@ def test_a_job_that_is_stopped_while_it_waits_for_a_device_ends(
 
 
 def test_a_device_without_a_round_comes_before_a_second_round(tmp_path: Path) -> None:
-    """Two tasks go to two devices, though each may have a round in preparation beside one."""
+    """Two tasks go to two devices, although each device may prepare a second round."""
     with on_two_devices(tmp_path) as workshop:
         workshop.run(private(workshop, "pair", 8))
         with workshop.sessions() as session:
-            found = session.scalars(select(MeasureRecord.worker).distinct()).all()
+            used = session.scalars(select(MeasureRecord.worker).distinct()).all()
 
-    assert sorted(found) == ["a", "b"]
+    assert sorted(used) == ["a", "b"]
 
 
-def test_jobs_that_begin_together_share_out_their_common_tasks(tmp_path: Path) -> None:
-    """Rounds that are stored together know of each other: nobody begins what another begins."""
+def test_jobs_that_start_together_divide_their_common_tasks(tmp_path: Path) -> None:
+    """Jobs whose picks are stored together do not start a round on the same task."""
     with on_two_devices(tmp_path) as workshop:
         coordinator = Coordinator(workshop.context)
-        # As after rounds of others: jobs take turns, and do not wait to see what a round takes.
+        # As after earlier rounds: jobs take turns without waiting for the length of a round.
         coordinator._typical_secs = 1.0
-        coordinator.run([workshop.session(workshop.prepare(each), 24) for each in ("a", "b")])
+        coordinator.run([workshop.session(workshop.prepare(name), 24) for name in ("a", "b")])
         with workshop.sessions() as session:
             first = session.scalars(select(Pick).order_by(Pick.id).limit(2)).all()
 

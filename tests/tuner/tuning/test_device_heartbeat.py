@@ -1,4 +1,4 @@
-"""What others are told of devices."""
+"""Status rows of devices."""
 
 import asyncio
 
@@ -7,18 +7,18 @@ from tests.engines.toy_network import Workshop
 from tuner.tuning.device_heartbeat import DeviceHeartbeat
 
 
-def test_a_reason_that_no_database_stores_is_told_all_the_same(workshop: Workshop) -> None:
-    """What a device said when it was lost may hold anything, and harms no trial beside it."""
+def test_a_reason_that_no_database_can_store_is_reported_without_it(workshop: Workshop) -> None:
+    """The message of a lost device may contain anything, and affects no trial of its batch."""
 
-    async def tell() -> None:
+    async def beat() -> None:
         workshop.context.refresh()
         (device,) = workshop.context.devices.values()
         device.loss_reason = "gone\x00\ud800"
         DeviceHeartbeat(workshop.context).beat({})
         workshop.context.record_writer.flush()
 
-    asyncio.run(tell())
+    asyncio.run(beat())
 
     with workshop.sessions() as session:
-        (told,) = devices.list_devices(session)
-    assert (told.state, told.reason) == ("lost", "gone\ufffd?")
+        (device,) = devices.list_devices(session)
+    assert (device.state, device.reason) == ("lost", "gone\ufffd?")

@@ -1,4 +1,4 @@
-"""A coordinator's event loop, in a thread that has one and in one that has none."""
+"""Event loops of a coordinator, in threads with and without a running loop."""
 
 import asyncio
 import os
@@ -13,12 +13,12 @@ from tuner.tuning import event_loop
 
 
 async def name_of_thread() -> str:
-    """Return who runs this."""
+    """Return the name of the thread that runs this."""
     return threading.current_thread().name
 
 
 async def fail() -> None:
-    """Fail."""
+    """Raise an error."""
     raise ValueError("nothing there")
 
 
@@ -31,24 +31,24 @@ def in_loop(function: Callable[[], object]) -> object:
     return asyncio.run(cell())
 
 
-def test_work_runs_in_the_thread_that_asks() -> None:
-    """Where signals arrive."""
+def test_work_runs_in_the_thread_of_the_caller() -> None:
+    """The main thread runs its work itself, because signals arrive there."""
     assert event_loop.run(name_of_thread()) == threading.current_thread().name
 
 
-def test_a_thread_inside_a_loop_waits_for_another() -> None:
-    """Which a notebook's cell is."""
+def test_inside_a_loop_work_runs_in_another_thread() -> None:
+    """The cell of a notebook, which runs inside a loop, waits for the work."""
     assert str(in_loop(lambda: event_loop.run(name_of_thread()))).startswith("loop")
 
 
-def test_what_fails_beside_a_loop_fails_where_it_was_called() -> None:
-    """With its own error."""
+def test_errors_of_another_thread_are_raised_in_the_caller() -> None:
+    """The caller gets the error itself."""
     with pytest.raises(ValueError, match="nothing there"):
         in_loop(lambda: event_loop.run(fail()))
 
 
-def test_a_loop_that_cannot_be_opened_beside_a_loop_is_an_error() -> None:
-    """The work never begins, and is not waited for."""
+def test_a_loop_that_cannot_be_opened_is_an_error() -> None:
+    """The work never starts, and the caller does not wait for it."""
 
     def no_loop() -> asyncio.AbstractEventLoop:
         raise OSError("too many open files")
@@ -59,8 +59,8 @@ def test_a_loop_that_cannot_be_opened_beside_a_loop_is_an_error() -> None:
     work.close()
 
 
-def test_an_interrupt_beside_a_loop_ends_the_work_first() -> None:
-    """What it has open is put away before the interrupt goes on."""
+def test_an_interrupt_ends_the_work_before_it_is_raised() -> None:
+    """Work in another thread is cancelled, and cleans up, before the caller is interrupted."""
     ended = []
 
     async def work() -> None:

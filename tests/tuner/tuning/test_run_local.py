@@ -28,7 +28,7 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
 
     def break_second(session: TuningSession) -> Pick | NewPick | None:
         if session.job_id == 2:
-            raise WorkError("the device is gone")
+            raise WorkError("the search is broken")
         return choose(session)
 
     monkeypatch.setenv("TUNER_ENGINE", toy.NAME)
@@ -39,7 +39,7 @@ def test_separate_job_that_fails_is_reported_beside_the_others(
 
     assert good.error is None
     assert good.n_measured == 20
-    assert str(bad.error) == "the device is gone"
+    assert str(bad.error) == "the search is broken"
 
 
 def test_a_run_reports_status_and_busy_shares_to_its_callbacks(

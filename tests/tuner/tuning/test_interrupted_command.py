@@ -1,0 +1,207 @@
+"""Commands that tune with the toy engine and are killed, interrupted or run side by side."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from records.models import Job
+from tests.cli import Cli, finish
+from tests.engines import toy
+from tests.engines.toy_network import bests_of, open_sessions, picks_of, trials_of
+
+if TYPE_CHECKING:
+    import subprocess
+
+TRIALS = "64"
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Commands that use the toy engine."""
+    return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2"})
+
+
+def tune(trials: str = TRIALS, model: str = "zoo:mlp", seed: str = "0") -> tuple[str, ...]:
+    """Return the arguments of a quick ``tuner tune``."""
+    return ("tune", model, "--trials", trials, "--trials-per-round", "8", "--seed", seed)
+
+
+@pytest.mark.parametrize(
+    ("n_kills", "trials", "allocator"),
+    [
+        (3, TRIALS, "gradient"),
+        pytest.param(50, "640", "gradient", marks=pytest.mark.slow("minutes: 50 kills")),
+        pytest.param(50, "640", "forecast", marks=pytest.mark.slow("minutes: 50 kills")),
+    ],
+)
+def test_a_killed_command_continues_as_an_undisturbed_one(
+    tmp_path: Path, n_kills: int, trials: str, allocator: str
+) -> None:
+    """SIGKILL at random moments changes neither the picks nor the records."""
+    settings = {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "2", "TOY_RUN_SECS": "0.02"}
+    calm, rough = (Cli(tmp_path / name, settings) for name in ("calm", "rough"))
+    for cli in (calm, rough):
+        cli.folder.mkdir()
+    command = (*tune(trials), "--allocator", allocator)
+    assert calm(*command, TOY_RUN_SECS="0").status == 0
+    rng = random.Random(2)
+    n_killed = 0
+    while n_killed < n_kills:
+        process = rough.start(*command)
+        before = rough.count_records()
+        # Up to a round of new records, and then any moment of the next few.
+        _wait(lambda: process.poll() is not None or rough.count_records() > before)  # noqa: B023
+        time.sleep(rng.random() * 0.15)
+        workers = _descendants(process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        n_killed += 1
+        _wait(lambda: not any(worker.is_running() for worker in workers))  # noqa: B023
+        if rough.count_records() >= int(trials):
+            break
+    n_before_last = rough.count_records()
+    answer = rough(*command, "--json")
+
+    assert n_killed == n_kills
+    assert answer.json["measured_now"] == int(trials) - n_before_last
+    assert trials_of(open_sessions(rough.url)) == trials_of(open_sessions(calm.url))
+    assert picks_of(open_sessions(rough.url)) == picks_of(open_sessions(calm.url))
+    assert bests_of(open_sessions(rough.url)) == bests_of(open_sessions(calm.url))
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "name", "whole_group"),
+    [
+        # A terminal signals every process, a service manager the first.
+        (signal.SIGINT, 130, "Ctrl-C", True),
+        (signal.SIGTERM, 143, "SIGTERM", True),
+        (signal.SIGTERM, 143, "SIGTERM", False),
+    ],
+)
+def test_a_signal_stops_a_command_cleanly(
+    cli: Cli, number: signal.Signals, status: int, name: str, whole_group: bool
+) -> None:
+    """A stopped command says how to continue, and leaves a paused job and no process."""
+    process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
+    _wait(lambda: cli.count_records() > 3)
+    workers = _descendants(process)
+    _send(process, number, whole_group=whole_group)
+    answer = finish(process, 60)
+
+    assert answer.status == status
+    assert answer.complaint.startswith(f"tuner: stopped by {name}; finished work is kept")
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+    assert len(workers) >= 3
+    _wait(lambda: not any(worker.is_running() for worker in workers))
+    with open_sessions(cli.url)() as session:
+        assert session.get_one(Job, 1).state == "paused"
+    n_before = cli.count_records()
+    again = cli(*tune(str(n_before + 8)), "--json")
+    assert again.status == 0
+    assert again.json["measured_now"] == 8
+
+
+def test_repeated_signals_are_as_good_as_one(cli: Cli) -> None:
+    """Ctrl-C three times stops a command as cleanly as once."""
+    process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
+    _wait(lambda: cli.count_records() > 3)
+    for _ in range(3):
+        _send(process, signal.SIGINT, whole_group=True)
+    answer = finish(process, 60)
+
+    assert answer.status == 130
+    assert "Traceback" not in answer.err
+
+
+def test_a_signal_before_the_first_trial_stops_a_command_cleanly(cli: Cli) -> None:
+    """A command that is stopped while it loads its model reports that in one line."""
+    process = cli.start(*tune("4000"))
+    _wait(lambda: len(_descendants(process)) >= 3)
+    workers = _descendants(process)
+    _send(process, signal.SIGINT, whole_group=False)
+    answer = finish(process, 60)
+
+    assert answer.status == 130
+    assert "Traceback" not in answer.err
+    _wait(lambda: not any(worker.is_running() for worker in workers))
+
+
+def test_two_commands_share_a_database(cli: Cli) -> None:
+    """Two networks tuned at once from two data directories count no trial twice."""
+    cli.data_dir.mkdir()
+    commands = [
+        cli.start(
+            *tune("40", f"zoo:mlp?batch={batch}"),
+            *("--database", cli.url, "--data-dir", str(cli.folder / f"data{batch}"), "--json"),
+        )
+        for batch in (1, 2)
+    ]
+    answers = [finish(command) for command in commands]
+
+    assert [answer.status for answer in answers] == [0, 0], answers
+    counted = Counter(
+        (trial.task_id, trial.trace_hash) for trial in trials_of(open_sessions(cli.url))
+    )
+    assert set(counted.values()) == {1}
+
+
+def test_a_second_command_on_one_machine_is_refused(cli: Cli) -> None:
+    """Two commands that measure on one CPU would slow each other's candidates."""
+    first = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
+    _wait(lambda: cli.count_records() > 3)
+
+    second = cli(*tune("40", "zoo:mlp?batch=2"), "--json")
+    _send(first, signal.SIGINT, whole_group=False)
+    finish(first, 60)
+
+    assert second.status == 1
+    assert second.err.startswith(f"tuner: process {first.pid} is measuring on this machine")
+    assert len(second.err.splitlines()) == 1
+    assert second.out == ""
+
+
+def test_a_command_survives_the_death_of_its_workers(cli: Cli) -> None:
+    """A job whose workers are all killed, three times, spends its whole budget."""
+    process = cli.start(*tune("96"), "--json", TOY_RUN_SECS="0.02")
+    for threshold in (4, 20, 40):
+        _wait(lambda: process.poll() is not None or cli.count_records() > threshold)  # noqa: B023
+        for worker in cli.workers_of(process):
+            worker.kill()
+    answer = finish(process, 120)
+
+    assert answer.status == 0, answer.err
+    assert cli.count_records() == 96
+
+
+def _descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    try:
+        children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return children
+
+
+def _send(process: "subprocess.Popen[str]", number: int, *, whole_group: bool) -> None:
+    if whole_group:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+
+
+def _wait(condition: Callable[[], bool], limit_secs: float = 60.0) -> None:
+    """Poll until a condition holds; a minute is a hang."""
+    event = threading.Event()
+    deadline = time.monotonic() + limit_secs
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        event.wait(0.01)
