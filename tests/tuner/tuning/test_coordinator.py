@@ -271,7 +271,7 @@ def test_trials_that_are_added_at_the_very_end_are_made(
 def test_changes_during_the_confirmation_of_winners_count(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """A job that is cancelled at that time is not done, and one whose budget is raised continues."""
+    """A job that is cancelled then is not done, and one whose budget is raised continues."""
     job = private(workshop, "a", 16)
     confirm: Callable[[Device], Awaitable[None]] = job._confirm_winners
 
