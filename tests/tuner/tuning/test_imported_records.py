@@ -1,4 +1,4 @@
-"""What logs of other tools claim is measured here before anybody uses it."""
+"""Tests that latencies in logs of other tools are measured here before they are used."""
 
 import json
 
@@ -16,14 +16,14 @@ OTHER = '{"kind":"toy","mcpu":"other"}'
 
 
 def log(workshop: Workshop, claims: dict[str, float], spec: str = toy.SPEC) -> None:
-    """Store what a log says of a task: a latency, seconds, for programs by their numbers."""
+    """Store the claims of a log about a task: latency, seconds, by program number."""
     prepared = workshop.prepare()
-    task = next(each for each in prepared.tasks if each.name == "heavy[1]")
+    task = next(task for task in prepared.tasks if task.name == "heavy[1]")
     with workshop.sessions.begin() as session:
         workload_id = other_targets.workload_ids(session, [task.task_id])[task.task_id]
         target_id = imported.target_of(session, spec, "Ansor").id
         imported.add(
-            session, workload_id, target_id, None, [_claim(*each) for each in claims.items()]
+            session, workload_id, target_id, None, [_claim(*claim) for claim in claims.items()]
         )
 
 
@@ -33,20 +33,20 @@ def _claim(program: str, secs: float) -> imported.LoggedTrial:
 
 
 def bests(workshop: Workshop) -> list[int]:
-    """The records that are the best of their task."""
+    """Return the ids of best records."""
     with workshop.sessions() as session:
         return list(session.scalars(select(BestRecord.record_id).order_by(BestRecord.record_id)))
 
 
 def test_a_claim_is_measured_and_then_it_is_the_best(workshop: Workshop) -> None:
-    """With what it takes here, whatever the log said; once."""
+    """The best record has the latency of this machine, and the claim is not measured again."""
     log(workshop, {"1": 2e-6, "2": 1e-6})
     before = bests(workshop)
 
-    found = verify(workshop)
+    first = verify(workshop)
     again = verify(workshop)
 
-    (row,) = found.rows
+    (row,) = first.rows
     assert before == []
     assert (row.old_latency, row.foreign, row.best) == (1e-6, True, True)
     assert row.latency is not None
@@ -55,8 +55,8 @@ def test_a_claim_is_measured_and_then_it_is_the_best(workshop: Workshop) -> None
     assert again.rows == ()
 
 
-def test_what_is_slower_than_the_best_here_is_not_measured(workshop: Workshop) -> None:
-    """A claim that is faster is, though the task has a best record."""
+def test_a_claim_slower_than_the_best_record_is_not_measured(workshop: Workshop) -> None:
+    """A claim is measured only if it is faster than the best record of its task."""
     workshop.tune(workshop.prepare(), 24, trials_per_round=6)
     log(workshop, {"398": 1.0})
     slow = verify(workshop)
@@ -67,21 +67,21 @@ def test_what_is_slower_than_the_best_here_is_not_measured(workshop: Workshop) -
     assert [row.old_latency for row in fast.rows] == [1e-9]
 
 
-def test_what_is_of_another_target_waits_until_it_is_asked_for(workshop: Workshop) -> None:
-    """And only if it is of the same kind."""
+def test_claims_of_another_target_are_measured_on_request_only(workshop: Workshop) -> None:
+    """Records of another target are measured on request, if it is of the same kind."""
     log(workshop, {"1": 1e-6}, OTHER)
     log(workshop, {"2": 1e-7}, '{"kind":"other"}')
 
-    unasked = verify(workshop)
-    asked = verify(workshop, foreign=True)
+    by_default = verify(workshop)
+    on_request = verify(workshop, foreign=True)
 
-    assert unasked.rows == ()
-    assert [(row.old_latency, row.foreign) for row in asked.rows] == [(1e-6, True)]
-    assert asked.rows[0].differs["target"] == (OTHER, toy.SPEC)
+    assert by_default.rows == ()
+    assert [(row.old_latency, row.foreign) for row in on_request.rows] == [(1e-6, True)]
+    assert on_request.rows[0].differs["target"] == (OTHER, toy.SPEC)
 
 
-def test_a_build_tells_of_claims_and_uses_none(workshop: Workshop) -> None:
-    """They are listed like records of other versions."""
+def test_a_build_lists_claims_and_uses_none(workshop: Workshop) -> None:
+    """A build lists claims like records of other versions, and uses none."""
     log(workshop, {"1": 1e-6})
 
     (stale,) = stale_of(workshop, workshop.prepare())
@@ -90,8 +90,8 @@ def test_a_build_tells_of_claims_and_uses_none(workshop: Workshop) -> None:
     assert stale.differs["log"] == ("Ansor", None)
 
 
-def test_a_claim_waits_behind_what_this_device_measured_before(workshop: Workshop) -> None:
-    """After an upgrade both are measured, one after the other."""
+def test_a_claim_waits_behind_records_of_this_device(workshop: Workshop) -> None:
+    """After an upgrade, records of this device are measured first, then claims."""
     workshop.tune(workshop.prepare(), 24, trials_per_round=6)
     age(workshop.sessions, tvm="1")
     log(workshop, {"398": 1e-9})
@@ -104,8 +104,8 @@ def test_a_claim_waits_behind_what_this_device_measured_before(workshop: Worksho
     assert verify(workshop).rows == ()
 
 
-def test_a_claim_that_fails_does_not_hide_what_another_device_measured(workshop: Workshop) -> None:
-    """Whoever claims to need no time at all comes first, and once."""
+def test_a_claim_that_fails_does_not_hide_records_of_another_device(workshop: Workshop) -> None:
+    """The fastest claim is measured first, and only once."""
     workshop.tune(workshop.prepare(), 24, trials_per_round=6)
     age(workshop.sessions, name="another machine")
     log(workshop, {"106": 0.0})  # it breaks
