@@ -1,4 +1,4 @@
-"""From what went wrong to HTTP: the only such table. Answers are RFC 9457 problem documents."""
+"""The only mapping from errors to HTTP; answers are RFC 9457 problem documents."""
 
 import errno
 import logging
@@ -18,13 +18,13 @@ from tuner.errors import ModelError, RequestError, TargetError, summary
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:subgraph-tuner:problem:"
-_RETRY_SECS = 5
+_RETRY_AFTER_SECS = 5
 _logger = logging.getLogger("api")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of problem: what every one of it says."""
+    """A kind of problem, with the texts that all of its kind share."""
 
     status: int
     title: str
@@ -83,7 +83,7 @@ _OF_STATUS = {
     415: "bad-request",
     422: "invalid",
 }
-# The first that matches; PostgreSQL's DataError is a value that a column cannot hold.
+# The first match applies; a DataError of PostgreSQL is a value that does not fit a column.
 _OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
     (ModelError, "bad-model"),
     (TargetError, "bad-target"),
@@ -102,9 +102,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Problem(HTTPException):
-    """What a route raises; ``slug`` names its kind.
+    """An error of a route; ``slug`` names its kind.
 
-    An HTTPException, because frameworks let those pass where they wrap other errors.
+    It is an HTTPException, which frameworks pass on where they would wrap other errors.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ def wrong_field(
 
 
 def respond(problem: Problem) -> JSONResponse:
-    """Return the answer that a problem is."""
+    """Return the answer to a problem."""
     kind = KINDS[problem.slug]
     content = {
         "type": URN + problem.slug,
@@ -145,7 +145,7 @@ def respond(problem: Problem) -> JSONResponse:
 
 
 def as_problem(error: Exception) -> Problem:
-    """Return the problem that an exception is; one that nobody expected is logged."""
+    """Return the problem of an exception; unexpected ones are logged with a reference."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, RequestValidationError):
@@ -153,7 +153,7 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, HTTPException):
         return _of_http(error)
     if _is_full(error):
-        return Problem("disk-full", "there is no room to store this")
+        return Problem("disk-full", "there is not enough space to store this")
     for kind, slug in _OF_EXCEPTION:
         if isinstance(error, kind):
             return _of_known(slug, error)
@@ -163,7 +163,7 @@ def as_problem(error: Exception) -> Problem:
 
 
 def _is_full(error: Exception) -> bool:
-    """Return whether a disk is full: that of our files, or that of the database."""
+    """Return whether the disk of the files or of the database is full."""
     if isinstance(error, exc.DBAPIError):
         state = getattr(error.orig, "sqlstate", None)
         return state == _DISK_FULL or "disk is full" in str(error.orig)
@@ -171,17 +171,17 @@ def _is_full(error: Exception) -> bool:
 
 
 def expected() -> list[type[Exception]]:
-    """Return the exceptions that the table knows."""
+    """Return the exceptions that have a problem of their own."""
     return [kind for kind, _ in _OF_EXCEPTION]
 
 
 def _of_known(slug: str, error: Exception) -> Problem:
     if slug == "unavailable":
         _logger.warning("the database failed: %s", _printable(summary(error)))
-        headers = {"retry-after": str(_RETRY_SECS)}
+        headers = {"retry-after": str(_RETRY_AFTER_SECS)}
         return Problem(slug, "the database does not answer", headers=headers)
     if isinstance(error, exc.DataError):
-        return Problem(slug, "a value lies outside what can be stored")
+        return Problem(slug, "a value is outside the range that can be stored")
     if isinstance(error, RequestError) and error.field is not None:
         return wrong_field(error.field, _printable(error.text), slug=slug)
     return Problem(slug, _printable(summary(error)))
@@ -196,17 +196,14 @@ def _of_http(error: HTTPException) -> Problem:
 
 
 def _invalid(errors: Sequence[Any]) -> Problem:
-    """Say which fields are wrong; what was sent is not repeated."""
-    found = [
-        {"field": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])}
-        for each in errors
+    """Name the invalid fields, without repeating their values."""
+    named = [(".".join(map(str, error["loc"])), str(error["msg"])) for error in errors]
+    detail = "; ".join(f"{field}: {message}" for field, message in named[:5])
+    fields = [
+        {"field": _printable(field), "message": _printable(message)}
+        for field, message in named[:50]
     ]
-    detail = "; ".join(f"{each['field']}: {each['message']}" for each in found[:5])
-    return Problem("invalid", _printable(detail), errors=_cleaned(found[:50]))
-
-
-def _cleaned(found: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [{name: _printable(text) for name, text in each.items()} for each in found]
+    return Problem("invalid", _printable(detail), errors=fields)
 
 
 def _printable(text: str) -> str:

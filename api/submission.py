@@ -1,4 +1,4 @@
-"""From an uploaded form to a job: the way of REST and of the dashboard alike."""
+"""Submission of an uploaded form as a job, for REST and the dashboard."""
 
 import hashlib
 import json
@@ -22,35 +22,35 @@ from records import audit, submissions
 from records.models import Job
 from tuner.jobs.submission import submit_request
 
-_KEEP_KEYS = timedelta(hours=24)
-_MOST_FIELDS, _MOST_FILES = 400, 16
-# Of one field; fields are kept in memory.
-_MOST_TEXT_BYTES = 64 * 1024
-_MOST_KEY = 200
+_KEY_LIFETIME = timedelta(hours=24)
+_MAX_FIELDS, _MAX_FILES = 400, 16
+# Fields, unlike files, are held in memory.
+_MAX_FIELD_BYTES = 64 * 1024
+_MAX_KEY_CHARS = 200
 
 
 async def submit_form(
     request: Request, subject: Subject, key: str | None = None
 ) -> tuple[int, bool]:
-    """Receive a form with its models, and make it a job; returns its number, and if it is new.
+    """Receive a form with its models and submit it; return the job, and whether it is new.
 
-    Call it after the subject is known: nothing is received from anybody else.
+    Call it after authentication, because it receives the body of the request.
 
     Args:
-        request: Its body is the form, unread.
-        subject: Who asks.
-        key: The client's Idempotency-Key: the same form again is the same job.
+        request: Request with the form as its unread body.
+        subject: Authenticated sender.
+        key: Idempotency-Key; the same form with the same key is the same job.
 
     Raises:
-        Problem: If the form is wrong.
-        RequestError: If what it asks for is.
-        KeyReused: If the key stands for another form.
+        Problem: If the form is invalid.
+        RequestError: If the request in it is invalid.
+        KeyReused: If the key was used for another form.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem("invalid", "the body must be multipart/form-data")
     _check_key(key)
     async with _received(request) as form:
-        # A page shows a form again if something in it is wrong.
+        # The page shows an invalid form again.
         request.state.form = form
         options, files = read_form(form)
         return await run_in_threadpool(_store, state_of(request), options, files, subject, key)
@@ -58,22 +58,23 @@ async def submit_form(
 
 @asynccontextmanager
 async def _received(request: Request) -> AsyncIterator[FormData]:
-    """Receive a form, and close its files however that ends.
+    """Receive a form, and close its files in any case.
 
     Raises:
-        Problem: If it is damaged, or has too many parts.
+        Problem: If the form is malformed or has too many parts.
     """
     parser = MultiPartParser(
         request.headers,
         request.stream(),
-        max_files=_MOST_FILES,
-        max_fields=_MOST_FIELDS,
-        max_part_size=_MOST_TEXT_BYTES,
+        max_files=_MAX_FILES,
+        max_fields=_MAX_FIELDS,
+        max_part_size=_MAX_FIELD_BYTES,
     )
+    # Private; see ADR 0028.
     opened: list[Any] = parser._files_to_close_on_error
     try:
         form = await parser.parse()
-        # A part that never ended is in no form, and Starlette forgets its file.
+        # A part that never ended is missing in the form, and Starlette drops its file.
         if len(opened) != sum(isinstance(value, UploadFile) for _, value in form.multi_items()):
             raise Problem("bad-request", "the form is cut off")
         yield form
@@ -90,24 +91,24 @@ def _store(
     staged: list[Staged] = []
     try:
         for file in files:
-            staged.append(stage(file.file, file.filename or "", state.settings.data_dir))  # noqa: PERF401  a failure needs those before it
+            staged.append(stage(file.file, file.filename or "", state.settings.data_dir))  # noqa: PERF401  a failure discards the earlier ones
         fingerprint = _fingerprint(options, staged)
         with state.sessions.begin() as session:
             job_id = _job_of_key(session, subject, key, fingerprint)
             if job_id is not None:
                 return job_id, False
-            uploads = [(each.reference, each.name) for each in staged]
+            uploads = [(model.reference, model.name) for model in staged]
             job, is_new = submit_request(session, options.request(uploads), options.name)
             if key is not None:
                 submissions.keep_key(session, subject.name, key, fingerprint, job.id)
-            detail = {"name": job.name, "created": is_new, "models": [e.sha256 for e in staged]}
+            detail = {"name": job.name, "created": is_new, "models": [m.sha256 for m in staged]}
             audit.log_action(session, subject.name, subject.address, "tune", job.id, detail)
-            for each in staged:
-                each.keep()
+            for model in staged:
+                model.keep()
             return job.id, is_new
     finally:
-        for each in staged:
-            each.discard()
+        for model in staged:
+            model.discard()
 
 
 def _job_of_key(
@@ -115,16 +116,20 @@ def _job_of_key(
 ) -> int | None:
     if key is None:
         return None
-    found = submissions.job_of_key(session, subject.name, key, fingerprint, _KEEP_KEYS)
-    # A job that was deleted since is asked for anew.
-    return None if found is None or session.get_one(Job, found).hidden else found
+    job_id = submissions.job_of_key(session, subject.name, key, fingerprint, _KEY_LIFETIME)
+    # The key of a deleted job submits it again.
+    return None if job_id is None or session.get_one(Job, job_id).hidden else job_id
 
 
 def _fingerprint(options: TuneForm, staged: list[Staged]) -> str:
-    content = [options.model_dump(mode="json"), [(each.sha256, each.name) for each in staged]]
+    content = [options.model_dump(mode="json"), [(m.sha256, m.name) for m in staged]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _check_key(key: str | None) -> None:
-    if key is not None and not (0 < len(key) <= _MOST_KEY and key.isascii() and key.isprintable()):
-        raise Problem("invalid", f"an Idempotency-Key has 1 to {_MOST_KEY} printable characters")
+    if key is not None and not (
+        0 < len(key) <= _MAX_KEY_CHARS and key.isascii() and key.isprintable()
+    ):
+        raise Problem(
+            "invalid", f"an Idempotency-Key must have 1 to {_MAX_KEY_CHARS} printable characters"
+        )

@@ -1,4 +1,4 @@
-"""The form for a new job, as the page of jobs shows it."""
+"""The form for a new job on the page of jobs."""
 
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
@@ -22,7 +22,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/jobs")
 async def submit_job(request: Request, state: StateDep, subject: access.Submitter) -> Response:
-    """Make a job of the form and go to its page, or show the form again with what is wrong."""
+    """Submit a job and redirect to its page, or show the form again with its errors."""
     try:
         job_id, _ = await submit_form(request, subject)
     except (HTTPException, RequestValidationError, RequestError) as error:
@@ -31,17 +31,17 @@ async def submit_job(request: Request, state: StateDep, subject: access.Submitte
 
 
 def _again(request: Request, state: State, error: Exception) -> HTMLResponse:
-    status, said = message_of(error)
+    status, message = message_of(error)
     sent = _sent(request)
     errors = as_problem(error).more.get("errors", ())
     wrong = tuple(field_error["field"].partition(".")[0] for field_error in errors)
     form = Form(sent, wrong, open=True)
     with state.readers() as session:
-        return job_list_page(request, session, Filter(), form=form, error=said, status=status)
+        return job_list_page(request, session, Filter(), form=form, error=message, status=status)
 
 
 def _sent(request: Request) -> dict[str, list[str]]:
-    """Return the texts that were sent, so that nobody types them again; none if unreadable."""
+    """Return the submitted texts, to show them again; none if the form cannot be read."""
     sent: dict[str, list[str]] = {}
     form: FormData = getattr(request.state, "form", FormData())
     for name, value in form.multi_items():

@@ -337,7 +337,7 @@ def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
         service.stop("api")
 
     assert listed.json == {"jobs": []}
-    assert (nobody.status, "--token or TUNER_TOKEN" in nobody.err) == (2, True)
+    assert (nobody.status, "tuner: --token: no token was sent" in nobody.err) == (2, True)
     assert (reader.status, "submit" in reader.err) == (2, True)
     assert (wrong.status, "tuner_secret" in wrong.err) == (2, False)
     checks = {check["name"]: check for check in doctor.json["checks"]}

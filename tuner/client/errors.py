@@ -67,9 +67,10 @@ def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) 
     message = "; ".join(_phrase(text) for text in texts)
     kind = str(problem.get("type", "")).removeprefix(_URN)
     message = message or f"the service answered with HTTP status {status}"
-    if status == 401:
-        message += "; give it with --token or TUNER_TOKEN"
-    return _class_of(status)(message, status=status, kind=kind, retry_secs=retry_secs)
+    error = _class_of(status)(message, status=status, kind=kind, retry_secs=retry_secs)
+    if isinstance(error, RequestError) and status == 401:
+        error.field = "token"
+    return error
 
 
 def _phrase(sentence: str) -> str:

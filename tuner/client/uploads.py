@@ -1,4 +1,4 @@
-"""What a request for a job is sent as: a form, with model files read as they are sent."""
+"""The form of a request for a job, with model files read while they are sent."""
 
 import math
 import os
@@ -10,21 +10,21 @@ from typing import IO, Any, cast
 from tuner.client.models import TuneFields
 from tuner.errors import ModelError, RequestError
 
-#: Told how many bytes of all were sent.
+#: Callback that gets the bytes sent so far and the bytes of all files.
 Sent = Callable[[int, int], None]
 Part = tuple[str, tuple[Any, ...]]
 
 
 class _Counted:
-    """A file that tells how much of it was read."""
+    """A file that reports the bytes read from it."""
 
-    def __init__(self, file: IO[bytes], tell: Callable[[int], None]) -> None:
+    def __init__(self, file: IO[bytes], report: Callable[[int], None]) -> None:
         self._file = file
-        self._tell = tell
+        self._report = report
 
     def read(self, size: int = -1) -> bytes:
         chunk = self._file.read(size)
-        self._tell(len(chunk))
+        self._report(len(chunk))
         return chunk
 
     def fileno(self) -> int:
@@ -32,10 +32,10 @@ class _Counted:
 
 
 def split_models(models: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
-    """Tell model files from zoo networks.
+    """Separate model files from names of zoo networks.
 
     Raises:
-        ModelError: If a file is missing, or is not one that services take.
+        ModelError: If a file is missing, or in a format that services do not accept.
     """
     if not models:
         raise RequestError("name a model: a .onnx file, or zoo:NAME")
@@ -55,13 +55,13 @@ def form(
     Raises:
         RequestError: If a file cannot be read.
     """
-    n_all, n_sent = sum(file.stat().st_size for file in files), 0
+    n_total, n_sent = sum(file.stat().st_size for file in files), 0
 
-    def tell(n_bytes: int) -> None:
+    def report(n_bytes: int) -> None:
         nonlocal n_sent
         n_sent += n_bytes
         if sent is not None:
-            sent(min(n_sent, n_all), n_all)
+            sent(min(n_sent, n_total), n_total)
 
     with ExitStack() as stack:
         parts: list[Part] = [("zoo", (None, name)) for name in zoo]
@@ -71,7 +71,7 @@ def form(
                 opened = stack.enter_context(file.open("rb"))
             except OSError as error:
                 raise RequestError(f"cannot read {file}: {error.strerror}") from error
-            counted = cast("IO[bytes]", _Counted(opened, tell))
+            counted = cast("IO[bytes]", _Counted(opened, report))
             parts.append(("model", (file.name, counted, "application/octet-stream")))
         yield parts
 
@@ -93,7 +93,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        # The shortest that is the same to all that can be measured: 0.1 + 0.2 is 0.3.
+        # Enough digits for any measurement, without the noise of binary fractions.
         return f"{value:.15g}" if math.isfinite(value) else str(value)
     return str(value)
 
@@ -101,8 +101,8 @@ def _text(value: Any) -> str:
 def _check(file: Path) -> None:
     if file.suffix.lower() == ".pt2":
         raise ModelError(
-            f"{file} is a pickle, which no service loads: export the network to ONNX, "
-            "or tune it without --server"
+            f"{file} is a pickle, which a service does not load: export the network to ONNX, "
+            "or tune it on this machine"
         )
     if file.is_dir():
         raise ModelError(f"{str(file)!r} is a directory: expected a .onnx file, or zoo:NAME")
