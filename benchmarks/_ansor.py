@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.base import ModelFile
-from tuner.engines.relay import boot  # noqa: F401  before anything imports TVM
+from tuner.engines.relay import tvm_compat  # noqa: F401  before anything imports TVM
 from tuner.engines.relay.importer import import_model
 from tuner.engines.relay.targets import hardware_of, make_target
 

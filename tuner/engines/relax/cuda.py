@@ -278,9 +278,9 @@ def _toolkit() -> Path:
     if named:
         return Path(named)
     spec = util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations if spec else None) or ():
-        if (Path(place) / "cu13" / "include" / "cuda_runtime.h").is_file():
-            return Path(place) / "cu13"
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        if (Path(folder) / "cu13" / "include" / "cuda_runtime.h").is_file():
+            return Path(folder) / "cu13"
     return Path("/usr/local/cuda")
 
 

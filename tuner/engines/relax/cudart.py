@@ -22,8 +22,8 @@ def preload() -> str:
 
 def _packaged() -> list[str]:
     spec = util.find_spec("nvidia")
-    places = (spec.submodule_search_locations if spec else None) or ()
-    return [str(Path(place) / "cu13" / "lib" / _RUNTIME) for place in places]
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    return [str(Path(folder) / "cu13" / "lib" / _RUNTIME) for folder in folders]
 
 
 def _loads(name: str) -> bool:

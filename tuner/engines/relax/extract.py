@@ -23,7 +23,7 @@ class Subgraph:
 
     @property
     def name(self) -> str:
-        """Operators and output shape, for people."""
+        """Operators and output shape of the subgraph."""
         *_, output = self.module["main"].params
         shape = "x".join(str(int(dim)) for dim in output.shape)
         return f"{workloads.title(self.functions[0])}[{shape}]"

@@ -112,7 +112,7 @@ def constant_value(visitor: PyExprMutator, expr: relax.Expr) -> Array | None:
 
 
 def tidy(module: tvm.IRModule) -> tvm.IRModule:
-    """Normalise a rewritten module, for leftover aliases keep operators from fusing."""
+    """Normalise a rewritten module, because leftover aliases keep operators from fusing."""
     transform = relax.transform
     passes = [transform.Normalize(), transform.CanonicalizeBindings()]
     return tvm.transform.Sequential([*passes, transform.DeadCodeElimination()])(module)

@@ -1,9 +1,9 @@
 """Tensor intrinsics of CUDA, each parsed when a schedule first names it.
 
-Importing TVM's module of them parses all 90, and each of its 180 functions looks twice at
-the source of every caller up the stack: 9 s in a small process, 28 s in a worker. Here the
-import only keeps the functions; requested ones are parsed without the look at the stack,
-which serves textual annotations, and there are none.
+Importing TVM's module of them parses all 90, and each of its 180 functions reads the source of
+every caller on the stack twice: 9 s in a small process, 28 s in a worker. Here the import only
+keeps the functions; requested ones are parsed without the stack, which only textual annotations
+need, and the functions have none.
 """
 
 import importlib
@@ -19,9 +19,9 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx
 from tvm.tirx.script.parser import entry
 
-from tuner.engines.relax import boot
+from tuner.engines.relax import fast_import
 
-_MODULE = f"{boot.PACKAGE}.cuda"
+_MODULE = f"{fast_import.PACKAGE}.cuda"
 _NAMED = re.compile(r"\bwmma_\w+")
 
 _Pair = tuple[Callable[..., None], Callable[..., None]]
@@ -50,7 +50,7 @@ def _unparsed() -> dict[str, _Pair]:
     def remember(name: str, description: Any, implementation: Any, _override: bool = False) -> None:
         pairs[name] = (description, implementation)
 
-    with _set(tirx, "prim_func", _left_alone), _set(TensorIntrin, "register", remember):
+    with _set(tirx, "prim_func", _unchanged), _set(TensorIntrin, "register", remember):
         module = importlib.import_module(_MODULE)
         # TVM generates code for bfloat16 fragments, but lists no intrinsics for them.
         for is_b, is_transposed in ((False, False), (True, False), (True, True)):
@@ -69,7 +69,7 @@ def _trans(is_transposed: bool) -> str:
     return "_trans" if is_transposed else ""
 
 
-def _left_alone(**_options: Any) -> Callable[[Any], Any]:
+def _unchanged(**_options: Any) -> Callable[[Any], Any]:
     return lambda function: function
 
 
@@ -80,7 +80,7 @@ def _parse(function: Callable[..., None]) -> Any:
 
 @lru_cache(maxsize=1)
 def _stackless() -> ModuleType:
-    """Stand-in for ``inspect`` in which no function has callers."""
+    """Return a substitute for ``inspect`` in which no function has callers."""
     module = ModuleType("inspect")
     vars(module).update(vars(inspect) | {"stack": list})
     return module

@@ -16,7 +16,7 @@ from tvm.tirx import PrimFunc
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cuda
-from tuner.engines.relax.calls import CallRewriter, Linked
+from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
@@ -27,12 +27,12 @@ from tuner.errors import WorkError
 from tuner.library.manifest import LIBRARY
 
 # Object of the kernels that are not subgraphs, while a library is linked.
-_LEFT = "left.o"
+_OTHER_KERNELS = "other_kernels.o"
 
 
 @dataclass(frozen=True)
-class _Written:
-    """A program of the linked module, and the objects that its calls go to."""
+class _WrittenProgram:
+    """A program of the linked module, and the objects that it calls."""
 
     program: LinkedProgram
     functions: dict[Any, Any]
@@ -44,7 +44,7 @@ def link_network(request: LinkRequest) -> LinkResult:
     """Link a network; see :class:`Engine`."""
     target = make_target(request.target, intrinsics=False)
     out = Path(request.out)
-    linked = {workload: Linked.load(folder) for workload, folder in request.objects.items()}
+    linked = {workload: LinkableObject.load(folder) for workload, folder in request.objects.items()}
     weights = WeightPool()
     written = [
         _write_program(number, model, target, linked, weights)
@@ -54,9 +54,9 @@ def link_network(request: LinkRequest) -> LinkResult:
     entries = weights.write(out / WEIGHTS)
     return LinkResult(
         files=(LIBRARY, WEIGHTS) if entries else (LIBRARY,),
-        programs=tuple(each.program for each in written),
+        programs=tuple(program.program for program in written),
         weights=entries,
-        notes=tuple(dict.fromkeys(note for each in written for note in each.notes)),
+        notes=tuple(dict.fromkeys(note for program in written for note in program.notes)),
     )
 
 
@@ -64,62 +64,64 @@ def _write_program(
     number: int,
     model: ModelFile,
     target: Target,
-    linked: dict[str, Linked],
+    linked: dict[str, LinkableObject],
     weights: WeightPool,
-) -> _Written:
+) -> _WrittenProgram:
     network = lower(model, target)
     subgraphs = find_subgraphs(network.module)
-    missing = [each.name for each in subgraphs if each.workload not in linked]
+    missing = [subgraph.name for subgraph in subgraphs if subgraph.workload not in linked]
     if missing:
         raise WorkError(f"no object of subgraph {missing[0]} was given")
-    objects = {name: linked[each.workload] for each in subgraphs for name in each.functions}
+    objects = {name: linked[graph.workload] for graph in subgraphs for name in graph.functions}
     rewriter = CallRewriter(network.module, number, objects, weights)
     main = rewriter.rewrite()
     program = LinkedProgram(
         entry=rewriter.entry,
         weights=tuple(rewriter.weights),
-        calls={each.workload: each.n_calls for each in subgraphs},
+        calls={subgraph.workload: subgraph.n_calls for subgraph in subgraphs},
         n_outputs=_n_outputs(network.module),
     )
-    return _Written(program, {**rewriter.functions, **main}, rewriter.symbols, network.notes)
+    return _WrittenProgram(program, {**rewriter.functions, **main}, rewriter.symbols, network.notes)
 
 
-def _link(written: list[_Written], target: Target, linked: dict[str, Linked], out: Path) -> None:
-    functions = {name: function for each in written for name, function in each.functions.items()}
-    symbols = {call: symbol for each in written for call, symbol in each.symbols.items()}
+def _link(
+    written: list[_WrittenProgram], target: Target, linked: dict[str, LinkableObject], out: Path
+) -> None:
+    functions = {name: code for program in written for name, code in program.functions.items()}
+    symbols = {call: symbol for program in written for call, symbol in program.symbols.items()}
     with tvm.transform.PassContext(config=PASS_CONFIG), target:
         lowered = _lower(functions, symbols, target)
         builder = relax.ExecBuilder()
         # 40 calls of a tiny kernel take 12.3 us compiled, 17.5 us as bytecode of the VM.
-        left = vm_build._vmcodegen(builder, lowered, exec_mode="compiled")
-        own = {
+        generated = vm_build._vmcodegen(builder, lowered, exec_mode="compiled")
+        own_functions = {
             variable: function
-            for variable, function in left.functions_items()
+            for variable, function in generated.functions_items()
             if isinstance(function, PrimFunc) and variable.name_hint not in symbols
         }
         if cuda.is_cuda(target):
             with cuda.sources_kept():
-                executable = vm_build._vmlink(builder, target, tvm.IRModule(own))
+                executable = vm_build._vmlink(builder, target, tvm.IRModule(own_functions))
         else:
-            glue, kernels = _parted(own)
+            glue, kernels = _split_glue(own_functions)
             executable = vm_build._vmlink(builder, _unoptimised(target), tvm.IRModule(glue))
-            symbols |= {name: name for name in _compile_left(kernels, target, out)}
+            symbols |= {name: name for name in _compile_others(kernels, target, out)}
 
     def finish(path: str, files: list[str]) -> None:
         # A program calls the functions of objects under unique names.
         aliases = tuple(f"--defsym={call}=__tvm_ffi_{symbol}" for call, symbol in symbols.items())
-        objects = [each.folder / OBJECT for each in linked.values()]
-        left = [out / _LEFT] if (out / _LEFT).exists() else []
-        link_shared([*map(Path, files), *objects, *left], Path(path), aliases)
+        objects = [linkable.folder / OBJECT for linkable in linked.values()]
+        others = [out / _OTHER_KERNELS] if (out / _OTHER_KERNELS).exists() else []
+        link_shared([*map(Path, files), *objects, *others], Path(path), aliases)
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
         if not cuda.is_cuda(target):
             return _pack_program(module, Path(folder))
-        devices = [each.device for each in linked.values() if each.device is not None]
+        devices = [linkable.device for linkable in linked.values() if linkable.device is not None]
         return cuda.pack_devices(module, devices, target, Path(folder))
 
     executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
-    (out / _LEFT).unlink(missing_ok=True)
+    (out / _OTHER_KERNELS).unlink(missing_ok=True)
 
 
 def _pack_program(module: tvm.runtime.Module, folder: Path) -> str:
@@ -129,13 +131,13 @@ def _pack_program(module: tvm.runtime.Module, folder: Path) -> str:
     names in the whole process when it is loaded; the flag here prevents that.
     """
     path = folder / "program.o"
-    (host,) = (each for each in module.imports if each.kind == "llvm")
+    (host,) = (imported for imported in module.imports if imported.kind == "llvm")
     pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
     pack(module, False, host["_get_target_string"](), "").write_to_file(str(path))
     return str(path)
 
 
-def _parted(functions: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+def _split_glue(functions: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Separate the calls between kernels from kernels that are not subgraphs, such as reshapes."""
     glue: dict[Any, Any] = {}
     kernels: dict[Any, Any] = {}
@@ -148,15 +150,17 @@ def _parted(functions: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
 def _unoptimised(target: Target) -> Target:
     """Return the target without optimisation, for the calls between kernels.
 
-    Optimising them takes 1.3 s for ResNet-50, and makes 40 calls 0.1 us faster of 6.2.
+    Optimising them takes 1.3 s for ResNet-50, and makes 40 calls faster by 0.1 of 6.2 us.
     """
     return Target({**json.loads(str(target)), "opt-level": 0})
 
 
-def _compile_left(kernels: dict[Any, Any], target: Target, out: Path) -> list[str]:
+def _compile_others(kernels: dict[Any, Any], target: Target, out: Path) -> list[str]:
     """Compile kernels that are not subgraphs into one object; return their names."""
     if kernels:
-        tvm.tirx.build(tvm.IRModule(kernels), target=target).write_to_file(str(out / _LEFT), "o")
+        tvm.tirx.build(tvm.IRModule(kernels), target=target).write_to_file(
+            str(out / _OTHER_KERNELS), "o"
+        )
     return [str(variable.name_hint) for variable in kernels]
 
 

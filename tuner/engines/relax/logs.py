@@ -22,7 +22,7 @@ from tuner.errors import WorkError, summary
 
 _ENTRY = "main"
 _LAYOUT_FREE = "layout_free_buffers"
-_UNPACKED = "it is there without packed weights too, as plain TVM knows it, which is slower"
+_UNPACKED = "it is also written without packed weights, as plain TVM requires, which is slower"
 # TVM writes the length, 64 bits, before a string.
 _LENGTH_BYTES = 8
 

@@ -30,9 +30,9 @@ class Program:
     weights: tuple[Any, ...]
     device: Any
 
-    def run(self, placed: Sequence[Any]) -> Any:
+    def run(self, tensors: Sequence[Any]) -> Any:
         """Run on tensors in the order of the inputs; return device tensors."""
-        return self.function(*placed, *self.weights)
+        return self.function(*tensors, *self.weights)
 
 
 class Library:
@@ -57,15 +57,15 @@ class Library:
         weights = load_weights(folder / WEIGHTS, described.weights, device)
         self.programs = tuple(
             Program(
-                each.inputs,
-                self._vm[each.entry],
-                tuple(weights[number] for number in each.weights),
+                program.inputs,
+                self._vm[program.entry],
+                tuple(weights[index] for index in program.weights),
                 device,
             )
-            for each in described.programs
+            for program in described.programs
         )
         self.inputs = self.programs[0].inputs
-        self._by_shapes = {_signature(each.inputs): each for each in self.programs}
+        self._by_shapes = {_signature(program.inputs): program for program in self.programs}
 
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array
@@ -84,13 +84,13 @@ class Library:
         """
         arrays = {**(inputs or {}), **named}
         program = self.program_for(arrays)
-        return self.fetch(program.run(place(program, arrays)))
+        return self.fetch(program.run(copy_inputs(program, arrays)))
 
     def program_for(self, inputs: Mapping[str, Array]) -> Program:
         """Return the program for arrays of these shapes.
 
         Raises:
-            ValueError: If there is none.
+            ValueError: If no program has these shapes.
         """
         unknown = sorted(set(inputs) - set(self.inputs))
         if unknown:
@@ -120,14 +120,14 @@ class Library:
                 choices = " or ".join(f"shape {s} and dtype {d}" for s, d in accepted)
                 return f"input {name!r} must have {choices}, got {shape} and {dtype}"
         shapes = "; ".join(
-            ", ".join(f"{name} {shape}" for name, (shape, _) in each.inputs.items())
-            for each in self.programs
+            ", ".join(f"{name} {shape}" for name, (shape, _) in program.inputs.items())
+            for program in self.programs
         )
         return f"no program has these shapes together; the library has {shapes}"
 
 
-def place(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
-    """Copy the inputs to the device, in the order the program takes them."""
+def copy_inputs(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
+    """Copy the inputs to the device, in the order in which the program takes them."""
     return [
         # NumPy's ascontiguousarray turns a scalar into a vector.
         tvm.runtime.tensor(np.asarray(inputs[name], order="C"), program.device)
@@ -141,13 +141,13 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
     with np.load(request.inputs) as stored:
         arrays = {name: stored[name] for name in library.inputs}
     program = library.program_for(arrays)
-    placed = place(program, arrays)
+    tensors = copy_inputs(program, arrays)
     for _ in range(2):
-        returned = program.run(placed)
+        returned = program.run(tensors)
     program.device.sync()
     if request.outputs:
         np.savez(request.outputs, **library.fetch(returned))  # type: ignore[arg-type]
-    return tuple(_time(program, placed) for _ in range(request.n_runs))
+    return tuple(_time(program, tensors) for _ in range(request.n_runs))
 
 
 def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:
 
 
 def _fetched(value: Any) -> Array:
-    """Copy a result of a program: a tensor, or the shape of one."""
+    """Copy a result of a program, either a tensor or a shape."""
     if isinstance(value, tvm.runtime.ShapeTuple):
         return np.array(list(value), np.int64)
     return np.asarray(value.numpy())
@@ -171,8 +171,8 @@ def _load(folder: str) -> Library:
     return _loaded[folder]
 
 
-def _time(program: Program, placed: Sequence[Any]) -> float:
+def _time(program: Program, tensors: Sequence[Any]) -> float:
     start = time.perf_counter()
-    program.run(placed)
+    program.run(tensors)
     program.device.sync()
     return time.perf_counter() - start

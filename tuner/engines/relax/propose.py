@@ -29,7 +29,7 @@ from tvm.target import Target
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
-from tuner.engines.relax import cuda, intrinsics, sampling, tensor_cores, traces, workloads
+from tuner.engines.relax import cuda, gpu_sampling, intrinsics, tensor_cores, traces, workloads
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
 
@@ -67,7 +67,7 @@ def _seeds(
     """Draw the first population for a GPU; of its own, TVM would reject nearly all."""
     if not cuda.is_cuda(target):
         return []
-    return sampling.sample(spaces, module, target, _n_first(request), request.seed)
+    return gpu_sampling.sample(spaces, module, target, _n_first(request), request.seed)
 
 
 def _n_first(request: SearchRequest) -> int:
@@ -79,7 +79,7 @@ def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> Tu
     # Seeds reach TVM as records of the database, all of which it takes.
     ratio, n_drawn = _MEASURED_RATIO, _n_first(request)
     if cuda.is_cuda(target):
-        mutators = sampling.mutators(module, target, request.seed)
+        mutators = gpu_sampling.mutators(module, target, request.seed)
         generator = _gpu_generator([], mutators)
         ratio, n_drawn = 1.0, 0
     return TuneContext(
@@ -168,8 +168,8 @@ def _database(
         except WorkError:
             continue  # a record of another version counts as measured, but is not a seed
         add(trace, float(measured.latency or 0.0))
-    for place, trace in enumerate(seeds):
-        add(trace, _SLOWEST_SECS + place)
+    for position, trace in enumerate(seeds):
+        add(trace, _SLOWEST_SECS + position)
     return database
 
 

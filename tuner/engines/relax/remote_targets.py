@@ -13,10 +13,10 @@ from tuner.engines.relax import devices, targets
 from tuner.errors import TargetError, WorkError
 
 if TYPE_CHECKING:
-    from tuner.engines.relax.rpc import RemotePlace
+    from tuner.engines.relax.rpc import RemoteDevice
 
 
-def describe_target(spec: str, place: "RemotePlace") -> TargetInfo:
+def describe_target(spec: str, remote: "RemoteDevice") -> TargetInfo:
     """Resolve a target on a remote device; see :class:`Engine`.
 
     The device cannot name itself, so the fingerprint has no name; the caller adds one.
@@ -25,8 +25,8 @@ def describe_target(spec: str, place: "RemotePlace") -> TargetInfo:
         TargetError: If it is unknown or malformed, or the device cannot detect it.
     """
     detect = {"llvm": _detect_cpu, "cuda": _detect_gpu}.get(spec.strip())
-    info = targets.describe_target(detect(place.session) if detect else spec)
-    return replace(info, device=_device(info, place), problem=_problem(info, place))
+    info = targets.describe_target(detect(remote.session) if detect else spec)
+    return replace(info, device=_device(info, remote), problem=_problem(info, remote))
 
 
 def _detect_cpu(session: Any) -> str:
@@ -51,21 +51,21 @@ def _detect_gpu(session: Any) -> str:
     return f"cuda:sm_{str(device.compute_version).replace('.', '')}"
 
 
-def _device(info: TargetInfo, place: "RemotePlace") -> dict[str, Any]:
+def _device(info: TargetInfo, remote: "RemoteDevice") -> dict[str, Any]:
     versions = {"tvm": tvm.__version__, "llvm": int(codegen.llvm_version_major())}
     if info.kind != "cuda":
-        return {**versions, "n_threads": _n_threads(place.session)}
-    device = place.device(info.spec)
+        return {**versions, "n_threads": _n_threads(remote.session)}
+    device = remote.device(info.spec)
     if not device.exist:
         return versions
     return {**versions, "gpu": str(device.device_name), "capability": str(device.compute_version)}
 
 
-def _problem(info: TargetInfo, place: "RemotePlace") -> str:
+def _problem(info: TargetInfo, remote: "RemoteDevice") -> str:
     if info.kind == "cuda":
-        return _gpu_problem(info, place.device(info.spec))
+        return _gpu_problem(info, remote.device(info.spec))
     machine = _machine(_triple_of(info.spec))
-    there = _ask(place.session, "target.llvm_get_system_triple")
+    there = _ask(remote.session, "target.llvm_get_system_triple")
     if there is not None and _machine(str(there)) != machine:
         return f"it is code for {machine}, the remote device is {_machine(str(there))}"
     try:

@@ -18,7 +18,7 @@ from tvm import rpc
 
 from tuner.engines.base import EvaluatorSettings, RemoteAnswer, RemoteServer, RunResult
 from tuner.engines.relax import remote_targets, run
-from tuner.engines.relax.places import gpu_flush_bytes
+from tuner.engines.relax.run_device import gpu_flush_bytes
 from tuner.errors import RequestError, TunerError, error_text
 
 _CONNECT_SECS = 10.0
@@ -29,7 +29,9 @@ _MAX_PRIVATE_CACHE_BYTES = 2 * 2**20
 
 
 def _refuse_to_sanitize(*_: Any) -> None:
-    raise RequestError("--sanitize is for GPUs of this machine or a Ray cluster, not for RPC")
+    raise RequestError(
+        "the sanitizer checks kernels on GPUs of this machine or a Ray cluster, not behind RPC"
+    )
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -41,15 +43,15 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class RemotePlace:
-    """The device behind a session; see :class:`tuner.engines.relax.places.Place`."""
+class RemoteDevice:
+    """The device behind a session; see :class:`tuner.engines.relax.run_device.RunDevice`."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
         self._uploaded: list[str] = []
 
     def device(self, target: str) -> Any:
-        """See :class:`tuner.engines.relax.places.Place`."""
+        """Return the remote CPU or GPU."""
         is_gpu = json.loads(target)["kind"] == "cuda"
         return self.session.cuda() if is_gpu else self.session.cpu()
 
@@ -60,22 +62,22 @@ class RemotePlace:
         self.session.upload(str(library), name)
         return self.session.load_module(name)
 
-    def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
+    def flush_options(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
         """Return the options that copy a number of bytes on the device before each sample.
 
-        On a CPU one core copies twice what its private caches hold; on this machine samples come
-        out as with the flush that reads on every core, see docs/fleet.md.
+        On a CPU one core copies twice the size of its private caches; measured locally, the samples
+        equal those with the flush that reads on every core, see docs/fleet.md.
         """
         if json.loads(target)["kind"] == "cuda":
             return {"cache_flush_bytes": gpu_flush_bytes(target, settings)}
         return {"cache_flush_bytes": max(2 * _MAX_PRIVATE_CACHE_BYTES, settings.flush_bytes)}
 
     def conditions(self, target: str) -> dict[str, Any]:  # noqa: ARG002  the server reports no clocks
-        """See :class:`tuner.engines.relax.places.Place`."""
+        """Return no conditions."""
         return {}
 
-    def settle(self, target: str, error: Exception) -> None:
-        """See :class:`tuner.engines.relax.places.Place`; a session ends with its call."""
+    def check_after(self, target: str, error: Exception) -> None:
+        """Do nothing: a session ends with its call."""
 
     def clear(self) -> None:
         """Remove the uploaded files; the server's process ends with the session."""
@@ -91,7 +93,7 @@ def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnsw
         session = _connect(server)
     except Exception as error:  # TVM wraps socket errors in several types
         return RemoteAnswer(problem="refused", text=error_text(error, 500))
-    answer = _call(RemotePlace(session), function, args)
+    answer = _call(RemoteDevice(session), function, args)
     # The server in C++ closes the connection without a message.
     is_late = time.monotonic() - started >= _NEARLY * server.session_secs
     if answer.problem == "broken" and is_late:
@@ -99,34 +101,34 @@ def call_remotely(server: RemoteServer, function: str, *args: Any) -> RemoteAnsw
     return answer
 
 
-def _call(place: RemotePlace, function: str, args: tuple[Any, ...]) -> RemoteAnswer:
+def _call(device: RemoteDevice, function: str, args: tuple[Any, ...]) -> RemoteAnswer:
     try:
-        value = _FUNCTIONS[function](*args, place)
+        value = _FUNCTIONS[function](*args, device)
     except tvm.error.RPCSessionTimeoutError as error:  # which is an OSError, too
         return RemoteAnswer(problem="expired", text=error_text(error, 500))
     except (OSError, TunerError):
         raise  # an unreadable artifact or a wrong target is not a failure of the session
     except Exception as error:
-        if _lives(place.session):
+        if _is_alive(device.session):
             raise
         return RemoteAnswer(problem="broken", text=error_text(error, 500))
     failed = isinstance(value, RunResult) and value.error_kind == "run_error"
-    if failed and not _lives(place.session):
+    if failed and not _is_alive(device.session):
         return RemoteAnswer(problem="broken", text=value.error_text)
-    place.clear()
+    device.clear()
     return RemoteAnswer(value)
 
 
 def _connect(server: RemoteServer) -> Any:
     """Open a session; the wait for an absent host is bounded."""
-    with _at_most(_CONNECT_SECS):
+    with _time_limit(_CONNECT_SECS):
         return rpc.connect(
             server.host, server.port, server.match_key, session_timeout=server.session_secs
         )
 
 
 @contextmanager
-def _at_most(secs: float) -> Generator[None]:
+def _time_limit(secs: float) -> Generator[None]:
     """Interrupt system calls that take longer than a limit."""
 
     def expire(_number: int, _frame: FrameType | None) -> None:
@@ -141,7 +143,7 @@ def _at_most(secs: float) -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _lives(session: Any) -> bool:
+def _is_alive(session: Any) -> bool:
     try:
         session.get_function("runtime.GetDeviceAttr")
     except AttributeError:

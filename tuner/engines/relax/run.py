@@ -18,7 +18,7 @@ from tuner.devices import gpus
 from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relax import build as artifacts
-from tuner.engines.relax.places import HERE, Place, is_gpu
+from tuner.engines.relax.run_device import LOCAL, RunDevice, is_gpu
 from tuner.errors import RequestError, WorkError, error_text
 
 Array = np.ndarray[Any, Any]
@@ -43,11 +43,13 @@ class Kernel:
     output: Any
     n_terms: float
     target: str
-    place: Place
+    run_device: RunDevice
 
     def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
         """Sample the run time ``repeat`` times, in seconds."""
-        flush = self.place.flush(self.target, settings) if settings.cache_flush else {}
+        flush_options = (
+            self.run_device.flush_options(self.target, settings) if settings.cache_flush else {}
+        )
         evaluator = self.module.time_evaluator(
             artifacts.KERNEL,
             self.device,
@@ -55,7 +57,7 @@ class Kernel:
             repeat=repeat,
             min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
             cooldown_interval_ms=settings.cooldown_ms,
-            **flush,
+            **flush_options,
         )
         return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
 
@@ -73,20 +75,20 @@ class Kernel:
         return value
 
 
-def run(request: RunRequest, place: Place = HERE) -> RunResult:
+def run(request: RunRequest, run_device: RunDevice = LOCAL) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
-        with _settling(place, request.target):
-            return _run(request, place)
+        with _checking_device(run_device, request.target):
+            return _run(request, run_device)
     except (OSError, RequestError):
         raise  # an unreadable artifact or a wrong device is not a failure of the candidate
     except Exception as error:  # an error of a candidate is a result
         return RunResult(error_kind="run_error", error_text=error_text(error))
 
 
-def _run(request: RunRequest, place: Place) -> RunResult:
+def _run(request: RunRequest, run_device: RunDevice) -> RunResult:
     expected, positive = _read_reference(request.reference)
-    kernel = load_kernel(request.artifact, request.target, positive=positive, place=place)
+    kernel = load_kernel(request.artifact, request.target, positive=positive, run_device=run_device)
     wrong = _compare(kernel, expected)
     if isinstance(wrong, RunResult):
         return wrong
@@ -95,27 +97,31 @@ def _run(request: RunRequest, place: Place) -> RunResult:
 
 
 @contextmanager
-def _settling(place: Place, target: str) -> Iterator[None]:
+def _checking_device(run_device: RunDevice, target: str) -> Iterator[None]:
     """Check the device after a failure on it."""
     try:
         yield
     except (OSError, RequestError):
         raise
     except Exception as error:
-        place.settle(target, error)
+        run_device.check_after(target, error)
         raise
 
 
 def run_interleaved(
-    requests: list[RunRequest], n_turns: int, place: Place = HERE
+    requests: list[RunRequest], n_turns: int, run_device: RunDevice = LOCAL
 ) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
-    with _settling(place, requests[0].target if requests else "{}"):
-        return _run_interleaved(requests, n_turns, place)
+    with _checking_device(run_device, requests[0].target if requests else "{}"):
+        return _run_interleaved(requests, n_turns, run_device)
 
 
-def _run_interleaved(requests: list[RunRequest], n_turns: int, place: Place) -> list[RunResult]:
-    kernels = [load_kernel(request.artifact, request.target, place=place) for request in requests]
+def _run_interleaved(
+    requests: list[RunRequest], n_turns: int, run_device: RunDevice
+) -> list[RunResult]:
+    kernels = [
+        load_kernel(request.artifact, request.target, run_device=run_device) for request in requests
+    ]
     samples: list[list[float]] = [[] for _ in kernels]
     conditions: list[dict[str, Any]] = [{} for _ in kernels]
     for kernel in kernels:
@@ -123,8 +129,8 @@ def _run_interleaved(requests: list[RunRequest], n_turns: int, place: Place) -> 
     for turn in range(n_turns):
         order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
         for i in order:
-            taken, sampled_under = _sample_unthrottled(kernels[i], requests[i])
-            samples[i].extend(taken)
+            secs, sampled_under = _sample_unthrottled(kernels[i], requests[i])
+            samples[i].extend(secs)
             conditions[i] = gpus.merge_conditions(conditions[i], sampled_under)
     return [
         RunResult(tuple(secs), conditions=merged or None)
@@ -132,15 +138,15 @@ def _run_interleaved(requests: list[RunRequest], n_turns: int, place: Place) -> 
     ]
 
 
-def reference(artifact: str, target: str, out: str, place: Place = HERE) -> None:
+def reference(artifact: str, target: str, out: str, run_device: RunDevice = LOCAL) -> None:
     """Keep the output of an unscheduled artifact; see :class:`Engine`."""
     positive = False
-    with _settling(place, target):
-        output = load_kernel(artifact, target, place=place).call()
+    with _checking_device(run_device, target):
+        output = load_kernel(artifact, target, run_device=run_device).call()
         if not _any_finite(output):
             # A logarithm or a root before a reduction: only positive inputs reveal wrong results.
             positive = True
-            output = load_kernel(artifact, target, positive=True, place=place).call()
+            output = load_kernel(artifact, target, positive=True, run_device=run_device).call()
     if not _any_finite(output):
         raise WorkError("no finite output on the seeded inputs, so candidates cannot be verified")
     partial = Path(f"{out}.partial")
@@ -152,13 +158,13 @@ def reference(artifact: str, target: str, out: str, place: Place = HERE) -> None
 
 
 def load_kernel(
-    artifact: str, target: str, *, positive: bool = False, place: Place = HERE
+    artifact: str, target: str, *, positive: bool = False, run_device: RunDevice = LOCAL
 ) -> Kernel:
     """Load an artifact and copy seeded arguments, packed as it expects them, to its device."""
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
-    device = place.device(target)
-    module = place.load(folder / artifacts.LIBRARY)
+    device = run_device.device(target)
+    module = run_device.load(folder / artifacts.LIBRARY)
     *ins, out = description["arguments"]
     drawn = inputs.make_arguments(
         tuple((tuple(a["shape"]), a["dtype"]) for a in ins), positive=positive
@@ -167,7 +173,7 @@ def load_kernel(
     _pack(module, device, arguments, description["packed"])
     output = tvm.runtime.empty(out["shape"], out["dtype"], device)
     n_terms = description["flop"] / 2 / max(math.prod(out["shape"]), 1)
-    return Kernel(module, device, arguments, output, n_terms, target, place)
+    return Kernel(module, device, arguments, output, n_terms, target, run_device)
 
 
 def _sample_unthrottled(
@@ -178,14 +184,14 @@ def _sample_unthrottled(
     It repeats only while half of the evaluator's time-out is left; remaining throttled samples
     are returned with the reasons under ``throttled`` of their conditions.
     """
-    place, target = kernel.place, kernel.target
+    run_device, target = kernel.run_device, kernel.target
     kernel.warm_up()
     deadline = time.monotonic() + request.evaluator.timeout_secs / 2
     for attempt in range(1, _ATTEMPTS + 1):
         started = time.monotonic()
-        before = place.conditions(target)
+        before = run_device.conditions(target)
         samples = _sample(kernel, request)
-        conditions = gpus.merge_conditions(before, place.conditions(target))
+        conditions = gpus.merge_conditions(before, run_device.conditions(target))
         ended = time.monotonic()
         is_late = ended + _REST_SECS + (ended - started) > deadline
         if not conditions.get("throttled") or attempt == _ATTEMPTS or is_late:

@@ -14,7 +14,7 @@ from tvm.target import Target, codegen
 from tuner.build_cache.key_inputs import cpu_fields
 from tuner.engines.base import TargetInfo
 from tuner.engines.linker import linker_version
-from tuner.engines.relax import boot, cuda, gpu_targets
+from tuner.engines.relax import cuda, fast_import, gpu_targets
 from tuner.engines.relax.settings import COMPILER
 from tuner.errors import TargetError, summary
 
@@ -95,7 +95,7 @@ def make_target(spec: str, *, intrinsics: bool = True) -> Target:
     """
     target = Target(json.loads(spec))
     if intrinsics and not cuda.is_cuda(target):
-        boot.load_intrinsics(_machine(target))
+        fast_import.load_intrinsics(_machine(target))
     return target
 
 

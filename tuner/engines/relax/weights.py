@@ -15,25 +15,25 @@ _START_BYTES = 256
 
 
 class WeightPool:
-    """A collection of weights in which equal ones, of one program or of several, are kept once."""
+    """A collection of weights that stores equal ones, of one or several programs, once."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
-        self._alike: dict[Any, list[int]] = {}
+        self._by_start: dict[Any, list[int]] = {}
 
     def add(self, value: Any) -> int:
-        """Add a tensor unless an equal one is there; return its index."""
+        """Add a tensor unless the pool has an equal one; return its index."""
         content = _content(value)
-        # Different weights differ within their first numbers: few are compared as a whole.
+        # Different weights usually differ within their first numbers, so few are compared whole.
         start = content[:_START_BYTES].tobytes()
         key = (tuple(int(size) for size in value.shape), str(value.dtype), start)
-        alike = self._alike.setdefault(key, [])
-        for number in alike:
-            if np.array_equal(_content(self._values[number]), content):
-                return number
-        alike.append(len(self._values))
+        candidates = self._by_start.setdefault(key, [])
+        for index in candidates:
+            if np.array_equal(_content(self._values[index]), content):
+                return index
+        candidates.append(len(self._values))
         self._values.append(value)
-        return alike[-1]
+        return candidates[-1]
 
     def write(self, path: Path) -> tuple[Weight, ...]:
         """Write all weights to a file; without weights, write no file."""
@@ -57,12 +57,12 @@ def load_weights(path: Path, entries: tuple[Weight, ...], device: Any) -> list[A
     content = np.memmap(path, np.uint8, "r")
     return [
         tvm.runtime.tensor(
-            content[each.offset : each.offset + each.n_bytes]
-            .view(np.dtype(each.dtype))
-            .reshape(each.shape),
+            content[entry.offset : entry.offset + entry.n_bytes]
+            .view(np.dtype(entry.dtype))
+            .reshape(entry.shape),
             device,
         )
-        for each in entries
+        for entry in entries
     ]
 
 

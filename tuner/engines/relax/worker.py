@@ -1,7 +1,7 @@
 """Worker functions of this engine."""
 
 # isort: off
-from tuner.engines.relax import torchless  # noqa: F401  before anything imports TVM
+from tuner.engines.relax import without_torch  # noqa: F401  before anything imports TVM
 
 # isort: on
 from tuner.engines.relax.build import build
@@ -21,7 +21,7 @@ from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.propose import propose
 from tuner.engines.relax.rpc import call_remotely
 from tuner.engines.relax.run import reference, run, run_interleaved
-from tuner.engines.relax.sanitizing import sanitize
+from tuner.engines.relax.sanitizer import sanitize
 from tuner.engines.relax.targets import describe_target
 from tuner.engines.relax.workloads import define
 

@@ -7,7 +7,7 @@ import tvm
 from tvm import relay
 
 from tuner.engines.base import ModelFile
-from tuner.engines.relay import boot  # noqa: F401  before ONNX is read
+from tuner.engines.relay import tvm_compat  # noqa: F401  before ONNX is read
 from tuner.errors import ModelError, summary
 
 # As in TVM's tutorial on tuning a network with Ansor: kernels follow their data.
@@ -23,7 +23,7 @@ def import_model(model: ModelFile) -> tvm.IRModule:
     if model.format != "onnx":
         raise ModelError(
             f"the engine relay reads ONNX models only, not {Path(model.path).suffix}; export the "
-            "model to ONNX, or use --engine relax"
+            "model to ONNX, or use the engine relax"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -48,7 +48,7 @@ def _check_shapes(module: tvm.IRModule) -> None:
     if relay.ty.is_dynamic(module["main"].ret_type):
         raise ModelError(
             "a shape in the model depends on its data, which the engine relay cannot tune; "
-            "use --engine relax"
+            "use the engine relax"
         )
 
 

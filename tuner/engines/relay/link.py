@@ -10,7 +10,7 @@ from tvm import relay
 
 from tuner.engines.base import LinkedObject, LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.linker import link_shared
-from tuner.engines.relay.applying import Records
+from tuner.engines.relay.apply_records import Records
 from tuner.engines.relay.importer import import_model
 from tuner.engines.relay.objects import RECORD
 from tuner.engines.relay.settings import OPT_LEVEL, PASS_CONFIG

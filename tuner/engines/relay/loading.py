@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tuner.engines.environments import RELAY
-from tuner.engines.relay import places, serving
+from tuner.engines.relay import library_process, shared_arrays
 from tuner.errors import TunerError, WorkError
 from tuner.library import manifest
 from tuner.settings import read_settings
@@ -24,7 +24,7 @@ from tuner.workers.spawn_context import WorkerContext
 
 Array = np.ndarray[Any, Any]
 
-_GONE = "the process of the library has ended; load it again"
+_ENDED = "the process of the library has ended; load the library again"
 
 
 class Library:
@@ -43,7 +43,7 @@ class Library:
         context = WorkerContext(settings.interpreter)
         self._connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=serving.serve,
+            target=library_process.serve,
             args=(str(folder.absolute()), theirs, os.getpid()),
             daemon=True,  # Python joins other threads when it exits
         )
@@ -52,7 +52,7 @@ class Library:
         weakref.finalize(self, _end, self.process, os.getpid())
         self._signatures = self._started()
         descriptor = reduction.recv_handle(self._connection)
-        self._memory = mmap.mmap(descriptor, places.n_bytes(self._signatures))
+        self._memory = mmap.mmap(descriptor, shared_arrays.n_bytes(self._signatures))
         os.close(descriptor)
 
     def __call__(
@@ -65,19 +65,19 @@ class Library:
         """
         arrays = {**(inputs or {}), **named}
         number = self._number_of(arrays)
-        takes, gives = places.views(self._signatures[number], self._memory)
-        for place, name in zip(takes, self.inputs, strict=True):
-            place[...] = arrays[name]
+        inputs_view, outputs_view = shared_arrays.views(self._signatures[number], self._memory)
+        for view, name in zip(inputs_view, self.inputs, strict=True):
+            view[...] = arrays[name]
         problem = self._answer_to(number)
         if problem:
             raise WorkError(f"the library failed: {problem}")
-        return {name: array.copy() for name, array in zip(self.outputs, gives, strict=True)}
+        return {name: view.copy() for name, view in zip(self.outputs, outputs_view, strict=True)}
 
-    def _started(self) -> list[places.Signature]:
+    def _started(self) -> list[shared_arrays.Signature]:
         answer = self._received()
         if isinstance(answer, TunerError):
             raise answer
-        signatures: list[places.Signature] = answer
+        signatures: list[shared_arrays.Signature] = answer
         return signatures
 
     def _answer_to(self, number: int) -> Any:
@@ -85,9 +85,9 @@ class Library:
             self._connection.send(number)
             return self._received()
         except ConnectionError as error:
-            raise WorkError(_GONE) from error
+            raise WorkError(_ENDED) from error
         except BaseException:
-            # The next call would take a leftover answer for its own.
+            # The next call would mistake a leftover answer for its own.
             _end(self.process, os.getpid())
             raise
 
@@ -95,7 +95,7 @@ class Library:
         try:
             return self._connection.recv()
         except (EOFError, ConnectionError) as error:
-            raise WorkError(_GONE) from error
+            raise WorkError(_ENDED) from error
 
     def _number_of(self, arrays: Mapping[str, Array]) -> int:
         """Return the number of the program for arrays of these shapes.

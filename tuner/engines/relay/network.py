@@ -25,7 +25,7 @@ class Program:
     inputs: manifest.Inputs
     graph: Any
 
-    def place(self, arrays: Mapping[str, Array]) -> None:
+    def copy_inputs(self, arrays: Mapping[str, Array]) -> None:
         """Copy arrays to the inputs of the graph; unused ones are dropped."""
         for name in self.inputs:
             if self.graph.get_input_index(name) >= 0:
@@ -49,7 +49,7 @@ class Library:
     """A compiled network; not thread-safe.
 
     Raises:
-        RequestError: If there is no library, or it is damaged.
+        RequestError: If the folder has no library, or the library is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Library:
         """Return the program for inputs of these shapes.
 
         Raises:
-            RequestError: If there is none.
+            RequestError: If no program has these shapes.
         """
         for program in self.programs:
             expected = {name: shape for name, (shape, _) in program.inputs.items()}
@@ -97,7 +97,7 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
     with np.load(request.inputs) as stored:
         arrays = {name: stored[name] for name in stored.files}
     program = library.program_for({name: array.shape for name, array in arrays.items()})
-    program.place(arrays)
+    program.copy_inputs(arrays)
     for _ in range(2):
         program.run()
     if request.outputs:

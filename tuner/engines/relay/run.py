@@ -14,7 +14,7 @@ import tvm
 from tuner.engines import inputs
 from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
 from tuner.engines.relay import build as artifacts
-from tuner.engines.relay import flush
+from tuner.engines.relay import cache_flush
 from tuner.errors import RequestError, WorkError, error_text
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +43,7 @@ class Kernel:
             repeat=repeat,
             min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
             cooldown_interval_ms=settings.cooldown_ms,
-            f_preproc=flush.install(settings.flush_bytes) if settings.cache_flush else "",
+            f_preproc=cache_flush.install(settings.flush_bytes) if settings.cache_flush else "",
         )
         return tuple(float(secs) for secs in evaluator(*self.arguments, *self.outputs).results)
 

@@ -1,7 +1,7 @@
 """Worker functions of this engine."""
 
 # isort: off
-from tuner.engines.relay import boot  # noqa: F401  before anything imports TVM
+from tuner.engines.relay import tvm_compat  # noqa: F401  before anything imports TVM
 
 # isort: on
 from tuner.engines.relay.build import build

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 # isort: off
-from tuner.engines.relax import boot
+from tuner.engines.relax import fast_import
 
 # isort: on
 import tvm
@@ -26,7 +26,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.relax_integration import compile_relax, extract_tasks
 
-boot.load_intrinsics("x86_64")
+fast_import.load_intrinsics("x86_64")
 TARGET = {"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": 2}
 
 

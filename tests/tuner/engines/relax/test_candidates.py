@@ -22,7 +22,7 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.engines.relax import flush, worker
+from tuner.engines.relax import cache_flush, worker
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -251,8 +251,8 @@ def test_flush_reads_every_cache_line() -> None:
     import tvm_ffi
 
     for n_bytes in (0, 64 * 2**20):
-        tvm_ffi.get_global_func(flush.install(n_bytes))()
-    kernel = flush._read_lines(2, 8)
+        tvm_ffi.get_global_func(cache_flush.install(n_bytes))()
+    kernel = cache_flush._read_lines(2, 8)
     import tvm
 
     values = np.arange(2 * 8 * 16, dtype="float32").reshape(2, 8, 16)

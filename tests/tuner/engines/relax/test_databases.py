@@ -81,9 +81,9 @@ def cli(tmp_path: Path) -> Cli:
     return Cli(folder)
 
 
-def imported(cli: Cli, place: Path, *options: str) -> dict[str, Any]:
+def imported(cli: Cli, path: Path, *options: str) -> dict[str, Any]:
     """Import a database; return the report of the import."""
-    answer = cli("records", "import", str(place), "--json", *options)
+    answer = cli("records", "import", str(path), "--json", *options)
     assert answer.status == 0, answer.err
     return answer.json
 

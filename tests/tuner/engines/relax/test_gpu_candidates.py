@@ -24,9 +24,9 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
-from tuner.engines.relax import cuda, intrinsics, propose, sampling, traces, worker, workloads
+from tuner.engines.relax import cuda, gpu_sampling, intrinsics, propose, traces, worker, workloads
 from tuner.engines.relax.blobs import Blob, DeviceModule
-from tuner.engines.relax.plans import Limits, Plan
+from tuner.engines.relax.gpu_resources import Limits, Plan
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [
@@ -199,7 +199,7 @@ def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
     )
     module, made = workloads.load(task.ir), make_target(target.spec)
     spaces = propose._design_space(task.ir, target.spec)
-    drawn = sampling.sample(spaces, module, made, 12, seed=1)
+    drawn = gpu_sampling.sample(spaces, module, made, 12, seed=1)
     n_refused = 0
     for trace in drawn:
         schedule = tvm.s_tir.Schedule(module)
@@ -226,7 +226,7 @@ def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
     decisions = Plan(space.trace, limits).draw(Random(0))
     assert decisions is not None
 
-    limits.most_shared_bytes = 16
+    limits.max_shared_bytes = 16
 
     assert not Plan(space.trace, limits).fits(decisions)
     assert Plan(space.trace, limits).draw(Random(0)) is None
@@ -240,7 +240,7 @@ def test_plan_counts_registers(target: TargetInfo) -> None:
     decisions = Plan(space.trace, limits).draw(Random(0))
     assert decisions is not None
 
-    limits.most_registers = 31
+    limits.max_registers = 31
 
     assert not Plan(space.trace, limits).fits(decisions)
     assert Plan(space.trace, limits).draw(Random(0)) is None

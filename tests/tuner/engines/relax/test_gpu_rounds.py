@@ -25,8 +25,8 @@ def build_round(task: ExtractedTask, target: TargetInfo, n: int, folder: Path) -
     model = cost_models.create("random", 0).save()
     request = SearchRequest(task.ir, target.spec, (), model, n, 3 * n, 1, seed=1)
     ended: Counter[str] = Counter()
-    for place, candidate in enumerate(worker.propose(request)):
-        out = folder / f"{task.workload}-{place}"
+    for position, candidate in enumerate(worker.propose(request)):
+        out = folder / f"{task.workload}-{position}"
         built = worker.build(BuildRequest(task.ir, target.spec, candidate.trace, str(out)))
         ended[built.error_text.partition("\n")[0] or "built"] += 1
     return ended

@@ -2,7 +2,7 @@
 
 import json
 
-from tuner.engines.relay import boot  # noqa: F401  before anything imports TVM
+from tuner.engines.relay import tvm_compat  # noqa: F401  before anything imports TVM
 
 # isort: split
 from tvm import auto_scheduler

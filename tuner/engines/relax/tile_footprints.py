@@ -67,6 +67,6 @@ def _index(expression: Any, order: dict[int, int]) -> _Index:
             return lambda loops: left(loops) + right(loops)
         return lambda loops: left(loops) * right(loops)
     if hash(expression) in order:
-        place = order[hash(expression)]
-        return lambda loops: loops[place]
-    raise ValueError(f"no sum of multiples of loops: {expression}")
+        position = order[hash(expression)]
+        return lambda loops: loops[position]
+    raise ValueError(f"not a sum of multiples of loops: {expression}")

@@ -20,17 +20,17 @@ class Records(ApplyHistoryBest):  # type: ignore[misc]  # TVM has no types
     """
 
     def __init__(self, lines: list[str]) -> None:
-        read = [load_record_from_string(line) for line in lines]
+        records = [load_record_from_string(line) for line in lines]
         self._plain = {
             str(inputs.task.workload_key)
-            for inputs, _ in read
+            for inputs, _ in records
             if int(inputs.task.layout_rewrite_option) == LayoutRewriteOption.NO_REWRITE
         }
         self._origins: dict[str, str] = {}
-        self._asked = ""
+        self._queried = ""
         self._functions: dict[str, str] = {}
         self.hits: set[str] = set()
-        super().__init__(read)
+        super().__init__(records)
 
     def query(
         self,
@@ -50,14 +50,14 @@ class Records(ApplyHistoryBest):  # type: ignore[misc]  # TVM has no types
             if state is not None:
                 self.hits.add(key)
         elif environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE:
-            self._asked = key
+            self._queried = key
             if key in self._plain:
                 return None
         return state
 
     def update(self, target: Any, workload_key: str, state: Any) -> None:
         """Note the new key of the workload that was queried last."""
-        self._origins[workload_key] = self._asked
+        self._origins[workload_key] = self._queried
         super().update(target, workload_key, state)
 
     def calls_in(self, graph: Mapping[str, Any]) -> Counter[str]:

@@ -1,15 +1,15 @@
 """Flush of the private caches of the cores between samples.
 
-In a network a kernel finds its weights and most of its input beyond the private
-caches, because every other kernel ran since it last did. Timed in a loop on the
-same arguments it finds them there, and the sum over a network came out a fifth
-too low. Flushing to memory (TVM's ``cache_flush_cpu_non_first_arg``) errs the
-other way, by a third. Reading a buffer of twice the private caches on every
-core before each sample leaves the arguments in the shared cache, and the sum
-came out within 5 % (see docs/measuring.md).
+In a network, the weights and most of the input of a kernel are outside the private
+caches, because all other kernels ran since its last call. Timed in a loop on the
+same arguments, a kernel has them in those caches, and the sum over a network was a
+fifth too low. Flushing to memory (TVM's ``cache_flush_cpu_non_first_arg``) errs the
+other way, by a third. Reading a buffer of twice the private caches on every core
+before each sample leaves the arguments in the shared cache, and the sum was right
+within 5 % (see docs/measuring.md).
 
-A network of tens of megabytes leaves nothing in the shared cache either. Where the
-size of the network is known, in the final, the buffer is larger than that.
+A network of tens of megabytes leaves nothing in the shared cache either. In the final,
+which knows the size of the network, the buffer is larger than that.
 """
 
 import os
@@ -27,7 +27,7 @@ _CACHE_LINE_BYTES = 64
 _DEFAULT_BYTES = 2 * 2**20
 
 
-# Name under which the time evaluator looks it up.
+# Name under which the time evaluator looks the function up.
 FLUSH = "tuner.flush"
 
 

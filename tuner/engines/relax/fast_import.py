@@ -2,8 +2,8 @@
 
 TVM's ``s_tir.tensor_intrin`` package imports the intrinsics of every backend,
 up to 20 s of parsing CUDA and ROCm templates, and the tuning context imports
-that package. A bare package of the same name with the same ``__path__``, put in
-place first, lets each target import only its own.
+that package. A bare package of the same name with the same ``__path__``, installed
+first, lets each target import only its own.
 """
 
 import importlib

@@ -1,9 +1,9 @@
 """Resources that a GPU schedule needs, read from its trace without replaying it.
 
 Of the tilings that MetaSchedule draws for a convolution, 85 to 95 % have blocks of fewer threads
-than a warp or more than there may be, and of the others three in four need too much shared
-memory. TVM finds out by replaying, post-processing and lowering each, 15 to 45 ms; the decisions
-alone reveal most of it in microseconds. TVM checks the rest.
+than a warp or more than the limit, and three in four of the others need too much shared memory.
+TVM detects this by replaying, post-processing and lowering each, 15 to 45 ms; the decisions alone
+reveal most of it in microseconds. TVM checks the rest.
 """
 
 import math
@@ -19,13 +19,13 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from tvm.tirx import IterVar
 
-from tuner.engines.relax.footprints import Footprints
+from tuner.engines.relax.tile_footprints import Footprints
 
 _WARP_SIZE = 32
 _REGISTER_BYTES = 4
 # Registers per thread since 3.5 (CUDA C++ Programming Guide, "Technical Specifications").
 _MAX_REGISTERS = 255
-# Draws of decisions until some fit.
+# Maximum draws of decisions until some fit.
 _MAX_DRAWS = 4000
 _PREFIX = "meta_schedule.thread_extent_"
 
@@ -83,9 +83,9 @@ class Limits:
     def __init__(self, module: tvm.IRModule, target: Target) -> None:
         self._module = module
         self._footprints: dict[str, Footprints | None] = {}
-        self.most_threads = int(target.attrs["max_threads_per_block"])
-        self.most_shared_bytes = int(target.attrs["max_shared_memory_per_block"])
-        self.most_registers = int(target.attrs["registers_per_block"])
+        self.max_threads = int(target.attrs["max_threads_per_block"])
+        self.max_shared_bytes = int(target.attrs["max_shared_memory_per_block"])
+        self.max_registers = int(target.attrs["registers_per_block"])
 
     def n_outputs_of(self, block: str) -> int:
         """Return the number of elements that a block computes."""
@@ -119,7 +119,7 @@ class Plan:
         self._steps: list[_Step] = []
         self._names: dict[int, str] = {}
         self._loops: dict[int, tuple[int, int]] = {}
-        self._low, self._high = 1, limits.most_threads
+        self._low, self._high = 1, limits.max_threads
         self._n_lanes = 1
         self._cached: dict[int, tuple[int, int, Footprints | None]] = {}
         self._fetches: list[_Fetch] = []
@@ -133,11 +133,6 @@ class Plan:
             if kind in _READERS:
                 _READERS[kind](self, instruction)
 
-    @property
-    def uses_warps(self) -> bool:
-        """True if a warp works as one, as on tensor cores."""
-        return self._n_lanes > 1
-
     def fits(self, decisions: Mapping[Any, Any]) -> bool:
         """True if, as far as the trace shows, a GPU can run it and TVM can build it."""
         state = _State()
@@ -146,7 +141,7 @@ class Plan:
         return (
             all(fetch.builds(state) for fetch in self._fetches)
             and not (self._repeats_sums and state.values.get(self._unroll, 0))
-            and state.shared_bytes * self._n_stages <= self._limits.most_shared_bytes
+            and state.shared_bytes * self._n_stages <= self._limits.max_shared_bytes
             and self._has_threads(state)
         )
 
@@ -159,7 +154,7 @@ class Plan:
         if not axes or any(len(extents) != 1 for extents in axes):
             return True
         n_threads = self._n_lanes * math.prod(extent for extents in axes for extent in extents)
-        n_registers = min(n_threads * _MAX_REGISTERS, self._limits.most_registers)
+        n_registers = min(n_threads * _MAX_REGISTERS, self._limits.max_registers)
         return (
             self._low <= n_threads <= self._high
             and state.sum_bytes <= n_registers * _REGISTER_BYTES
@@ -182,8 +177,8 @@ class Plan:
         """Note the loops of a block by variable."""
         (block,) = instruction.inputs
         if hash(block) in self._names:
-            for place, loop in enumerate(instruction.outputs):
-                self._loops.setdefault(hash(loop), (hash(block), place))
+            for position, loop in enumerate(instruction.outputs):
+                self._loops.setdefault(hash(loop), (hash(block), position))
 
     def read_tile(self, instruction: Any) -> None:
         """Draw the factors of a loop; all but the first lie inside the tile of a block."""

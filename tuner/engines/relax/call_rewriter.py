@@ -23,13 +23,13 @@ _LARGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Linked:
-    """An object as the linker sees it.
+class LinkableObject:
+    """The object of a workload with everything that a program needs to call it.
 
     Attributes:
         folder: Folder of its files.
         symbol: Name of its function.
-        packed: Index, shape and dtype of the arguments it takes packed.
+        packed: Index, shape and dtype of the arguments that it takes packed.
         device: Binary for the GPU; None on CPU targets.
     """
 
@@ -39,11 +39,11 @@ class Linked:
     device: DeviceModule | None = None
 
     @classmethod
-    def load(cls, given: LinkedObject) -> Self:
+    def load(cls, compiled: LinkedObject) -> Self:
         """Read the description that its compilation wrote."""
-        folder = Path(given.folder)
-        device = load_device(folder, given.info)
-        return cls(folder, given.symbol, tuple(given.info["packed"]), device)
+        folder = Path(compiled.folder)
+        device = load_device(folder, compiled.info)
+        return cls(folder, compiled.symbol, tuple(compiled.info["packed"]), device)
 
     @cached_property
     def _packer(self) -> Any:
@@ -62,20 +62,20 @@ class Linked:
 class CallRewriter(PyExprMutator):  # type: ignore[misc]
     """Mutator that makes ``main`` of a lowered network call objects and take its weights.
 
-    Every call gets a unique name, for code generation declares the callee once per call.
+    Every call gets a unique name, because code generation declares the callee once per call.
 
     Attributes:
         entry: Name of the rewritten function.
         functions: Declarations of its callees, by global variable.
         symbols: Symbol of the object by name of the call.
-        weights: Indices of the weights it takes after its inputs.
+        weights: Indices of the weights that it takes after its inputs.
     """
 
     def __init__(
         self,
         module: tvm.IRModule,
         number: int,
-        objects: dict[str, Linked],
+        objects: dict[str, LinkableObject],
         pool: WeightPool,
     ) -> None:
         super().__init__(module)
@@ -108,7 +108,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         if name not in self._objects:
             return self._call(name, self._module[name], arguments, call)
         linked = self._objects[name]
-        arguments = self._place_weights(linked, arguments)
+        arguments = self._lift_weights(linked, arguments)
         callee = f"call_{self._number}_{len(self.symbols)}"
         self.symbols[callee] = linked.symbol
         return self._call(callee, _declare(self._module[name], linked), arguments, call)
@@ -124,18 +124,18 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         results = list(kind.fields) if isinstance(kind, relax.TupleType) else kind
         return relax.call_tir(variable, arguments, results)
 
-    def _place_weights(self, linked: Linked, arguments: list[Any]) -> list[Any]:
-        placed = list(arguments)
+    def _lift_weights(self, linked: LinkableObject, arguments: list[Any]) -> list[Any]:
+        lifted = list(arguments)
         indices = [packed["index"] for packed in linked.packed]
         if indices:
             values = [self._constant(arguments[index]) for index in indices]
             for index, packed in zip(indices, linked.pack(values), strict=True):
-                placed[index] = self._lift(packed)
-        for index, argument in enumerate(placed):
+                lifted[index] = self._lift(packed)
+        for index, argument in enumerate(lifted):
             value = self._value(argument)
             if value is not None and _n_bytes(value) >= _LARGE_BYTES:
-                placed[index] = self._lift(value)
-        return placed
+                lifted[index] = self._lift(value)
+        return lifted
 
     def _constant(self, argument: relax.Expr) -> Any:
         value = self._value(argument)
@@ -158,7 +158,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         return self._variables[self.weights.index(number)]
 
 
-def _declare(function: PrimFunc, linked: Linked) -> PrimFunc:
+def _declare(function: PrimFunc, linked: LinkableObject) -> PrimFunc:
     """Return an empty function with the signature of the object's function."""
     changed = {packed["index"]: packed for packed in linked.packed}
     buffers = [

@@ -7,7 +7,7 @@ from multiprocessing import reduction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.engines.relay import places
+from tuner.engines.relay import shared_arrays
 from tuner.errors import TunerError, error_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def serve(folder: str, connection: "Connection[Any, Any]", parent: int) -> None:
         connection.send(error)
         return
     signatures = [_signature(program) for program in library.programs]
-    size = places.n_bytes(signatures)
+    size = shared_arrays.n_bytes(signatures)
     descriptor = os.memfd_create("tuner-library")
     os.ftruncate(descriptor, size)
     connection.send(signatures)
@@ -45,13 +45,13 @@ def _load(folder: str) -> "Library":
     return Library(Path(folder))
 
 
-def _signature(program: Any) -> places.Signature:
-    return places.Signature(tuple(program.inputs.values()), tuple(program.output_specs()))
+def _signature(program: Any) -> shared_arrays.Signature:
+    return shared_arrays.Signature(tuple(program.inputs.values()), tuple(program.output_specs()))
 
 
 def _answer(
     library: "Library",
-    signatures: list[places.Signature],
+    signatures: list[shared_arrays.Signature],
     connection: "Connection[Any, Any]",
     memory: mmap.mmap,
 ) -> None:
@@ -63,10 +63,10 @@ def _answer(
             os._exit(0)  # the caller ended
 
 
-def _run(program: Any, signature: places.Signature, memory: mmap.mmap) -> str:
+def _run(program: Any, signature: shared_arrays.Signature, memory: mmap.mmap) -> str:
     try:
-        inputs, outputs = places.views(signature, memory)
-        program.place(dict(zip(program.inputs, inputs, strict=True)))
+        inputs, outputs = shared_arrays.views(signature, memory)
+        program.copy_inputs(dict(zip(program.inputs, inputs, strict=True)))
         program.run()
         for output, value in zip(outputs, program.fetch(), strict=True):
             output[...] = value

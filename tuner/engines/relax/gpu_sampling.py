@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.mutator import (
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from tuner.engines.relax.plans import Limits, Plan
+from tuner.engines.relax.gpu_resources import Limits, Plan
 
 # Attempts to find a mutation that fits.
 _MAX_MUTATIONS = 32

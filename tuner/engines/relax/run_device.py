@@ -1,4 +1,4 @@
-"""Execution places: the contract, and the device of this machine (rpc.py has remote ones)."""
+"""Devices that run artifacts: their contract, and the local device; rpc.py has remote ones."""
 
 import json
 from functools import lru_cache
@@ -9,67 +9,67 @@ import tvm
 
 from tuner.devices import gpus
 from tuner.engines.base import EvaluatorSettings
-from tuner.engines.relax import devices, flush
+from tuner.engines.relax import cache_flush, devices
 from tuner.workers import process
 
 # The largest L2 on the market, for targets and devices that do not report theirs.
 _MAX_L2_BYTES = 128 * 2**20
 
 
-class Place(Protocol):
-    """An execution place: it loads artifacts and has a device to run them on."""
+class RunDevice(Protocol):
+    """A device, local or remote, that loads artifacts and runs them."""
 
     def device(self, target: str) -> Any:
-        """Return the device for code of a target."""
+        """Return TVM's device for code of a target."""
 
     def load(self, library: Path) -> tvm.runtime.Module:
-        """Load a shared library from this machine's disk."""
+        """Load a shared library from the disk of this machine."""
 
-    def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
+    def flush_options(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
         """Return the time-evaluator options that flush caches before each sample."""
 
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of the device; see :class:`tuner.engines.base.RunResult`."""
 
-    def settle(self, target: str, error: Exception) -> None:
-        """Check the device after a failure on it."""
+    def check_after(self, target: str, error: Exception) -> None:
+        """Check the device after an error of a call on it."""
 
 
-class ThisMachine:
+class LocalDevice:
     """The device of this machine."""
 
     def __init__(self) -> None:
-        self._kept: list[Exception] = []
+        self._kept_errors: list[Exception] = []
 
     def device(self, target: str) -> Any:
-        """See :class:`Place`."""
+        """Return the CPU, or the GPU if it fits the target."""
         return devices.find_device(target)
 
     def load(self, library: Path) -> tvm.runtime.Module:
-        """See :class:`Place`."""
+        """Load a shared library into this process."""
         return tvm.runtime.load_module(str(library))
 
-    def flush(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """See :class:`Place`."""
+    def flush_options(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
+        """Return the options that flush the L2 of a GPU, or the private caches of a CPU."""
         if is_gpu(target):
             l2_bytes = self.device(target).l2_cache_size_bytes or 0
             return {"cache_flush_bytes": max(2 * l2_bytes, gpu_flush_bytes(target, settings))}
-        return {"f_preproc": flush.install(settings.flush_bytes)}
+        return {"f_preproc": cache_flush.install(settings.flush_bytes)}
 
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of a GPU; empty for a CPU."""
         uuid = _uuid() if is_gpu(target) else ""
         return gpus.read_conditions(uuid) if uuid else {}
 
-    def settle(self, target: str, error: Exception) -> None:
+    def check_after(self, target: str, error: Exception) -> None:
         """Refuse further calls if the GPU context is broken, which lasts until the process ends.
 
-        An illegal address, say, fails whatever follows. Freeing memory would fail as well, in a
-        destructor, which ends the process before it can answer: the error is kept, and
-        with it the frames that it passed and their tensors.
+        After an illegal address, for example, every call fails. Freeing memory would fail as well,
+        in a destructor, which ends the process before it can return a result: the error is kept,
+        and with it the frames that it passed and their tensors.
         """
         if is_gpu(target) and devices.is_broken():
-            self._kept.append(error)
+            self._kept_errors.append(error)
             process.retire()
 
 
@@ -94,4 +94,4 @@ def gpu_flush_bytes(target: str, settings: EvaluatorSettings) -> int:
     return max(2 * l2_bytes, settings.flush_bytes)
 
 
-HERE = ThisMachine()
+LOCAL = LocalDevice()

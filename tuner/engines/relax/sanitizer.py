@@ -1,8 +1,8 @@
 """Check of an artifact with NVIDIA's compute-sanitizer, in a separate process.
 
-It runs the kernel once on its seeded inputs: memcheck for addresses that are not its own, then
-racecheck for threads that do not wait for each other in shared memory. Both slow a kernel down
-a hundredfold, so that this is for winners.
+It runs the kernel once on its seeded inputs: under memcheck for invalid addresses, then under
+racecheck for races in shared memory. Both slow a kernel down a hundredfold, so that only winners
+are checked.
 """
 
 import re
@@ -11,15 +11,15 @@ import subprocess
 import sys
 
 from tuner.engines.base import SanitizerResult
-from tuner.engines.relax.places import is_gpu
+from tuner.engines.relax.run_device import is_gpu
 from tuner.errors import RequestError, last_line
 
 TOOLS = ("memcheck", "racecheck")
 # Exit status of the sanitizer on findings; the program itself uses lower ones.
-_FOUND = 86
+_FINDINGS_STATUS = 86
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _FIRST = re.compile(r"^=+ (?:Error: |Warning: )?((?:Invalid|Race|Misaligned|Program hit).*)$", re.M)
-_CALL = "import sys; from tuner.engines.relax import sanitizing; sanitizing.call(*sys.argv[1:])"
+_CALL = "import sys; from tuner.engines.relax import sanitizer; sanitizer.call(*sys.argv[1:])"
 
 
 def sanitize(
@@ -28,8 +28,8 @@ def sanitize(
     """Run an artifact under every tool.
 
     Args:
-        artifact: Its directory.
-        target: Canonical JSON of the target, a GPU that is here.
+        artifact: Directory of the artifact.
+        target: Canonical JSON of the target, a GPU of this machine.
         timeout_secs: Time-out of each tool, seconds.
 
     Raises:
@@ -54,7 +54,7 @@ def call(artifact: str, target: str) -> None:
 
 
 def parse(tool: str, output: str, status: int) -> SanitizerResult:
-    """Parse the verdict of a tool from its output and exit status."""
+    """Parse the result of a tool from its output and exit status."""
     summary = _SUMMARY.search(output)
     first = _FIRST.search(output)
     if summary is None:
@@ -69,7 +69,7 @@ def parse(tool: str, output: str, status: int) -> SanitizerResult:
 def _check(
     sanitizer: str, tool: str, artifact: str, target: str, timeout_secs: float
 ) -> SanitizerResult:
-    options = ["--tool", tool, "--error-exitcode", str(_FOUND), "--launch-timeout", "0"]
+    options = ["--tool", tool, "--error-exitcode", str(_FINDINGS_STATUS), "--launch-timeout", "0"]
     command = [sanitizer, *options, sys.executable, "-c", _CALL, artifact, target]
     try:
         done = subprocess.run(

@@ -1,6 +1,6 @@
 """Flush of the private caches of the cores between samples.
 
-See :mod:`tuner.engines.relax.flush`, its form for TVM 0.27, for the reason and the sizes.
+See :mod:`tuner.engines.relax.cache_flush`, its form for TVM 0.27, for the reason and the sizes.
 """
 
 import os
@@ -13,7 +13,7 @@ import tvm
 from tvm import te
 from tvm.target import Target
 
-# Name under which the time evaluator looks it up.
+# Name under which the time evaluator looks the function up.
 FLUSH = "tuner.flush"
 _CACHE_LINE_BYTES = 64
 _DEFAULT_BYTES = 2 * 2**20

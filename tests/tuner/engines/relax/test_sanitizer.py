@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tuner.engines.base import SanitizerResult
-from tuner.engines.relax import sanitizing
+from tuner.engines.relax import sanitizer
 from tuner.errors import RequestError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -57,7 +57,7 @@ def test_output_is_read(
     tool: str, output: str, status: int, n_errors: int | None, text: str
 ) -> None:
     """The verdict holds the count and the first finding; a missing summary is an error."""
-    verdict = sanitizing.parse(tool, output, status)
+    verdict = sanitizer.parse(tool, output, status)
 
     assert verdict == SanitizerResult(tool, n_errors, text)
     assert verdict.is_clean is (n_errors == 0)
@@ -68,13 +68,13 @@ def test_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(RequestError, match="CUDA toolkit"):
-        sanitizing.sanitize("artifact", TARGET)
+        sanitizer.sanitize("artifact", TARGET)
 
 
 def test_a_cpu_has_no_sanitizer() -> None:
     """Said before anything is looked for."""
     with pytest.raises(RequestError, match="not those of a CPU"):
-        sanitizing.sanitize("artifact", '{"kind":"llvm"}')
+        sanitizer.sanitize("artifact", '{"kind":"llvm"}')
 
 
 def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.Monkey
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
-    memory, races = sanitizing.sanitize("the/artifact", TARGET, timeout_secs=2.0)
+    memory, races = sanitizer.sanitize("the/artifact", TARGET, timeout_secs=2.0)
 
     assert memory.is_clean
     assert races == SanitizerResult("racecheck", None, "it took longer than 2 s")
