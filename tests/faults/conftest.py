@@ -23,8 +23,8 @@ from tuner.devices.inventory import resource_of
 from tuner.devices.runners.local import LocalRunner
 from tuner.executors.local import LocalExecutor
 from tuner.executors.ray.executor import RayExecutor
-from tuner.jobs.search_settings import SearchSettings
 from tuner.settings import Settings
+from tuner.tuning.search import SearchSettings
 from tuner.tuning.session import TuningSession
 from tuner.workers.pool import PoolCall
 

@@ -24,7 +24,6 @@ from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor, scratch_folder
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
-from tuner.jobs.search_settings import SearchSettings
 from tuner.jobs.spec import TuneSpec
 from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
@@ -35,7 +34,7 @@ from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.options import SessionOptions
-from tuner.tuning.search import SearchInputs, search
+from tuner.tuning.search import SearchInputs, SearchSettings, search
 from tuner.tuning.session import TuningSession
 from tuner.tuning.status import TuningStatus
 

@@ -6,8 +6,8 @@ from scheduler import budget as budgets
 from scheduler.allocator import GreedySettings
 from scheduler.budget import Budget
 from tuner.jobs.preparation import Prepared
-from tuner.jobs.search_settings import SearchSettings
 from tuner.jobs.spec import TuneSpec
+from tuner.tuning.search import SearchSettings
 
 # Trials of a round when only time limits the job.
 _TIMED_ROUND = 8

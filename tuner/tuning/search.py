@@ -10,8 +10,26 @@ from records.text import storable
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.errors import WorkerLost, WorkError
 from tuner.executors.base import Executor
-from tuner.jobs.search_settings import SearchSettings
 from tuner.workers.base import CallTimeout
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Effort of the search of one round.
+
+    Attributes:
+        n_islands: Searches side by side, each with a share of the population.
+        population_per_trial: Traces alive in each generation, per requested candidate.
+        min_population: Smallest population of an island.
+        n_generations: Generations of mutation once the cost model is trained.
+        timeout_secs: Time limit of an island, seconds.
+    """
+
+    n_islands: int = 2
+    population_per_trial: int = 6
+    min_population: int = 16
+    n_generations: int = 2
+    timeout_secs: float = 300.0
 
 
 @dataclass(frozen=True)
