@@ -23,7 +23,7 @@ from tuner.errors import DeviceApart, DeviceLost, TunerError, WorkError
 from tuner.tuning import event_loop
 from tuner.tuning.active_job import ActiveJob, RunningRound
 from tuner.tuning.context import TuningContext
-from tuner.tuning.device_pool import DevicePool
+from tuner.tuning.device_manager import DeviceManager
 from tuner.tuning.pick_batch import PendingPick, PickBatch
 from tuner.tuning.session import TuningSession
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
@@ -73,7 +73,7 @@ class Coordinator:
         self._running_rounds: dict[asyncio.Task[bool | None], RunningRound] = {}
         self._pick_batch = PickBatch(context)
         self._wake = asyncio.Event()
-        self._devices = DevicePool(context, calibration, self._wake.set)
+        self._devices = DeviceManager(context, calibration, self._wake.set)
         self._typical_secs = 0.0
         self._unsaved_virtual_secs: dict[int, float] = {}
         self.failures: dict[int, TunerError] = {}

@@ -17,7 +17,7 @@ from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 _LOG = logging.getLogger(__name__)
 
 
-class DevicePool:
+class DeviceManager:
     """The devices of one coordinator; used by one thread.
 
     A device is asked once which targets it serves. Devices that serve a common target are
