@@ -65,8 +65,8 @@ def test_many_stores_do_not_diverge(kind: str) -> None:
 def test_failed_trials_rank_last(kind: str) -> None:
     """Candidates with the feature of failures score lower in 19 of 20 pairs."""
     samples, held_out = make_samples(400, seed=0), make_samples(200, seed=1)
-    for each in (samples, held_out):
-        for i, array in enumerate(each.features):
+    for dataset in (samples, held_out):
+        for i, array in enumerate(dataset.features):
             array[:, 100:110] = 10 * (i % 4 == 0)
     latencies = np.where(np.arange(400) % 4 == 0, np.inf, samples.latencies)
     model = train(kind, TrainingSet(samples.features, latencies, samples.tasks))
@@ -82,8 +82,8 @@ def test_scales_of_tasks_do_not_mix(kind: str) -> None:
     """The best of a task ten thousand times slower scores like the best of the fast one."""
     scales = (1e-6, 1e-2)
     samples, held_out = (make_samples(n, n, scales=scales) for n in (600, 300))
-    for each in (samples, held_out):
-        for array, task in zip(each.features, each.tasks, strict=True):
+    for dataset in (samples, held_out):
+        for array, task in zip(dataset.features, dataset.tasks, strict=True):
             array[:, 150] = task  # the model can tell the tasks apart, and must not use it
 
     scores = train(kind, samples).predict(held_out.features)
@@ -116,9 +116,9 @@ def test_another_width_is_refused(kind: str) -> None:
     """Features of another extractor are refused, also after saving and loading."""
     model = train(kind, make_samples(32, seed=0))
 
-    for each in (model, XGBModel.load(model.save())):
+    for loaded in (model, XGBModel.load(model.save())):
         with pytest.raises(ValueError, match="width 164, got width 163"):
-            each.predict([np.zeros((1, 163), np.float32)])
+            loaded.predict([np.zeros((1, 163), np.float32)])
 
 
 def test_unknown_objective_is_refused() -> None:

@@ -7,14 +7,14 @@ from tuner.engines.inputs import make_arguments, relative_error, tolerance
 
 
 def array(*values: float, dtype: str = "float32") -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A vector."""
+    """Return a vector."""
     return np.array(values, dtype=dtype)
 
 
 def test_arguments_are_the_same_in_every_call() -> None:
-    """Inputs depend on shapes and dtypes alone."""
+    """Inputs depend on shapes and dtypes only."""
     specs = (((3, 4), "float32"), ((5,), "int64"), ((2,), "float16"))
-    first = [each.copy() for each in make_arguments(specs)]
+    first = [drawn.copy() for drawn in make_arguments(specs)]
     make_arguments.cache_clear()
 
     for before, after in zip(first, make_arguments(specs), strict=True):
@@ -64,12 +64,12 @@ def test_relative_error(
     expected: np.ndarray[tuple[int], np.dtype[np.float64]],
     error: float,
 ) -> None:
-    """The largest difference over the largest magnitude; what is unlike is infinitely off."""
+    """It is the largest difference over the largest magnitude, or inf for unlike outputs."""
     assert relative_error(actual, expected) == pytest.approx(error, rel=1e-5, abs=1e-12)
 
 
 def test_tolerance_grows_with_the_reduction_and_has_a_limit() -> None:
-    """Longer sums may be off further, never by so much that a wrong kernel passes."""
+    """Longer sums may differ more, but never enough for a wrong kernel to pass."""
     values = [tolerance("float32", n) for n in (1, 100, 10_000, 10**12)]
 
     assert values == sorted(values)
@@ -81,5 +81,5 @@ def test_tolerance_grows_with_the_reduction_and_has_a_limit() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool"])
 def test_integers_must_be_exact(dtype: str) -> None:
-    """No rounding explains a difference of integers."""
+    """Rounding does not affect integers."""
     assert tolerance(dtype, 1e6) == 0.0

@@ -22,7 +22,7 @@ def answers(pool: Pool, *texts: str, timeout_secs: float = 30.0) -> list[tuple[s
     """Return text and problem of each trace of a batch."""
     batch = TraceBatch(b"", "", texts)
     replays = submit(pool, crashing.__name__, "read_traces", batch, timeout_secs)
-    return [(each.text, each.problem) for each in replays.results()]
+    return [(result.text, result.problem) for result in replays.results()]
 
 
 def test_a_batch_has_an_answer_for_each_trace(pool: Pool) -> None:

@@ -77,8 +77,8 @@ def test_an_unreadable_workload_does_not_hide_others(
     """It may be from another version of the compiler."""
     monkeypatch.setitem(ENGINES, "writing", writing.NAME)
     with sessions.begin() as session:
-        new = [make.workload(each, writing.NAME) for each in ("unknown", "w1")]
-        _, known = [ensure_workload(session, each).id for each in new]
+        new = [make.workload(name, writing.NAME) for name in ("unknown", "w1")]
+        _, known = [ensure_workload(session, workload).id for workload in new]
 
     named = NamedWorkloads(Format("ansor", "Ansor", "writing"), pool, sessions)
 

@@ -133,11 +133,11 @@ class _Reader:
         self._take(4 * self.number())
 
     def _take(self, n_bytes: int) -> bytes:
-        taken = self._content[self.position : self.position + n_bytes]
-        if len(taken) < n_bytes:
-            raise ValueError(f"a module ends {n_bytes - len(taken)} bytes early")
+        content = self._content[self.position : self.position + n_bytes]
+        if len(content) < n_bytes:
+            raise ValueError(f"a module ends {n_bytes - len(content)} bytes early")
         self.position += n_bytes
-        return taken
+        return content
 
 
 def _sized(content: bytes) -> bytes:

@@ -50,7 +50,7 @@ class LinkableObject:
         return tvm.runtime.load_module(str(self.folder / PACKER))[PACK]
 
     def pack(self, values: list[Any]) -> list[Any]:
-        """Pack weights the way they were packed when the kernel was measured."""
+        """Pack weights in the layout that they had when the kernel was measured."""
         packed = [
             tvm.runtime.empty(tuple(packed["shape"]), packed["dtype"]) for packed in self.packed
         ]

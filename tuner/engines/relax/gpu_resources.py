@@ -210,10 +210,10 @@ class Plan:
     def read_split(self, instruction: Any) -> None:
         """Give the loops of a split its factors as extents."""
         pairs = list(zip(instruction.outputs, instruction.inputs[1:], strict=True))
-        known = [(hash(loop), hash(factor)) for loop, factor in pairs if factor is not None]
+        factors = [(hash(loop), hash(factor)) for loop, factor in pairs if factor is not None]
 
         def step(_: Mapping[Any, Any], state: _State) -> None:
-            for loop, factor in known:
+            for loop, factor in factors:
                 if factor in state.values:
                     state.values[loop] = state.values[factor]
 
@@ -235,8 +235,8 @@ class Plan:
         loop, axis = hash(instruction.inputs[0]), str(instruction.attrs[0])
 
         def step(_: Mapping[Any, Any], state: _State) -> None:
-            known = loop in state.values
-            state.threads[axis].update({state.values[loop]} if known else {0, -1})
+            is_known = loop in state.values
+            state.threads[axis].update({state.values[loop]} if is_known else {0, -1})
 
         self._steps.append(step)
 

@@ -57,7 +57,7 @@ def write_workload(ir: bytes) -> list[WorkloadText]:
 
 def _written(kernel: PrimFunc, note: str) -> WorkloadText:
     module = workloads.as_workload(kernel)
-    arguments = [traces.plain(each.as_json()) for each in ArgInfo.from_entry_func(module)]
+    arguments = [traces.plain(info.as_json()) for info in ArgInfo.from_entry_func(module)]
     line = json.dumps(traces.plain(Workload(module).as_json()))
     return WorkloadText(line, workloads.dump(module), json.dumps(arguments), note)
 
@@ -115,7 +115,7 @@ def _decisions(trace: Any) -> list[Any]:
         instructions, decisions = trace
         names = [instruction[0] for instruction in instructions]
         end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
-        return [instructions[:end], [each for each in decisions if each[0] < end]]
+        return [instructions[:end], [pair for pair in decisions if pair[0] < end]]
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise WorkError("the trace is not a pair of instructions and decisions") from error
 

@@ -43,7 +43,7 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
     return _lowered[key]
 
 
-# Networks with their weights: few, for a process that links a network after extracting it.
+# Lowered networks include their weights; two suffice to link a network after its extraction.
 _MAX_LOWERED = 2
 _lowered: dict[Any, LoweredNetwork] = {}
 

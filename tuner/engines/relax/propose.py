@@ -64,7 +64,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
 def _seeds(
     spaces: list[Schedule], module: tvm.IRModule, target: Target, request: SearchRequest
 ) -> list[Trace]:
-    """Draw the first population for a GPU; of its own, TVM would reject nearly all."""
+    """Draw the first population for a GPU, because TVM would reject nearly all of its own."""
     if not cuda.is_cuda(target):
         return []
     return gpu_sampling.sample(spaces, module, target, _n_first(request), request.seed)

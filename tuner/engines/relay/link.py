@@ -60,7 +60,7 @@ def _calls(
         WorkError: If Relay built a subgraph that is not a task of the network, or ignored a record;
             the manifest would then not describe the library.
     """
-    workloads = {str(each.info["key"]): workload for workload, each in objects.items()}
+    workloads = {str(linked.info["key"]): workload for workload, linked in objects.items()}
     calls = {}
     for key, n_calls in records.calls_in(graph).items():
         if key not in workloads:

@@ -38,7 +38,7 @@ class Library:
         described = manifest.read(folder)
         self.outputs = tuple(described.outputs)
         self.inputs = described.inputs
-        self._programs = [each.inputs for each in described.programs]
+        self._programs = [program.inputs for program in described.programs]
         settings = read_settings({"engine": RELAY})
         context = WorkerContext(settings.interpreter)
         self._connection, theirs = context.Pipe()

@@ -113,14 +113,15 @@ def load_kernel(artifact: str, *, positive: bool = False) -> Kernel:
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     module = tvm.runtime.load_module(str(folder / artifacts.LIBRARY))
-    shapes = tuple((tuple(each["shape"]), each["dtype"]) for each in description["inputs"])
+    shapes = tuple((tuple(entry["shape"]), entry["dtype"]) for entry in description["inputs"])
     arguments = [tvm.nd.array(array) for array in inputs.make_arguments(shapes, positive=positive)]
     for entry in description["packed"]:
         packed = tvm.nd.empty(tuple(entry["shape"]), entry["dtype"])
         module[artifacts.pack_name(entry["index"])](arguments[entry["index"]], packed)
         arguments[entry["index"]] = packed
-    outputs = [tvm.nd.empty(tuple(each["shape"]), each["dtype"]) for each in description["outputs"]]
-    n_elements = sum(math.prod(each["shape"]) for each in description["outputs"])
+    described = description["outputs"]
+    outputs = [tvm.nd.empty(tuple(entry["shape"]), entry["dtype"]) for entry in described]
+    n_elements = sum(math.prod(entry["shape"]) for entry in described)
     return Kernel(module, arguments, outputs, description["flop"] / 2 / max(n_elements, 1))
 
 

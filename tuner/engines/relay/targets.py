@@ -64,7 +64,7 @@ def canonical(text: str, n_cores: int) -> str:
 
     Args:
         text: Target kind and options, as on a command line.
-        n_cores: Cores of the device, unless the text says.
+        n_cores: Cores of the device, unless the text has them.
 
     Raises:
         TargetError: If it is unknown, or this engine does not support it.

@@ -23,7 +23,7 @@ Save = Callable[..., ModelFile]
 
 @pytest.fixture(scope="session")
 def target() -> TargetInfo:
-    """This CPU."""
+    """Canonical JSON of this CPU."""
     return worker.describe_target("llvm")
 
 
@@ -50,5 +50,5 @@ def save(tmp_path: Path) -> Save:
 
 
 def draw(*shape: int, seed: int = 0) -> Array:
-    """Weights around zero."""
+    """Return weights around zero."""
     return np.random.default_rng(seed).standard_normal(shape).astype("float32")

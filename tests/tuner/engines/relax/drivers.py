@@ -1,4 +1,4 @@
-"""A driver, a runtime and an NVML of a GPU that is not there, for processes of tests."""
+"""Stub driver, runtime and NVML of an absent GPU, for processes of tests."""
 
 import subprocess
 from pathlib import Path

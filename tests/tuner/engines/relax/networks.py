@@ -1,4 +1,4 @@
-"""Loads networks for the engine as the tuner does."""
+"""Loading and building of networks for tests of the engine."""
 
 import atexit
 import shutil
@@ -19,7 +19,7 @@ from tuner.networks.worker import load_model
 
 @lru_cache(maxsize=32)
 def load(reference: str, random_weights: int | None = None) -> ModelFile:
-    """Clean a model once a process."""
+    """Clean a model once per process."""
     folder = mkdtemp(prefix="tuner-test-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return load_model(reference, {}, random_weights, folder).file
@@ -31,7 +31,7 @@ def compile_objects(
     folder: Path,
     traces: Mapping[str, str] | None = None,
 ) -> dict[str, LinkedObject]:
-    """Compile every subgraph of some models, unscheduled but for those with a trace."""
+    """Compile every subgraph of some models, unscheduled except those with a trace."""
     objects: dict[str, LinkedObject] = {}
     for model in models:
         for subgraph in find_subgraphs(

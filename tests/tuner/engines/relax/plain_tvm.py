@@ -64,7 +64,7 @@ def make(folder: str, model: str, seed: str) -> None:
 
 
 def compile_(folder: str, model: str) -> None:
-    """Compile with a database, and say what it had."""
+    """Compile with a database, and print the kernels that it contained."""
     hits: dict[str, bool] = {}
     real = relax.transform.MetaScheduleApplyDatabase
 

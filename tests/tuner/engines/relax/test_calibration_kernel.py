@@ -1,4 +1,4 @@
-"""The kernel that devices are compared by is the same everywhere, and is built without a trace."""
+"""The calibration kernel is the same everywhere, and is built without a trace."""
 
 import math
 import subprocess
@@ -21,7 +21,7 @@ sys.stdout.buffer.write(worker.calibration_kernel(sys.argv[1]))
 
 
 def test_it_runs_on_this_cpu(target: TargetInfo, tmp_path: Path) -> None:
-    """For long enough that the clock does not matter."""
+    """It runs long enough that the resolution of the clock does not matter."""
     ir = worker.calibration_kernel(target.spec)
     built = worker.build(BuildRequest(ir, target.spec, "", str(tmp_path)))
     evaluator = EvaluatorSettings(repeat=10, min_repeat_ms=0)
@@ -34,7 +34,7 @@ def test_it_runs_on_this_cpu(target: TargetInfo, tmp_path: Path) -> None:
 
 
 def test_two_processes_have_the_same_one(target: TargetInfo) -> None:
-    """Byte by byte: calibrations are compared by its hash."""
+    """The bytes are equal, because calibrations are compared by their hash."""
     command = [sys.executable, "-W", "ignore", "-c", _IN_ANOTHER_PROCESS, target.spec]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
 
@@ -45,7 +45,7 @@ def test_two_processes_have_the_same_one(target: TargetInfo) -> None:
     cuda.describe_compiler()["nvrtc"] is None, reason="NVRTC is not installed: the cuda extra"
 )
 def test_it_is_built_for_gpus_without_one(tmp_path: Path) -> None:
-    """With the default schedule."""
+    """A GPU gets the default schedule."""
     target = worker.describe_target("cuda:sm_90")
     ir = worker.calibration_kernel(target.spec)
 

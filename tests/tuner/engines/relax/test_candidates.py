@@ -1,4 +1,4 @@
-"""Candidates: proposed as a pure function, built, and verified against the unscheduled kernel."""
+"""Candidates are proposed by a pure function, built, and verified against the reference."""
 
 import json
 from collections.abc import Callable
@@ -32,7 +32,7 @@ CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 
 def nodes_of(kind: str) -> tuple[list[onnx.NodeProto], tuple[int, ...], dict[str, Array]]:
-    """A one-layer model: its nodes, input shape and weights."""
+    """Return the nodes, input shape and weights of a model with one layer."""
     made = {
         "conv2d": (
             [
@@ -60,7 +60,7 @@ def nodes_of(kind: str) -> tuple[list[onnx.NodeProto], tuple[int, ...], dict[str
 
 @pytest.fixture
 def task_of(save: Save, target: TargetInfo) -> TaskOf:
-    """Makes the heaviest task of a one-layer model."""
+    """Factory of the heaviest task of a model with one layer."""
 
     def make(kind: str) -> ExtractedTask:
         nodes, shape, weights = nodes_of(kind)
@@ -71,7 +71,7 @@ def task_of(save: Save, target: TargetInfo) -> TaskOf:
 
 
 def request_of(task: ExtractedTask, target: TargetInfo, n: int = 6) -> SearchRequest:
-    """A first round."""
+    """Return the request of a first round."""
     model = cost_models.create("random", 0).save()
     return SearchRequest(task.ir, target.spec, (), model, n, 32, 2, seed=5)
 
@@ -106,7 +106,7 @@ def test_candidates_build_run_and_agree(
 def test_weights_are_packed_and_the_output_is_the_same(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """Schedules that want their weights in another layout get them, and compute the same."""
+    """Schedules with another layout of weights get packed weights, and agree."""
     task = task_of("conv2d")
     n_packed = 0
     plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
@@ -124,7 +124,7 @@ def test_weights_are_packed_and_the_output_is_the_same(
 
 
 def test_propose_is_a_pure_function(task_of: TaskOf, target: TargetInfo) -> None:
-    """The same request has the same answer, another seed another."""
+    """Equal requests give equal candidates; another seed gives others."""
     request = request_of(task_of("matmul"), target)
 
     first, again = worker.propose(request), worker.propose(request)
@@ -150,8 +150,8 @@ def test_propose_returns_distinct_unmeasured_programs(task_of: TaskOf, target: T
     assert len(set(hashes)) == len(hashes)
 
 
-def test_candidates_carry_what_a_cost_model_needs(task_of: TaskOf, target: TargetInfo) -> None:
-    """Features unpack to rows of one width, and the score is the model's own."""
+def test_candidates_have_features_and_scores(task_of: TaskOf, target: TargetInfo) -> None:
+    """Features unpack to rows of equal width, and the score is that of the model."""
     request = request_of(task_of("matmul"), target)
     candidates = worker.propose(request)
 
@@ -163,7 +163,7 @@ def test_candidates_carry_what_a_cost_model_needs(task_of: TaskOf, target: Targe
 
 
 def test_small_space_is_exhausted(save: Save, target: TargetInfo) -> None:
-    """Once every program was measured, nothing more is proposed."""
+    """After every program was measured, no candidate is proposed."""
     model = save([helper.make_node("Relu", ["data"], ["y"])], (1, 4), {})
     (task,) = worker.extract(model, target.spec).tasks
     request = request_of(task, target, 16)
@@ -214,7 +214,7 @@ def test_damaged_artifact_is_a_run_error(
 def test_slow_candidate_gets_the_fewest_samples(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """One that cannot win is timed briefly, one that might at length."""
+    """A candidate that cannot win is timed briefly."""
     task = task_of("matmul")
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     request = RunRequest(

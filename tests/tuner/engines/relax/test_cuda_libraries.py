@@ -46,7 +46,7 @@ print(json.dumps({name: list(output.shape) for name, output in outputs.items()})
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
-    """A perceptron, built for a GPU that is not here."""
+    """A perceptron built for an absent GPU."""
     made = Cli(tmp_path_factory.mktemp("cuda"))
     answer = made("build", "zoo:mlp", "--target", "cuda:sm_90", "-o", "mlp.lib", "--json")
     assert answer.status == 0, answer.err
@@ -61,7 +61,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_library_is_whole_and_needs_its_device(cli: Cli) -> None:
-    """Its files are those of its manifest, and the error names what is missing."""
+    """It has the files of its manifest, and the error names the missing device."""
     folder = cli.folder / "mlp.lib"
     described = manifest.read(folder)
 
@@ -74,8 +74,8 @@ def test_library_is_whole_and_needs_its_device(cli: Cli) -> None:
             Library(folder)
 
 
-def test_changed_layer_compiles_what_is_new(cli: Cli) -> None:
-    """The first layers are hits."""
+def test_changed_layer_compiles_only_new_objects(cli: Cli) -> None:
+    """The first layers are hits of the build cache."""
     options = ("--target", "cuda:sm_90", "-o", "eleven.lib", "--json")
     answer = cli("build", "zoo:mlp?classes=11", *options)
 
@@ -84,7 +84,7 @@ def test_changed_layer_compiles_what_is_new(cli: Cli) -> None:
 
 
 def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: Path) -> None:
-    """TVM's CUDA runtime takes the binaries as they are, and launches them in their order."""
+    """TVM's CUDA runtime loads the binaries unchanged, and launches them in order."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "PYTHONPATH": str(ROOT)}
     folder = cli.folder / "mlp.lib"
 
@@ -103,7 +103,7 @@ def test_loading_compiles_nothing_and_calls_run_every_kernel(cli: Cli, driver: P
 
 
 def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
-    """Byte by byte, and a reshape inside the network stays a view."""
+    """The bytes are equal, and a reshape inside the network stays a view."""
     target = worker.describe_target("cuda:sm_80")
     model = networks.load("zoo:mlp")
     objects = networks.compile_objects([model], target, tmp_path / "objects")
@@ -120,7 +120,7 @@ def test_equal_requests_give_equal_libraries(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_gpu_agrees_with_the_processor(tmp_path: Path) -> None:
-    """A library for the GPU of this machine has the outputs of one for its CPU."""
+    """Libraries for the GPU and the CPU of this machine have equal outputs."""
     arch = "sm_" + str(tvm.cuda().compute_version).replace(".", "")
     model = networks.load("zoo:resnet-18?image=32", 1)
     libraries = [

@@ -1,4 +1,4 @@
-"""Objects for CUDA targets, compiled without a GPU."""
+"""Objects for CUDA targets are compiled without a GPU."""
 
 import hashlib
 import shutil
@@ -32,7 +32,7 @@ _EM_CUDA = 190
 
 @pytest.fixture
 def matmul(save: Save) -> ExtractedTask:
-    """A product of matrices as a task for a GPU."""
+    """Return a matrix product as a task for a GPU."""
     nodes = [helper.make_node("MatMul", ["data", "w"], ["y"])]
     model = save(nodes, (128, 64), {"w": draw(64, 96)})
     (task,) = worker.extract(model, worker.describe_target("cuda:sm_90").spec).tasks
@@ -50,7 +50,7 @@ def compile_task(
 
 
 def trace_of(task: ExtractedTask) -> str:
-    """A trace that binds an element of the output to a thread."""
+    """Return a trace that binds an element of the output to a thread."""
     schedule = Schedule(workloads.load(task.ir))
     block = schedule.get_sblock("matmul")
     i, j, _ = schedule.get_loops(block)
@@ -65,7 +65,7 @@ def trace_of(task: ExtractedTask) -> str:
 def test_fallback_is_host_code_and_a_binary(
     matmul: ExtractedTask, arch: str, tmp_path: Path
 ) -> None:
-    """The binary is an ELF file of the architecture that was asked for."""
+    """The binary is an ELF file of the requested architecture."""
     files = compile_task(matmul, tmp_path / "object", arch=arch)
 
     assert set(files) == {"kernel.o", "kernel.cubin"}
@@ -79,7 +79,7 @@ def test_fallback_is_host_code_and_a_binary(
 
 @needs_nvrtc
 def test_trace_is_compiled(matmul: ExtractedTask, tmp_path: Path) -> None:
-    """Other bytes than a fallback's, the same ones each time, and no tensor intrinsics loaded."""
+    """The bytes differ from a fallback's, are reproducible, and need no tensor intrinsics."""
     loaded = set(sys.modules)
     trace = trace_of(matmul)
 
@@ -111,7 +111,7 @@ def test_candidates_of_a_search_compile(matmul: ExtractedTask, tmp_path: Path) -
 
 
 def test_key_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Targets for a GPU tell what NVRTC is given; others do not."""
+    """Targets for a GPU contain the settings of NVRTC; others do not."""
     monkeypatch.setenv("TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false")
 
     compiler = worker.describe_target("cuda:sm_90").compiler
@@ -123,7 +123,7 @@ def test_key_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_nvrtc
 def test_versions_of_the_compiler_are_known() -> None:
-    """NVRTC and both kinds of headers that kernels include."""
+    """The versions of NVRTC and of both kinds of headers are read."""
     compiler = cuda.describe_compiler()
 
     assert compiler["nvrtc"].startswith("13.")
@@ -134,7 +134,7 @@ def test_versions_of_the_compiler_are_known() -> None:
 def test_missing_nvrtc_is_named(
     matmul: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The way to get it is in the message."""
+    """The message contains the command that installs it."""
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
 
     with pytest.raises(RequestError, match=r"subgraph-tuner\[cuda\]"):
@@ -146,7 +146,7 @@ def test_missing_nvrtc_is_named(
 def test_nvcc_is_another_compiler(
     matmul: ExtractedTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TVM's variable chooses it; its version is in the key; where it is missing, that is said."""
+    """TVM's variable chooses it, its version is in the key, and its absence is an error."""
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
     cuda._nvcc_version.cache_clear()
     if shutil.which("nvcc"):
@@ -161,8 +161,8 @@ def test_nvcc_is_another_compiler(
     cuda._nvcc_version.cache_clear()
 
 
-def test_compiler_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the choices."""
+def test_unknown_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message lists the choices."""
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "clang")
 
     with pytest.raises(RequestError, match="must be nvrtc or nvcc, got 'clang'"):
@@ -171,7 +171,7 @@ def test_compiler_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_nvrtc
 def test_unknown_architecture_is_an_error(matmul: ExtractedTask, tmp_path: Path) -> None:
-    """NVRTC's own reason is handed on."""
+    """The message contains NVRTC's reason."""
     with pytest.raises(WorkError, match="gpu-architecture"):
         compile_task(matmul, tmp_path / "object", arch="sm_52")
 
@@ -191,12 +191,12 @@ def test_unknown_architecture_is_an_error(matmul: ExtractedTask, tmp_path: Path)
     ],
 )
 def test_binaries_run_on_their_generation(arch: str, capability: str, runs: bool) -> None:
-    """The same major version, and no smaller minor one; the very same for code with a letter."""
+    """The major version must match, the minor one must not be smaller; letters match exactly."""
     assert devices.runs_on(arch, capability) is runs
 
 
 def test_device_code_is_read_back() -> None:
-    """And one that ends early is an error."""
+    """A truncated module is an error."""
     kernel = b"".join(len(part).to_bytes(8, "little") + part for part in (b"k", b"k")) + b"\0" * 24
     device = DeviceModule("cubin", (1).to_bytes(8, "little") + kernel, b"code")
 
@@ -217,7 +217,7 @@ def test_half_precision_compiles(tmp_path: Path) -> None:
 
 
 def test_grouped_convolution_gets_the_schedule_that_lowers(save: Save) -> None:
-    """The first rule that applies makes a kernel that TVM refuses; another one is taken."""
+    """TVM refuses the kernel of the first matching rule, so another rule is used."""
     nodes = [
         helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[1, 1], group=4),
         helper.make_node("Relu", ["c"], ["y"]),

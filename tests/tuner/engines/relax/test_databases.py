@@ -1,4 +1,4 @@
-"""MetaSchedule databases: plain TVM's are read, and plain TVM finds its kernels in ours."""
+"""MetaSchedule databases of plain TVM are imported, and exported ones serve plain TVM."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ _OTHER = json.dumps({"kind": "llvm", "mcpu": "znver3", "num-cores": 8})
 
 
 def plain(*words: str) -> str:
-    """Run plain TVM; returns what it prints."""
+    """Run plain TVM, and return its output."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(_PLAIN), *words],
         capture_output=True,
@@ -39,7 +39,7 @@ def plain(*words: str) -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two dense layers, which plain TVM splits as we do."""
+    """Two dense layers, which plain TVM splits like the tuner."""
     weights = {"w1": draw(64, 32), "b1": draw(32), "w2": draw(32, 16)}
     graph = helper.make_graph(
         [
@@ -61,7 +61,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, model: str) -> Path:
-    """A database of plain TVM: of two workloads three records each, one of which ran."""
+    """A database of plain TVM with two workloads of three records each, one of which ran."""
     folder = tmp_path_factory.mktemp("plain")
     plain("make", str(folder), model, "3")
     return folder
@@ -89,10 +89,10 @@ def imported(cli: Cli, path: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow("35 s of TVM's own tuner")
-def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
+def test_records_of_plain_tvm_are_verified_and_exported(
     cli: Cli, database: Path, model: str
 ) -> None:
-    """Read, never the best before it is verified, written, and hit by plain compile_relax."""
+    """Imported records are the best only once verified; plain compile_relax hits the export."""
     first, again = imported(cli, database), imported(cli, database / RECORDS)
     before = cli("records", "best", "--json").json["records"]
     verified = cli("records", "verify", "--json")
@@ -118,8 +118,8 @@ def test_what_plain_tvm_tuned_is_measured_here_and_found_by_it_again(
 
 
 @pytest.mark.slow("a minute of TVM's own tuner")
-def test_what_we_tuned_is_found_by_plain_tvm(cli: Cli, model: str) -> None:
-    """Weights that a schedule may pack are marked in our workloads; the export has both forms."""
+def test_exported_records_serve_plain_tvm(cli: Cli, model: str) -> None:
+    """Workloads whose weights a schedule may pack are exported in both forms."""
     options = ("--trials", "4", "--trials-per-round", "2", "--cost-model", "random")
     assert cli("tune", model, *options).status == 0
 
@@ -134,10 +134,8 @@ def test_what_we_tuned_is_found_by_plain_tvm(cli: Cli, model: str) -> None:
     assert back["known"] == back["added"] == compiled["records"] // 2
 
 
-def test_a_database_of_another_target_is_refused_unless_it_is_wanted(
-    cli: Cli, database: Path
-) -> None:
-    """Both targets are named, and what is taken in is counted as foreign."""
+def test_a_database_of_another_target_needs_the_foreign_option(cli: Cli, database: Path) -> None:
+    """Both targets are named, and imported records are counted as foreign."""
     refused = cli("records", "import", str(database), "--target", _OTHER)
     listed = cli("records", "list", "--json").json["records"]
     text = (database / RECORDS).read_text()
@@ -153,8 +151,8 @@ def test_a_database_of_another_target_is_refused_unless_it_is_wanted(
     assert (foreign["added"], foreign["foreign"]) == (2, 4)
 
 
-def test_what_cannot_be_used_is_left_out_with_its_reason(cli: Cli, database: Path) -> None:
-    """The rest is read: damaged IR, unknown workloads, traces of another kernel, torn ends."""
+def test_unusable_lines_are_left_out_with_a_reason(cli: Cli, database: Path) -> None:
+    """Damaged IR, unknown workloads, foreign traces and torn ends do not stop the import."""
     ran, *_, other = (database / RECORDS).read_text().splitlines()[:4]
     workloads = (database / WORKLOADS).read_text().splitlines()
     damaged = json.dumps(["1", workloads[0][30:90]])
@@ -179,8 +177,8 @@ def test_what_cannot_be_used_is_left_out_with_its_reason(cli: Cli, database: Pat
     assert reasons[5] == "workload 9 is not in the database: it has 2"
 
 
-def test_a_database_of_nothing_useful_fails(cli: Cli, database: Path) -> None:
-    """Exit status 1, with the reasons."""
+def test_a_database_without_usable_records_fails(cli: Cli, database: Path) -> None:
+    """The exit status is 1, and the reasons are printed."""
     (database / RECORDS).write_text("[]\n" * 3)
 
     answer = cli("records", "import", str(database), "--format", "metaschedule")
@@ -189,8 +187,8 @@ def test_a_database_of_nothing_useful_fails(cli: Cli, database: Path) -> None:
     assert "3 lines were left out, the first is 1: it is not a record" in answer.out
 
 
-def test_a_database_is_distilled_without_a_database(cli: Cli, database: Path) -> None:
-    """The workloads stay, of each the best record; plain TVM reads it."""
+def test_a_database_is_distilled(cli: Cli, database: Path) -> None:
+    """All workloads and the best record of each stay; plain TVM reads the result."""
     answer = cli("records", "distill", str(database), "-o", "small", "--json")
     shutil.copytree(cli.folder / "small", cli.folder / "again")
     over = cli("records", "distill", "small", "-o", "small")

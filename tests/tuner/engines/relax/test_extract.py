@@ -1,4 +1,4 @@
-"""Networks are split into weighted tasks whose hashes mean the subgraph and nothing else."""
+"""Networks are split into weighted tasks whose hashes depend on the subgraph only."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def test_networks_share_tasks(target: TargetInfo) -> None:
 
 
 def test_hashes_are_the_same_in_another_process(target: TargetInfo) -> None:
-    """A task that was tuned yesterday is found today."""
+    """Equal subgraphs have equal hashes across processes."""
     model = load("zoo:mlp")
     here = [task.workload for task in worker.extract(model, target.spec).tasks]
     program = (
@@ -81,8 +81,8 @@ def test_workload_survives_its_bytes(target: TargetInfo) -> None:
         assert workloads.dump(again) == blob
 
 
-def test_names_say_what_a_task_computes(target: TargetInfo) -> None:
-    """Names hold the operators and the output's shape, not the counters of one network."""
+def test_names_describe_tasks(target: TargetInfo) -> None:
+    """Names have the operators and the output shape, without the counters of a network."""
     names = [task.name for task in worker.extract(load("zoo:mlp"), target.spec).tasks]
 
     assert names == [
@@ -98,7 +98,7 @@ def test_names_say_what_a_task_computes(target: TargetInfo) -> None:
 def test_layout_of_the_input_changes_no_convolution(
     target: TargetInfo, layout: str, dtype: str
 ) -> None:
-    """Convolutions are channels last inside, whichever way the images come."""
+    """Convolutions are channels last for either layout of the images."""
     model = load(f"zoo:squeezenet_v1.1?layout={layout}&dtype={dtype}&image=64")
 
     extraction = worker.extract(model, target.spec)

@@ -1,4 +1,4 @@
-"""Candidates for GPUs: proposed, compiled to binaries and embedded in artifacts, without a GPU."""
+"""Candidates for GPUs are proposed, compiled and embedded in artifacts without a GPU."""
 
 import json
 from collections.abc import Callable
@@ -44,13 +44,13 @@ _CUBIN = b"\x7fELF\x02\x01\x01"
 
 @pytest.fixture(scope="module")
 def target() -> TargetInfo:
-    """A GPU that is not here."""
+    """Canonical JSON of an absent GPU."""
     return worker.describe_target("cuda:sm_90")
 
 
 @pytest.fixture
 def build(target: TargetInfo, tmp_path: Path) -> Callable[[bytes, str], BuildResult]:
-    """Builds candidates, each into a folder of its own."""
+    """Builder of candidates, each in a separate folder."""
     numbers = iter(range(1000))
 
     def make(ir: bytes, trace: str) -> BuildResult:
@@ -61,7 +61,7 @@ def build(target: TargetInfo, tmp_path: Path) -> Callable[[bytes, str], BuildRes
 
 
 def product(dtype: str, total: str, *, transposed: bool = True) -> bytes:
-    """A product of matrices with operands of one dtype and sums of another."""
+    """Return a matrix product with operands of one dtype and sums of another."""
     a = te.placeholder((64, 128), dtype, name="a")
     b = te.placeholder((96, 128) if transposed else (128, 96), dtype, name="b")
     k = te.reduce_axis((0, 128), name="k")
@@ -76,7 +76,7 @@ def product(dtype: str, total: str, *, transposed: bool = True) -> bytes:
 
 
 def search(ir: bytes, target: TargetInfo, n: int = 4, seed: int = 5) -> list[Candidate]:
-    """A first round."""
+    """Run a first round of search."""
     model = cost_models.create("random", 0).save()
     return worker.propose(SearchRequest(ir, target.spec, (), model, n, 48, 1, seed))
 
@@ -84,7 +84,7 @@ def search(ir: bytes, target: TargetInfo, n: int = 4, seed: int = 5) -> list[Can
 def test_artifact_embeds_its_binary(
     target: TargetInfo, build: Callable[[bytes, str], BuildResult]
 ) -> None:
-    """The artifact of a candidate holds binaries only, no source."""
+    """The artifact of a candidate has binaries only, no source."""
     ir = product("float32", "float32")
     (candidate, *_) = search(ir, target, 1)
 
@@ -96,8 +96,8 @@ def test_artifact_embeds_its_binary(
         assert b"__launch_bounds__" not in library
 
 
-def test_single_precision_stays_what_it_is(target: TargetInfo) -> None:
-    """No tensor core has float32, and none is used as if it had."""
+def test_single_precision_is_kept(target: TargetInfo) -> None:
+    """No tensor core supports float32, and none is used for it."""
     ir = product("float32", "float32")
 
     assert not any(intrinsics.named_in(candidate.trace) for candidate in search(ir, target, 8))
@@ -119,7 +119,7 @@ def test_tensor_cores_are_used_where_dtypes_allow(
     total: str,
     name: str,
 ) -> None:
-    """Candidates name the intrinsic, compile, and are the program that the search saw."""
+    """Candidates name the intrinsic, compile, and equal the programs of the search."""
     ir = product(dtype, total)
     candidates = [
         candidate
@@ -151,7 +151,7 @@ def test_tensor_cores_are_used_where_dtypes_allow(
 def test_tensor_cores_are_those_of_the_architecture(
     arch: str, dtype: str, total: str, n_kinds: int
 ) -> None:
-    """Older GPUs have fewer kinds."""
+    """Older GPUs support fewer dtypes."""
     # NVRTC no longer compiles for the oldest of them: such targets are only made here.
     spec = worker.describe_target("cuda:sm_90").spec.replace("sm_90", arch)
     spaces = propose._design_space(product(dtype, total), spec)
@@ -164,7 +164,7 @@ def test_tensor_cores_are_those_of_the_architecture(
 
 
 def test_intrinsics_of_other_dtypes_are_not_loaded() -> None:
-    """Each costs a search its start: of 96, a search loads those that it may use."""
+    """A search loads only the intrinsics that it may use, of 96."""
     intrinsics.load(["wmma_fill_16x16x16_f32", "never_heard_of"])
 
     assert tvm.s_tir.TensorIntrin.get("wmma_fill_16x16x16_f32") is not None
@@ -173,7 +173,7 @@ def test_intrinsics_of_other_dtypes_are_not_loaded() -> None:
 
 
 def test_search_is_a_pure_function(target: TargetInfo) -> None:
-    """The same request has the same answer, and what was measured is not proposed again."""
+    """Equal requests give equal candidates, and measured ones are not proposed again."""
     ir = product("float32", "float32")
     model = cost_models.create("random", 0).save()
     request = SearchRequest(ir, target.spec, (), model, 6, 24, 2, 3)
@@ -192,7 +192,7 @@ def test_search_is_a_pure_function(target: TargetInfo) -> None:
 
 
 def test_drawn_traces_fit_the_device(target: TargetInfo) -> None:
-    """TVM's own check, which lowers every program, refuses hardly any of them."""
+    """TVM's check, which lowers every program, refuses hardly any of them."""
     task = max(
         worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks,
         key=lambda candidate: candidate.flop,
@@ -219,7 +219,7 @@ def _processors(module: tvm.IRModule, target: Any) -> list[Any]:
 
 
 def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
-    """A plan with the limits of a smaller device refuses what a larger one takes."""
+    """A plan with the limits of a smaller device refuses decisions that fit a larger one."""
     ir, made = product("float32", "float32"), make_target(target.spec)
     (space, *_) = propose._design_space(ir, target.spec)
     limits = Limits(workloads.load(ir), made)
@@ -233,7 +233,7 @@ def test_plan_counts_threads_and_shared_memory(target: TargetInfo) -> None:
 
 
 def test_plan_counts_registers(target: TargetInfo) -> None:
-    """Sums that threads have no registers for would lie in memory."""
+    """Sums that exceed the registers of threads are refused."""
     ir, made = product("float32", "float32"), make_target(target.spec)
     (space, *_) = propose._design_space(ir, target.spec)
     limits = Limits(workloads.load(ir), made)
@@ -250,7 +250,7 @@ def test_plan_counts_registers(target: TargetInfo) -> None:
 def test_plan_refuses_fetches_that_tvm_does_not_build(
     target: TargetInfo, n_lanes: int, fits: bool
 ) -> None:
-    """Four numbers at once, from rows of two in a part of three dimensions."""
+    """Fetches of four numbers from rows of two are refused in three dimensions."""
     ir, made = task_of("conv2d_add_relu[1x16x16x128]", target), make_target(target.spec)
     module = workloads.load(ir)
     (space, *_) = propose._design_space(ir, target.spec)
@@ -270,7 +270,7 @@ def test_plan_refuses_fetches_that_tvm_does_not_build(
 
 
 def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> None:
-    """TVM builds what is drawn and what it is mutated to; it fails where the loop is unrolled."""
+    """TVM builds drawn and mutated traces, which it could not if the loop were unrolled."""
     ir, made = task_of("mean[1x1x1x512]", target), make_target(target.spec)
     module = workloads.load(ir)
 
@@ -287,13 +287,13 @@ def test_sums_across_threads_in_a_loop_are_not_unrolled(target: TargetInfo) -> N
 
 
 def task_of(name: str, target: TargetInfo) -> bytes:
-    """A task of ResNet-18 at a small size, by its name."""
+    """Return a task of ResNet-18 at a small size, by its name."""
     tasks = worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks
     return next(candidate.ir for candidate in tasks if candidate.name == name)
 
 
-def test_sources_go_without_headers_that_no_code_needs(target: TargetInfo) -> None:
-    """Half a second of a compilation; code that names what they declare keeps them."""
+def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
+    """Half a second of compilation is saved; code that needs the headers keeps them."""
     ir, made = product("float32", "float32"), make_target(target.spec)
     (candidate, *_) = search(ir, target, 1)
     scheduled = traces.schedule_module(workloads.load(ir), candidate.trace, made)
@@ -310,7 +310,7 @@ def test_sources_go_without_headers_that_no_code_needs(target: TargetInfo) -> No
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Path) -> None:
-    """As the search finds it in a network."""
+    """The search uses tensor cores for the convolution of a network."""
     target = worker.describe_target(f"cuda:{arch}")
     tasks = worker.extract(networks.load("zoo:resnet-18?image=32&dtype=float16", 1), target.spec)
     task = next(
@@ -329,7 +329,7 @@ def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Pa
 
 
 def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path) -> None:
-    """A trace with tensor cores in one of its subgraphs, default schedules in the rest."""
+    """One subgraph has a trace with tensor cores, the others default schedules."""
     model = networks.load("zoo:mlp?dtype=float16&batch=64")
     task = worker.extract(model, target.spec).tasks[0]
     (tuned, *_) = [

@@ -1,4 +1,4 @@
-"""Every candidate of a round for ResNet-18 becomes a binary, for each architecture."""
+"""Every candidate of a round for ResNet-18 compiles to a binary, for each architecture."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def build_round(task: ExtractedTask, target: TargetInfo, n: int, folder: Path) -> Counter[str]:
-    """Build a round of candidates; count what came of them, by the first line of errors."""
+    """Build a round of candidates, and count the results by the first line of their errors."""
     model = cost_models.create("random", 0).save()
     request = SearchRequest(task.ir, target.spec, (), model, n, 3 * n, 1, seed=1)
     ended: Counter[str] = Counter()
@@ -35,7 +35,7 @@ def build_round(task: ExtractedTask, target: TargetInfo, n: int, folder: Path) -
 @pytest.mark.slow("half a minute of NVRTC")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_rounds_of_three_tasks_are_binaries(arch: str, tmp_path: Path) -> None:
-    """Its first, its last and its heaviest, at a small size."""
+    """The first, the last and the heaviest task are compiled at a small size."""
     target = worker.describe_target(f"cuda:{arch}")
     tasks = worker.extract(networks.load("zoo:resnet-18?image=32", 1), target.spec).tasks
 
@@ -47,7 +47,7 @@ def test_rounds_of_three_tasks_are_binaries(arch: str, tmp_path: Path) -> None:
 @pytest.mark.slow("an hour of NVRTC")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_round_of_every_task_is_binaries(arch: str, tmp_path: Path) -> None:
-    """64 candidates a task; two in a hundred may meet what TVM's check does not know."""
+    """At most two in a hundred of 64 candidates per task fail for reasons TVM cannot check."""
     target = worker.describe_target(f"cuda:{arch}")
     ended: Counter[str] = Counter()
     for task in worker.extract(networks.load("zoo:resnet-18", 1), target.spec).tasks:

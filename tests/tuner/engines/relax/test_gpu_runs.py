@@ -1,4 +1,4 @@
-"""Measuring on a GPU, with a driver that runs no kernel: what is asked of it, what is told."""
+"""Measurement on a GPU, with a stub driver that runs no kernel."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A driver without a GPU."""
+    """A stub driver without a GPU."""
     return drivers.build(tmp_path_factory.mktemp("driver"))
 
 
@@ -39,7 +39,7 @@ def pool(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A kernel that doubles what it is given."""
+    """A kernel that doubles its input."""
     x = te.placeholder((256,), "float32", name="x")
     y = te.compute((256,), lambda i: x[i] * 2.0, name="y")
     ir = workloads.dump(workloads.as_workload(te.create_prim_func([x, y])))
@@ -50,25 +50,25 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def describe(pool: Pool, spec: str) -> TargetInfo:
-    """Describe a target where the GPU is seen."""
+    """Describe a target in the process that sees the GPU."""
     info: TargetInfo = pool.call(ENGINE, "describe_target", spec, timeout_secs=120.0)
     return info
 
 
 def request_of(artifact: str, target: TargetInfo) -> RunRequest:
-    """Time a kernel without comparing it."""
+    """Return a request to time a kernel without comparison."""
     settings = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0)
     return RunRequest(artifact, target.spec, "", settings)
 
 
 def run(pool: Pool, request: RunRequest) -> RunResult:
-    """Run a kernel where the GPU is seen."""
+    """Run a kernel in the process that sees the GPU."""
     result: RunResult = pool.call(ENGINE, "run", request, timeout_secs=120.0)
     return result
 
 
-def test_the_gpu_that_is_seen_is_described(pool: Pool) -> None:
-    """With its limits, its fingerprint, and what it does not run."""
+def test_visible_gpu_is_described(pool: Pool) -> None:
+    """The target has the limits and the fingerprint of the GPU, and its incompatibilities."""
     info = describe(pool, "cuda")
 
     assert '"arch":"sm_90"' in info.spec
@@ -82,17 +82,17 @@ def test_the_gpu_that_is_seen_is_described(pool: Pool) -> None:
 
 
 def test_runtime_is_loaded_where_there_is_a_driver(pool: Pool) -> None:
-    """By its name where that is enough, else from where pip installs it."""
+    """It is loaded by its name if possible, else from the Python packages."""
     (packaged,) = [path for path in cudart._packaged() if Path(path).is_file()]
 
     assert pool.call(cudart.__name__, "preload", timeout_secs=60.0) == "libcudart.so.13"
     assert packaged.endswith("nvidia/cu13/lib/libcudart.so.13")
 
 
-def test_hidden_gpu_is_not_there(
+def test_hidden_gpu_is_not_described(
     driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUDA_VISIBLE_DEVICES may hide all of them."""
+    """CUDA_VISIBLE_DEVICES may hide all GPUs."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     hidden = WorkerSettings(1, tmp_path / "worker.log", {"CUDA_VISIBLE_DEVICES": ""})
 
@@ -101,7 +101,7 @@ def test_hidden_gpu_is_not_there(
 
 
 def test_samples_and_conditions_are_those_of_the_device(pool: Pool, artifact: str) -> None:
-    """Times are those of CUDA's events; clocks are read; what is not told is left out."""
+    """Times are those of CUDA's events; clocks are read, and unknown conditions left out."""
     result = run(pool, request_of(artifact, describe(pool, "cuda:sm_90")))
 
     assert result.error_text == ""
@@ -133,7 +133,7 @@ def test_throttled_samples_are_taken_again_and_marked(
 def test_broken_context_ends_its_process(
     driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artifact: str
 ) -> None:
-    """The reason arrives; the next call is lost before it begins, and served when made again."""
+    """The error is returned; the next call is lost, and succeeds when it is repeated."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.setenv("TUNER_TEST_ILLEGAL_ADDRESS", "1")
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as pool:
@@ -156,7 +156,7 @@ def test_candidate_for_another_gpu_is_misuse(pool: Pool, artifact: str) -> None:
 
 
 def test_reference_of_a_gpu_is_computed_there(pool: Pool, artifact: str, tmp_path: Path) -> None:
-    """By the default schedule; this driver leaves the output as it was spoiled."""
+    """The default schedule is used; this driver leaves the marker in the output."""
     target = describe(pool, "cuda:sm_90")
     with pytest.raises(Exception, match="no finite output"):
         pool.call(

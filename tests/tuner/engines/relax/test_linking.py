@@ -1,4 +1,4 @@
-"""Libraries linked from objects compute what the model does, whatever its calls look like."""
+"""Libraries linked from objects compute the outputs of the model, whatever its calls."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def check(made: onnx.ModelProto, target: TargetInfo, folder: Path, **feeds: Arra
 
 
 def draw(*shape: int) -> Array:
-    """Numbers in [0, 1)."""
+    """Return numbers in [0, 1)."""
     return np.random.default_rng(len(shape)).random(shape, dtype=np.float32)
 
 
@@ -45,7 +45,7 @@ def test_call_with_several_results(target: TargetInfo, tmp_path: Path) -> None:
 
 
 def test_weights_of_every_size_and_use(target: TargetInfo, tmp_path: Path) -> None:
-    """Below and above what stays in the program, and one weight that two layers share."""
+    """Small and large weights work, and a weight that two layers share."""
     weights = {"small": draw(16), "large": draw(64, 64), "first": draw(16, 64)}
     nodes = [
         helper.make_node("Add", ["data", "small"], ["a"]),
@@ -58,10 +58,10 @@ def test_weights_of_every_size_and_use(target: TargetInfo, tmp_path: Path) -> No
     check(made, target, tmp_path / "weights", data=draw(4, 16))
 
 
-def test_libraries_do_not_know_of_each_other(
+def test_libraries_in_one_process_are_independent(
     target: TargetInfo, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Several in one process claim no name in it that the others claim, too."""
+    """Several libraries in a process do not share symbols."""
     for number in (1, 2):
         nodes = [helper.make_node("Sigmoid", ["data"], ["y"])]
         made = model(nodes, {"data": (number, 8)}, {"y": (number, 8)})
@@ -71,7 +71,7 @@ def test_libraries_do_not_know_of_each_other(
 
 
 def test_input_without_dimensions(target: TargetInfo, tmp_path: Path) -> None:
-    """A scalar stays one on its way to the device."""
+    """A scalar stays a scalar when it is copied to the device."""
     made = model(
         [helper.make_node("Mul", ["data", "scale"], ["y"])],
         {"data": (4, 16), "scale": ()},
@@ -81,7 +81,7 @@ def test_input_without_dimensions(target: TargetInfo, tmp_path: Path) -> None:
 
 
 def test_output_that_is_a_shape(target: TargetInfo, tmp_path: Path) -> None:
-    """It comes back as the numbers that ONNX says it is."""
+    """A shape is returned as the numbers that ONNX defines."""
     nodes = [
         helper.make_node("Shape", ["data"], ["shape"]),
         helper.make_node("Relu", ["data"], ["y"]),
@@ -92,8 +92,8 @@ def test_output_that_is_a_shape(target: TargetInfo, tmp_path: Path) -> None:
     check(made, target, tmp_path / "shape", data=draw(4, 16))
 
 
-def test_reshapes_that_are_no_subgraphs(target: TargetInfo, tmp_path: Path) -> None:
-    """They stay kernels where they make an output, and are there as often as they are called."""
+def test_reshapes_stay_outside_subgraphs(target: TargetInfo, tmp_path: Path) -> None:
+    """They stay kernels where they make an output, once per call."""
     nodes = [
         # Of two dimensions whatever it is given, before version 13: reshaped before and after.
         helper.make_node("Softmax", ["data"], ["y"]),

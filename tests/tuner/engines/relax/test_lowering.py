@@ -31,7 +31,7 @@ def outputs_of(model: ModelFile, target: TargetInfo, folder: Path) -> tuple[Arra
 
 
 def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
-    """Names of the subgraphs of a lowered model."""
+    """Return the names of the subgraphs of a lowered model."""
     return [s.name for s in find_subgraphs(lower(model, make_target(target.spec)).module)]
 
 
@@ -51,7 +51,7 @@ def names_of(model: ModelFile, target: TargetInfo) -> list[str]:
 def test_padded_convolution_computes_the_same(
     save: Save, target: TargetInfo, tmp_path: Path, tail: list[tuple[str, list[str]]]
 ) -> None:
-    """1,000 channels become 1,008 inside, whatever follows; the output is ONNX Runtime's."""
+    """1,000 channels become 1,008 internally; the output equals ONNX Runtime's."""
     nodes = [helper.make_node("Conv", ["data", "w", "b"], ["v0"], kernel_shape=[1, 1])]
     for index, (op, more) in enumerate(tail):
         nodes.append(helper.make_node(op, [f"v{index}", *more], [f"v{index + 1}"]))
@@ -88,7 +88,7 @@ def test_padding_is_dropped_behind_poolings(
     attributes: dict[str, list[int]],
     size: int,
 ) -> None:
-    """No kernel that convolves slices, and the output is ONNX Runtime's."""
+    """No convolution kernel slices, and the output equals ONNX Runtime's."""
     nodes = [
         helper.make_node("Conv", ["data", "w"], ["c"], kernel_shape=[1, 1]),
         helper.make_node("Relu", ["c"], ["r"]),
@@ -106,7 +106,7 @@ def test_padding_is_dropped_behind_poolings(
 def test_padding_leaves_the_slices_of_a_model_alone(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """A model that itself drops channels of a convolution drops those, and no others."""
+    """A model that drops channels of a convolution drops only those."""
     weights = {
         "w": draw(1000, 8, 1, 1),
         "start": np.array([3]),
@@ -131,7 +131,7 @@ def test_padding_leaves_the_slices_of_a_model_alone(
 def test_only_cheap_padding_is_done(
     save: Save, target: TargetInfo, channels: int, padded: int
 ) -> None:
-    """Channels are padded where that costs two per cent at most."""
+    """Channels are padded if the waste is two per cent at most."""
     nodes = [helper.make_node("Conv", ["data", "w"], ["y"], kernel_shape=[1, 1])]
     network = lower(
         save(nodes, (1, 8, 5, 5), {"w": draw(channels, 8, 1, 1)}), make_target(target.spec)
@@ -145,7 +145,7 @@ def test_only_cheap_padding_is_done(
 def test_folded_constants_equal_those_of_tvm(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """A chain of foldable operators on weights gives what ONNX Runtime computes."""
+    """A chain of foldable operators on weights agrees with ONNX Runtime."""
     weights = {
         "a": np.abs(draw(6, 4)) + 0.5,
         "b": np.abs(draw(4, seed=1)) + 0.5,
@@ -181,7 +181,7 @@ def test_folded_constants_equal_those_of_tvm(
 
 
 def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
-    """Each operator that numpy folds gives what its compiled kernel gives."""
+    """Each operator that numpy folds agrees with its compiled kernel."""
     import tvm
     from tvm import relax
 
@@ -219,7 +219,7 @@ def test_every_folder_agrees_with_the_kernel_of_tvm() -> None:
 
 
 def test_unsupported_operator_is_named(save: Save, target: TargetInfo) -> None:
-    """The message holds the operator that the importer does not know."""
+    """The message contains the unsupported operator."""
     model = save([helper.make_node("Det", ["data"], ["y"])], (2, 3, 3), {})
 
     with pytest.raises(ModelError, match="Det") as caught:

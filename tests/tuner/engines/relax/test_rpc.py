@@ -1,4 +1,4 @@
-"""Kernels on a device behind a real RPC server, called as a worker does."""
+"""Kernels run on a device behind a real RPC server, called as by a worker."""
 
 import json
 import os
@@ -49,14 +49,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RpcServers]:
 
 @pytest.fixture
 def matmul(save: Save, target: TargetInfo) -> ExtractedTask:
-    """A matrix product that takes more than noise."""
+    """A matrix product whose run time exceeds the noise."""
     nodes = [helper.make_node("MatMul", ["data", "w"], ["y"])]
     model = save(nodes, (128, 256), {"w": draw(256, 256)})
     return max(worker.extract(model, target.spec).tasks, key=lambda task: task.flop)
 
 
 def call(servers: RpcServers, function: str, *args: Any, secs: int = 60) -> RemoteAnswer:
-    """Borrow the server, and call a function there."""
+    """Lease the server, and call a function there."""
     with closing(Tracker(servers.address)) as tracker:
         lent = tracker.request()
     server = RemoteServer(lent.host, lent.port, lent.match_key, secs)
@@ -77,10 +77,10 @@ def propose(task: ExtractedTask, spec: str, n: int) -> list[str]:
     return [candidate.trace for candidate in worker.propose(request)]
 
 
-def test_kernels_run_there_as_they_run_here(
+def test_kernels_run_remotely_as_locally(
     servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """Verified against what the device computes unscheduled, in about the same time."""
+    """They are verified against the device's unscheduled output, in about equal time."""
     kept = str(tmp_path / "reference.npz")
     unscheduled = build(matmul, target.spec, "", tmp_path / "unscheduled")
     assert call(servers, "reference", unscheduled, target.spec, kept) == RemoteAnswer()
@@ -97,10 +97,10 @@ def test_kernels_run_there_as_they_run_here(
     assert 0.1 < median(there.run_secs) / median(here.run_secs) < 10.0
 
 
-def test_a_kernel_of_another_workload_is_wrong_there_too(
+def test_a_kernel_of_another_workload_is_a_wrong_result(
     servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """By the same comparison as here."""
+    """The comparison is the same as on the local device."""
     kept = tmp_path / "reference.npz"
     artifact = build(matmul, target.spec, "", tmp_path / "unscheduled")
     worker.reference(artifact, target.spec, str(kept))
@@ -117,10 +117,10 @@ def test_a_kernel_of_another_workload_is_wrong_there_too(
     assert result.error_kind == "wrong_result"
 
 
-def test_an_unreadable_artifact_is_no_fault_of_the_session(
+def test_an_unreadable_artifact_raises(
     servers: RpcServers, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """It is as here."""
+    """It raises as on the local device."""
     request = RunRequest(str(tmp_path / "missing"), target.spec, "", EVALUATOR)
 
     with pytest.raises(FileNotFoundError):
@@ -128,8 +128,8 @@ def test_an_unreadable_artifact_is_no_fault_of_the_session(
     servers.wait_for(1)
 
 
-def test_a_session_that_nobody_grants_is_refused(target: TargetInfo) -> None:
-    """Within the time that connecting may take."""
+def test_a_session_that_is_not_granted_is_refused(target: TargetInfo) -> None:
+    """The attempt ends within the time limit of connecting."""
     server = RemoteServer("127.0.0.1", 1, "host:0.5", 10)
 
     answer = worker.call_remotely(server, "describe_target", target.spec)
@@ -138,7 +138,7 @@ def test_a_session_that_nobody_grants_is_refused(target: TargetInfo) -> None:
     assert answer.text
 
 
-def test_the_server_says_what_cpu_it_is(servers: RpcServers) -> None:
+def test_the_cpu_of_the_server_is_detected(servers: RpcServers) -> None:
     """A device with TVM's compiler is detected, without a name."""
     info = call(servers, "describe_target", "llvm").value
 
@@ -159,18 +159,18 @@ def test_the_server_says_what_cpu_it_is(servers: RpcServers) -> None:
 def test_a_target_of_another_device_is_a_problem(
     servers: RpcServers, spec: str, problem: str
 ) -> None:
-    """And no error: another key may serve it."""
+    """It is not an error, because another key may serve the target."""
     assert call(servers, "describe_target", spec).value.problem == problem
 
 
-def test_a_gpu_that_is_not_there_cannot_be_detected(servers: RpcServers) -> None:
-    """The request was wrong."""
+def test_an_absent_gpu_cannot_be_detected(servers: RpcServers) -> None:
+    """The error is a wrong request."""
     with pytest.raises(TargetError, match="the remote device has no CUDA device"):
         call(servers, "describe_target", "cuda")
 
 
-def test_candidates_for_a_board_build_here(save: Save, tmp_path: Path) -> None:
-    """Linked for its machine; they cannot run here."""
+def test_candidates_for_another_machine_build_here(save: Save, tmp_path: Path) -> None:
+    """They are linked for that machine, and cannot run here."""
     try:
         find_linker("aarch64")
     except WorkError as error:
@@ -185,8 +185,8 @@ def test_candidates_for_a_board_build_here(save: Save, tmp_path: Path) -> None:
         assert int.from_bytes(header[18:20], "little") == _EM_AARCH64
 
 
-def test_a_missing_linker_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name of the package."""
+def test_a_missing_linker_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message contains the name of the package."""
     monkeypatch.setitem(os.environ, "PATH", "")
     find_linker.cache_clear()
     try:

@@ -1,4 +1,4 @@
-"""The sanitizer's verdicts: read from what it prints, and asked of a process of its own."""
+"""Sanitizer results are parsed from its output, and produced in a separate process."""
 
 import os
 from pathlib import Path
@@ -56,7 +56,7 @@ NO_RACES = """========= COMPUTE-SANITIZER
 def test_output_is_read(
     tool: str, output: str, status: int, n_errors: int | None, text: str
 ) -> None:
-    """The verdict holds the count and the first finding; a missing summary is an error."""
+    """The result has the count and the first error; without a summary it has neither."""
     verdict = sanitizer.parse(tool, output, status)
 
     assert verdict == SanitizerResult(tool, n_errors, text)
@@ -64,7 +64,7 @@ def test_output_is_read(
 
 
 def test_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And where it comes from."""
+    """The message names its source."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(RequestError, match="CUDA toolkit"):
@@ -72,13 +72,13 @@ def test_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_cpu_has_no_sanitizer() -> None:
-    """Said before anything is looked for."""
+    """The target is refused before the tool is looked up."""
     with pytest.raises(RequestError, match="not those of a CPU"):
         sanitizer.sanitize("artifact", '{"kind":"llvm"}')
 
 
 def test_every_tool_runs_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a child, with a status of its own for what it found; one that hangs has no verdict."""
+    """Each tool runs in a child with its own exit status; one that hangs has no count."""
     script = tmp_path / "compute-sanitizer"
     script.write_text(
         "#!/bin/sh\n"

@@ -1,4 +1,4 @@
-"""Targets are resolved to one canonical form, and what cannot be used is said."""
+"""Targets are resolved to one canonical form, and unusable ones are refused."""
 
 import json
 import os
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 
 def test_this_cpu_is_described() -> None:
-    """The CPU is named with its cores, its device by what was printed on it."""
+    """The target has the CPU and its cores, the device the name of the processor."""
     info = worker.describe_target("llvm")
 
     spec = json.loads(info.spec)
@@ -35,7 +35,7 @@ def test_canonical_form_describes_itself() -> None:
 
 
 def test_cuda_architecture_gets_its_limits() -> None:
-    """A GPU that is not here can be named, and has what generating candidates needs."""
+    """An absent GPU can be named, and has the limits that candidate generation needs."""
     info = worker.describe_target("cuda:sm_90")
 
     spec = json.loads(info.spec)
@@ -65,7 +65,7 @@ def test_every_way_to_name_a_gpu_gives_its_limits(spec: str) -> None:
     ],
 )
 def test_other_machine_is_a_problem(spec: str, words: str) -> None:
-    """Code for another processor can be described and not run."""
+    """Code for another processor can be described but not run."""
     assert words in worker.describe_target(spec).problem
 
 
@@ -95,7 +95,7 @@ def test_other_machine_is_a_problem(spec: str, words: str) -> None:
     ],
 )
 def test_bad_target_is_refused_in_one_line(spec: str, words: str) -> None:
-    """A target that TVM would fail on later is refused at once."""
+    """A target on which TVM would fail later is refused at once."""
     with pytest.raises(TargetError) as caught:
         worker.describe_target(spec)
 

@@ -26,7 +26,7 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 
 def test_equal_weights_are_kept_once_and_no_others(tmp_path: Path) -> None:
-    """Equal are those of the same bytes, shape and dtype; each comes back as it was."""
+    """Weights with equal bytes, shape and dtype are stored once; each is restored unchanged."""
     pool = WeightPool()
 
     numbers = [pool.add(tvm.runtime.tensor(array)) for array in ARRAYS.values()]

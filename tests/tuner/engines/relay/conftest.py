@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """One worker, warm."""
+    """A pool of one warm worker."""
     log = tmp_path_factory.mktemp("relay") / "worker.log"
     with Pool(WorkerSettings(1, log, interpreter=INTERPRETER)) as opened:
         yield opened
@@ -31,7 +31,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 @pytest.fixture(scope="session")
 def engine(pool: Pool) -> Call:
-    """Call a function of the engine."""
+    """Function that calls the engine."""
 
     def call(function: str, *args: Any) -> Any:
         return pool.call(ENGINE, function, *args, timeout_secs=300.0)
@@ -41,7 +41,7 @@ def engine(pool: Pool) -> Call:
 
 @pytest.fixture(scope="session")
 def target(engine: Call) -> TargetInfo:
-    """This CPU."""
+    """Canonical JSON of this CPU."""
     described: TargetInfo = engine("describe_target", "llvm")
     return described
 
@@ -66,7 +66,7 @@ def convolution(
 def pooling(
     engine: Call, target: TargetInfo, tmp_path_factory: pytest.TempPathFactory
 ) -> ExtractedTask:
-    """A reduction with several stores of one buffer each."""
+    """A reduction with several stores to one buffer each."""
     path = tmp_path_factory.mktemp("pooling") / "model.onnx"
     pool = helper.make_node("MaxPool", ["data"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     nodes = [pool, helper.make_node("Relu", ["p"], ["y"])]
@@ -94,7 +94,7 @@ def write(
     shape: tuple[int, ...],
     weights: dict[str, Array],
 ) -> ModelFile:
-    """Write an ONNX file as the tuner cleans it."""
+    """Write an ONNX file in the form that the tuner cleans it to."""
     graph = helper.make_graph(
         nodes,
         "test",
@@ -108,5 +108,5 @@ def write(
 
 
 def draw(*shape: int, seed: int = 0) -> Array:
-    """Weights around zero."""
+    """Return weights around zero."""
     return np.random.default_rng(seed).standard_normal(shape).astype("float32")

@@ -1,4 +1,4 @@
-"""Called in the worker of the engine relay, for what the contract does not tell."""
+"""Functions for the worker of the engine relay, which inspect internals beyond the contract."""
 
 import json
 
@@ -12,14 +12,14 @@ from tuner.engines.relay import propose, targets, traces, workloads
 
 
 def replay(ir: bytes, target: str, trace: str) -> tuple[str, str]:
-    """Replay a trace; return the trace and the hash of what it gives."""
+    """Replay a trace; return the trace and the hash of its program."""
     task = workloads.make_task(ir, target)
     state = traces.replay(task, trace)
     return traces.dump(task, state), propose.hash_of(state)
 
 
 def through_a_log(ir: bytes, target: str, trace: str, path: str) -> tuple[str, str, str]:
-    """Write a trace to a log, have Ansor read it, and return its key, the trace, and ours."""
+    """Write a trace to a log, let Ansor read it, and return key, trace and workload hash."""
     task = workloads.make_task(ir, target)
     with open(path, "w") as stream:  # noqa: PTH123
         stream.write(traces.line_of(task, trace, [0.5]) + "\n")
@@ -32,7 +32,7 @@ def through_a_log(ir: bytes, target: str, trace: str, path: str) -> tuple[str, s
 
 
 def keys_of_testing(image: int, target: str) -> list[str]:
-    """Return the workloads of the ResNet-18 of relay.testing, by our names."""
+    """Return the workload hashes of the ResNet-18 of relay.testing."""
     module, params = testing.resnet.get_workload(
         num_layers=18, batch_size=1, image_shape=(image, image, 3), layout="NHWC"
     )
@@ -46,7 +46,7 @@ def keys_of_testing(image: int, target: str) -> list[str]:
 
 
 def key_of(ir: bytes) -> str:
-    """Return the key of a workload as Ansor has it."""
+    """Return Ansor's key of a workload."""
     return workloads.key_of(ir)
 
 

@@ -1,4 +1,4 @@
-"""Candidates of Ansor: a pure function of what was measured, built, verified, and timed."""
+"""Candidates of Ansor are a pure function of the records, built, verified, and timed."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ QUICK = EvaluatorSettings(min_repeat_ms=0)
 
 
 def request_of(task: ExtractedTask, target: TargetInfo) -> SearchRequest:
-    """A small search that knows nothing yet."""
+    """Return a small search without records."""
     model = cost_models.create("random", seed=1)
     return SearchRequest(task.ir, target.spec, (), model.save(), 4, 32, 2, seed=3)
 
@@ -57,7 +57,7 @@ def reference(engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_
 def test_equal_requests_give_equal_candidates(
     engine: Call, target: TargetInfo, request: pytest.FixtureRequest, kind: str, tmp_path: Path
 ) -> None:
-    """In another process, too: Ansor's features hang on addresses in memory, a search does not."""
+    """Another process gives equal ones, though Ansor's features depend on memory addresses."""
     asked = request_of(request.getfixturevalue(kind), target)
     candidates: list[Candidate] = engine("propose", asked)
 
@@ -69,7 +69,7 @@ def test_equal_requests_give_equal_candidates(
 
 
 def test_a_candidate_has_features_for_any_cost_model(candidates: list[Candidate]) -> None:
-    """A row a store; the best expected comes first."""
+    """There is a row per store, and candidates are ordered by score."""
     shapes = {features.unpack(candidate.features).shape[1] for candidate in candidates}
 
     assert shapes == {164}
@@ -78,10 +78,10 @@ def test_a_candidate_has_features_for_any_cost_model(candidates: list[Candidate]
     )
 
 
-def test_what_was_measured_is_not_proposed_again(
+def test_measured_candidates_are_not_proposed_again(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> None:
-    """Its traces seed the population, and one that is of no use is left out."""
+    """Their traces seed the population, and a damaged one is left out."""
     measured = [
         MeasuredTrace(each.trace, each.module_hash, 1e-3 * n)
         for n, each in enumerate(candidates, start=1)
@@ -98,7 +98,7 @@ def test_what_was_measured_is_not_proposed_again(
 def test_a_trace_is_replayed_to_the_same_program(
     pool: Pool, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> None:
-    """And serialised to the same text."""
+    """It is serialised to the same text again."""
     for candidate in candidates:
         replayed = pool.call(INSIDE, "replay", convolution.ir, target.spec, candidate.trace)
         assert replayed == (candidate.trace, candidate.module_hash)
@@ -111,7 +111,7 @@ def test_a_trace_goes_through_a_log_of_ansor(
     candidates: list[Candidate],
     tmp_path: Path,
 ) -> None:
-    """A line is made of a task and a trace, and nothing is lost."""
+    """A line is made of a task and a trace without loss."""
     asked = (convolution.ir, target.spec, candidates[0].trace, str(tmp_path / "log.json"))
 
     key, trace, expected = pool.call(INSIDE, "through_a_log", *asked)
@@ -127,7 +127,7 @@ def test_candidates_are_right_and_timed(
     reference: str,
     tmp_path: Path,
 ) -> None:
-    """Their weights are laid out as they read them, and every sample is kept."""
+    """Their weights have the layout that they read, and every sample is kept."""
     packed = 0
     for number, candidate in enumerate(candidates):
         folder = str(tmp_path / str(number))
@@ -141,7 +141,7 @@ def test_candidates_are_right_and_timed(
     assert packed > 0
 
 
-def test_a_wrong_output_is_no_record(
+def test_a_wrong_output_is_a_wrong_result(
     engine: Call,
     target: TargetInfo,
     convolution: ExtractedTask,
@@ -149,7 +149,7 @@ def test_a_wrong_output_is_no_record(
     reference: str,
     tmp_path: Path,
 ) -> None:
-    """One element is off."""
+    """A single wrong element is detected."""
     folder = str(tmp_path / "candidate")
     engine("build", BuildRequest(convolution.ir, target.spec, candidates[0].trace, folder))
     with np.load(reference) as stored:
@@ -169,7 +169,7 @@ def test_finals_run_in_turns(
     candidates: list[Candidate],
     tmp_path: Path,
 ) -> None:
-    """Each gets its samples of every turn."""
+    """Each candidate gets its samples in every turn."""
     requests = []
     for number, candidate in enumerate(candidates[:2]):
         folder = str(tmp_path / str(number))
@@ -184,7 +184,7 @@ def test_finals_run_in_turns(
 def test_a_damaged_trace_is_a_build_error(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_path: Path
 ) -> None:
-    """It is the candidate's fault, and costs its trial."""
+    """The failure belongs to the candidate and costs a trial."""
     request = BuildRequest(convolution.ir, target.spec, '[["XX"]]', str(tmp_path))
 
     built: BuildResult = engine("build", request)
@@ -193,7 +193,7 @@ def test_a_damaged_trace_is_a_build_error(
 
 
 def test_devices_are_compared_by_a_kernel(engine: Call, target: TargetInfo, tmp_path: Path) -> None:
-    """Unscheduled, it takes long enough to be timed."""
+    """The unscheduled kernel runs long enough to be timed."""
     ir = engine("calibration_kernel", target.spec)
     built: BuildResult = engine("build", BuildRequest(ir, target.spec, "", str(tmp_path)))
 

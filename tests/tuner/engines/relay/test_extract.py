@@ -1,4 +1,4 @@
-"""Networks to weighted tasks, as the public tutorial on Ansor has them."""
+"""Networks are split into the weighted tasks of the public tutorial on Ansor."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ TUTORIAL = [
 
 
 def cleaned(query: str, folder: Path) -> ModelFile:
-    """A zoo network as the tuner gives it to engines."""
+    """Return a zoo network in the form that engines receive."""
     network = load_network(f"zoo:{query}")
     path = folder / "model.onnx"
     path.write_bytes(network.model)
@@ -64,7 +64,7 @@ def cleaned(query: str, folder: Path) -> ModelFile:
 def test_resnet_gives_the_tasks_of_the_tutorial(
     engine: Call, pool: Pool, target: TargetInfo, tmp_path: Path
 ) -> None:
-    """Twenty-four of them, with its shapes, one of them twice."""
+    """There are twenty-four, with the tutorial's shapes, one of them twice."""
     model = cleaned("resnet-18?batch=1&layout=NHWC", tmp_path)
 
     extraction: Extraction = engine("extract", model, target.spec)
@@ -82,7 +82,7 @@ def test_resnet_gives_the_tasks_of_the_tutorial(
 def test_a_zoo_network_is_that_of_relay_testing(
     engine: Call, pool: Pool, target: TargetInfo, tmp_path: Path, image: int
 ) -> None:
-    """The very same workloads come of it, so that logs of others fit."""
+    """Its workloads are identical, so that logs of others match."""
     extraction: Extraction = engine(
         "extract", cleaned(f"resnet-18?image={image}", tmp_path), target.spec
     )
@@ -93,17 +93,17 @@ def test_a_zoo_network_is_that_of_relay_testing(
 
 
 def test_an_unknown_operator_is_named(engine: Call, target: TargetInfo, save: Save) -> None:
-    """The model is refused, and the message says why."""
+    """The model is refused, and the message gives the reason."""
     model = save([helper.make_node("Det", ["data"], ["y"])], (2, 3, 3), {})
 
     with pytest.raises(ModelError, match="Det"):
         engine("extract", model, target.spec)
 
 
-def test_a_shape_that_hangs_on_data_is_refused(
+def test_a_shape_that_depends_on_data_is_refused(
     engine: Call, target: TargetInfo, save: Save
 ) -> None:
-    """Ansor tunes kernels of one shape."""
+    """Ansor tunes kernels of fixed shapes."""
     nodes = [
         helper.make_node("NonZero", ["data"], ["n"]),
         helper.make_node("Cast", ["n"], ["y"], to=1),
@@ -114,15 +114,15 @@ def test_a_shape_that_hangs_on_data_is_refused(
 
 
 def test_another_format_is_refused(engine: Call, target: TargetInfo, tmp_path: Path) -> None:
-    """The message says what to do."""
+    """The message gives the remedy."""
     model = ModelFile(str(tmp_path / "model.pt2"), "pt2", {"x": ((1, 2), "float32")})
 
     with pytest.raises(ModelError, match=r"not \.pt2; export the model to ONNX"):
         engine("extract", model, target.spec)
 
 
-def test_a_task_says_what_it_computes(engine: Call, target: TargetInfo, save: Save) -> None:
-    """In words, and in the notation of TVM."""
+def test_a_task_is_described(engine: Call, target: TargetInfo, save: Save) -> None:
+    """It has a name and a definition in TVM's notation."""
     model = save([helper.make_node("MatMul", ["data", "w"], ["y"])], (4, 8), {"w": draw(8, 6)})
     extraction: Extraction = engine("extract", model, target.spec)
     (task,) = extraction.tasks
@@ -135,7 +135,7 @@ def test_a_task_says_what_it_computes(engine: Call, target: TargetInfo, save: Sa
 
 
 def test_this_cpu_is_a_target(engine: Call, target: TargetInfo) -> None:
-    """Its canonical form means itself, and says how many cores to search for."""
+    """Its canonical form is a fixed point, and has the number of cores to search for."""
     written = json.loads(target.spec)
 
     assert (written["kind"], target.problem) == ("llvm", "")
@@ -158,6 +158,6 @@ def test_this_cpu_is_a_target(engine: Call, target: TargetInfo) -> None:
     ],
 )
 def test_other_targets_are_refused(engine: Call, spec: str, message: str) -> None:
-    """Each with its reason."""
+    """Each error has its reason."""
     with pytest.raises(TargetError, match=message):
         engine("describe_target", spec)

@@ -1,4 +1,4 @@
-"""Libraries of the engine relay: built with records, loaded in a process of their own."""
+"""Libraries of the engine relay are built with records, and loaded in a separate process."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def _environment() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A convolution and a dense layer for two batch sizes; the first of them tuned a little."""
+    """A convolution and a dense layer for two batch sizes, the first of them tuned briefly."""
     folder = tmp_path_factory.mktemp("library")
     save_model(folder / "model.onnx")
     settings = {"TUNER_ENGINE": "relay", "TUNER_RELAY_PYTHON": str(RELAY_PYTHON)}
@@ -90,7 +90,7 @@ def expected(model: Path, data: Array) -> Array:
 
 
 def run_program(program: str, library: Path) -> list[str]:
-    """Run a program on a library in a process of its own; return the words that it prints."""
+    """Run a program on a library in a separate process, and return the words that it prints."""
     command = [sys.executable, "-c", program, str(library)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT
@@ -99,8 +99,8 @@ def run_program(program: str, library: Path) -> list[str]:
 
 
 @pytest.mark.slow("40 s of real tuning with Relay")
-def test_a_library_says_what_was_tuned(built: Built) -> None:
-    """Every kernel of the first shapes has a record; those of the second ones are fallbacks."""
+def test_a_library_describes_its_coverage(built: Built) -> None:
+    """Kernels of the first shapes have records; those of the second are fallbacks."""
     subgraphs = built.answer["subgraphs"]
     manifest = json.loads((built.folder / "manifest.json").read_text())
 
@@ -112,7 +112,7 @@ def test_a_library_says_what_was_tuned(built: Built) -> None:
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_outputs_are_those_of_onnx_runtime(built: Built, batch: int) -> None:
-    """Tuned, with weights in a layout of their own, and untuned."""
+    """Tuned kernels, with weights in another layout, and untuned ones agree."""
     data = draw(batch, 8, 15, 15, seed=batch)
 
     outputs = tuner.load(built.folder)(data=data)
@@ -136,7 +136,7 @@ def test_a_loaded_library_is_called_again_and_again(built: Built) -> None:
 
 
 def test_wrong_inputs_are_refused(built: Built) -> None:
-    """As by any library, with a message that says what is wanted."""
+    """The message describes the expected inputs, as for any library."""
     network = tuner.load(built.folder)
 
     with pytest.raises(ValueError, match=r"'data' of shape .* is missing"):
@@ -149,8 +149,8 @@ def test_wrong_inputs_are_refused(built: Built) -> None:
         network(data=[1.0])  # type: ignore[arg-type]
 
 
-def test_a_library_whose_process_was_killed_says_so(built: Built) -> None:
-    """Another one can be loaded."""
+def test_a_call_after_its_process_was_killed_raises(built: Built) -> None:
+    """The library can be loaded again."""
     from tuner.engines.relay.loading import Library
 
     network = Library(built.folder)
@@ -161,10 +161,10 @@ def test_a_library_whose_process_was_killed_says_so(built: Built) -> None:
         network(data=draw(1, 8, 15, 15))
 
 
-def test_a_call_that_was_interrupted_answers_no_other_call(
+def test_an_interrupted_call_does_not_answer_the_next(
     built: Built,
 ) -> None:
-    """Its process ends, so that nothing it says later is taken for outputs."""
+    """Its process ends, so that a late answer is not mistaken for outputs."""
     from tuner.engines.relay.loading import Library
 
     network = Library(built.folder)
@@ -181,8 +181,8 @@ def test_a_call_that_was_interrupted_answers_no_other_call(
         network(data=draw(1, 8, 15, 15))
 
 
-def test_a_program_ends_with_a_library_in_its_hands(built: Built) -> None:
-    """Its process is not waited for, whatever else is done at the end."""
+def test_a_program_ends_with_a_loaded_library(built: Built) -> None:
+    """The program does not wait for the process of the library."""
     program = (
         "import sys, tempfile; kept = tempfile.TemporaryDirectory(); import tuner\n"
         "library = tuner.load(sys.argv[1]); print(*library.outputs)"
@@ -192,7 +192,7 @@ def test_a_program_ends_with_a_library_in_its_hands(built: Built) -> None:
 
 
 def test_a_fork_that_drops_a_library_leaves_it_to_its_owner(built: Built) -> None:
-    """The process is not the fork's to end."""
+    """A fork must not end the process of its parent."""
     program = (
         "import os, sys; import numpy, tuner\n"
         "library = tuner.load(sys.argv[1])\n"
@@ -206,7 +206,7 @@ def test_a_fork_that_drops_a_library_leaves_it_to_its_owner(built: Built) -> Non
 
 
 def test_an_altered_library_is_not_loaded(built: Built, tmp_path: Path) -> None:
-    """The process that would run it finds out."""
+    """The process of the library detects the change."""
     for path in built.folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "lib.weights").write_bytes(b"altered")
@@ -215,8 +215,8 @@ def test_an_altered_library_is_not_loaded(built: Built, tmp_path: Path) -> None:
         tuner.load(tmp_path)
 
 
-def test_a_library_is_timed_whatever_the_settings_say(built: Built) -> None:
-    """It names its engine; outputs are compared with ONNX Runtime's."""
+def test_a_library_is_timed_by_its_own_engine(built: Built) -> None:
+    """The manifest names the engine; outputs are compared with ONNX Runtime's."""
     answer = built.cli(
         "bench", "model.lib", "--model", "model.onnx", *_SHAPES[:2], "--against", "onnxruntime",
         "--json", TUNER_ENGINE="relax",
@@ -228,7 +228,7 @@ def test_a_library_is_timed_whatever_the_settings_say(built: Built) -> None:
 
 
 def test_a_library_is_reproduced_by_the_engine_that_built_it(built: Built) -> None:
-    """Its objects are records, and the same bytes come of them."""
+    """Its objects are records, and the rebuilt bytes are equal."""
     answer = built.cli("build", "--reproduce", "model.lib", "--json", TUNER_ENGINE="relax")
 
     assert answer.status == 0, answer.err
@@ -238,7 +238,7 @@ def test_a_library_is_reproduced_by_the_engine_that_built_it(built: Built) -> No
 def test_a_jitted_function_refuses_the_engine(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its kernels do not run in the process of the caller."""
+    """Its kernels cannot run in the process of the caller."""
     monkeypatch.setenv("TUNER_ENGINE", "relay")
     monkeypatch.setenv("TUNER_DATA_DIR", str(built.cli.data_dir))
 

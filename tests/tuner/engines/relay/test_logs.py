@@ -1,4 +1,4 @@
-"""Logs of Ansor: read and written by the engine, taken in by the commands, taken by Ansor."""
+"""Logs of Ansor are read and written by the engine, imported, exported, and read by Ansor."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ def candidates(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> 
 def lines(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> list[str]:
-    """Lines of them: the first takes 3 ms, the others 2 and 1."""
+    """Log lines of the candidates: the first takes 3 ms, the others 2 and 1."""
     (workload,) = _workloads(engine, convolution)
     task = json.dumps(
         [
@@ -65,19 +65,19 @@ def _workloads(engine: Call, task: ExtractedTask) -> list[WorkloadText]:
 
 
 def read(engine: Call, target: TargetInfo, task: ExtractedTask, *texts: str) -> list[TraceText]:
-    """Have the engine read schedules."""
+    """Let the engine read schedules."""
     read_back: list[TraceText] = engine("read_traces", TraceBatch(task.ir, target.spec, texts))
     return read_back
 
 
-def test_what_is_written_is_read(
+def test_written_lines_can_be_read(
     engine: Call,
     target: TargetInfo,
     convolution: ExtractedTask,
     candidates: list[Candidate],
     lines: list[str],
 ) -> None:
-    """Trace, program and target survive, whichever part of the line has the number of cores."""
+    """Trace, program and target are preserved, wherever the line has the number of cores."""
     entries = [ansor.parse(line) for line in lines]
 
     states = read(engine, target, convolution, *(entry.trace for entry in entries))
@@ -104,7 +104,7 @@ def test_what_is_written_is_read(
 def test_steps_that_do_not_fit_are_a_problem(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, state: str, problem: str
 ) -> None:
-    """In TVM's words, and the worker lives on."""
+    """The problem has TVM's message, and the worker survives."""
     (result,) = read(engine, target, convolution, state)
 
     assert problem in result.problem
@@ -112,22 +112,22 @@ def test_steps_that_do_not_fit_are_a_problem(
 
 @pytest.mark.parametrize("text", ["cuda -arch=sm_80", "no-such-kind", "llvm -libs=cblas"])
 def test_targets_that_are_not_of_this_engine_are_refused(engine: Call, text: str) -> None:
-    """A log cannot bring in what a user may not set."""
+    """A log cannot set attributes that users may not set."""
     with pytest.raises(TargetError):
         engine("read_target", json.dumps({"target": text, "hardware": [2]}))
 
 
-def test_a_log_holds_no_workload(engine: Call) -> None:
-    """It has a key."""
+def test_a_log_includes_no_workload(engine: Call) -> None:
+    """It has keys of workloads only."""
     with pytest.raises(WorkError, match="hold no workloads"):
         engine("read_workload", "[]")
 
 
 @pytest.mark.slow("30 s of real tuning with Ansor")
-def test_a_log_goes_in_is_measured_and_is_taken_by_ansor(
+def test_a_log_is_imported_verified_and_exported(
     tmp_path: Path, pool: Pool, target: TargetInfo, convolution: ExtractedTask, lines: list[str]
 ) -> None:
-    """Lines of no use are left out; the best is known after it was measured here."""
+    """Useless lines are left out; the best record is known after its verification."""
     cli = Cli(tmp_path, {"TUNER_RELAY_PYTHON": str(RELAY_PYTHON), "TUNER_N_BUILDERS": "1"})
     text = "".join(lines)
     other = lines[0].replace('"v0.6"', '"v0.5"') + lines[0].replace('"llvm', '"llvm -device=x')
