@@ -133,14 +133,15 @@ class Pool:
 
         The time-outs of their calls go on.
         """
-        self._context.signal_all(signal.SIGSTOP)
+        self._context.pause_all()
 
     def resume(self) -> None:
         """Let paused workers continue."""
-        self._context.signal_all(signal.SIGCONT)
+        self._context.resume_all()
 
     def _stop(self) -> None:
         self._pool.stop()
+        self._context.resume_all()
         self._context.kill_all()
         self._pool.join()
         self._context.kill_all()

@@ -2,7 +2,6 @@
 
 import io
 import os
-import signal
 from contextlib import suppress
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
@@ -40,6 +39,7 @@ class WorkerContext(SpawnContext):
         super().__init__()
         self._interpreter = interpreter
         self._workers: list[SpawnProcess] = []
+        self._paused: list[psutil.Process] = []
 
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
         """Make a worker; the name and the case are Python's."""
@@ -56,11 +56,19 @@ class WorkerContext(SpawnContext):
             if worker.pid is not None and not _has_ended(worker):
                 worker.kill()
 
-    def signal_all(self, number: signal.Signals) -> None:
-        """Send a signal to every worker and to the processes that it started."""
+    def pause_all(self) -> None:
+        """Stop every worker, and the processes that it started, until :meth:`resume_all`."""
         for worker in self._workers:
             if worker.pid is not None and not _has_ended(worker):
-                _signal_tree(worker.pid, number)
+                with suppress(psutil.Error):
+                    self._paused += _stop_tree(psutil.Process(worker.pid))
+
+    def resume_all(self) -> None:
+        """Continue the processes that were stopped, though their workers may have died."""
+        paused, self._paused = self._paused, []
+        for process in paused:
+            with suppress(psutil.Error):
+                process.resume()
 
 
 class _WorkerProcess(SpawnProcess):
@@ -146,13 +154,14 @@ def _close(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def _signal_tree(pid: int, number: signal.Signals) -> None:
-    """Signal a process before its children: once it is stopped, it starts no more of them."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        process.send_signal(number)
-        for child in process.children():
-            _signal_tree(child.pid, number)
+def _stop_tree(process: psutil.Process) -> list[psutil.Process]:
+    """Stop a process before its children: once it is stopped, it starts no more of them."""
+    process.suspend()
+    stopped = [process]
+    for child in process.children():
+        with suppress(psutil.Error):
+            stopped += _stop_tree(child)
+    return stopped
 
 
 def _has_ended(worker: SpawnProcess) -> bool:

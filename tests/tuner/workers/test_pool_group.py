@@ -79,6 +79,20 @@ def test_a_paused_group_starts_no_calls(group: PoolGroup, pool: Pool) -> None:
     assert len(pids) == 1
 
 
+def test_a_paused_pool_can_be_closed(group: PoolGroup, pool: Pool) -> None:
+    """Its workers are killed, and what they started does not stay stopped for ever."""
+    pool.submit(helpers.NAME, "run_sleeper", 60.0)
+    (worker,) = _wait_for_children(psutil.Process(), "spawn_main")
+    (child,) = _wait_for_children(worker, "time.sleep")
+    group.pause()
+
+    pool.close()
+
+    assert not worker.is_running()
+    assert status_of(child.pid) != psutil.STATUS_STOPPED
+    child.kill()
+
+
 def test_pools_outside_a_group_do_not_pause(group: PoolGroup, tmp_path: Path) -> None:
     """Builders and runners of a coordinator belong to no group."""
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as other:
