@@ -1,4 +1,4 @@
-"""Servers of the API in threads of this process, on real SQLite and real PostgreSQL."""
+"""API servers in threads of this process, on real SQLite and real PostgreSQL."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ LOOPBACK = "http://127.0.0.1"
 
 @dataclass(frozen=True)
 class Served:
-    """A server: a client of it, and what is behind it."""
+    """A running server: a client of it, its database and its data directory."""
 
     client: httpx.Client
     sessions: sessionmaker[Session]
@@ -45,13 +45,13 @@ def served(settings: ApiSettings) -> Iterator[Served]:
 
 @pytest.fixture
 def quick(sqlite_url: str, tmp_path: Path) -> ApiSettings:
-    """Settings on SQLite, where the database does not matter."""
+    """Settings on SQLite, for tests that do not depend on the database."""
     return ApiSettings(Settings(sqlite_url, tmp_path / "data", "tests.engines.toy", 1))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server on SQLite for all tests of a module: those that can share its database."""
+    """A server on SQLite for all tests of a module, which share its database."""
     folder = tmp_path_factory.mktemp("shared")
     settings = Settings(f"sqlite:///{folder}/tuner.db", folder / "data", "tests.engines.toy", 1)
     with serving(ApiSettings(settings)) as opened:
@@ -60,7 +60,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextmanager
 def serving(settings: ApiSettings, **headers: str) -> Iterator[Served]:
-    """Run a server in a thread for as long as the block, on a port that is free."""
+    """Run a server in a thread during the block, on a free port."""
     server = make_server(replace(settings, port=0))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

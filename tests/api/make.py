@@ -15,7 +15,7 @@ ONNX = relu_model(1, 4).SerializeToString()
 
 
 def submission(name: str = "s0", **changes: Any) -> Submission:
-    """Ask for a hundred trials on a network."""
+    """Return a submission of a hundred trials on one network."""
     fields: dict[str, Any] = {
         "request": {"models": [{"reference": "zoo:mlp"}]},
         "objective": "weighted_sum",
@@ -29,35 +29,33 @@ def submission(name: str = "s0", **changes: Any) -> Submission:
 
 
 def job(session: Session, name: str = "s0", **changes: Any) -> Job:
-    """Store a job of the service that waits."""
+    """Store a queued job of the service."""
     return submissions.submit(session, submission(name, **changes))[0]
 
 
 def tuned(session: Session, name: str = "s0", n_trials: int = 4) -> int:
-    """Store a job that runs, with two tasks and some trials of the first; returns its id."""
-    found = job(session, name)
+    """Store a running job with two tasks and some trials of the first; return its id."""
+    job_id = job(session, name).id
     target_id = rows.target(session)
     network_id = rows.network(session, f"network of {name}")
     weighted = [(rows.workload(f"{name}-w{i}"), i + 1) for i in range(2)]
     networks.record_extraction(session, network_id, target_id, weighted, 3)
-    submissions.assign(session, found.id, network_id, target_id, {})
+    submissions.assign(session, job_id, network_id, target_id, {})
     task_id = tasks.weighted_tasks(session, network_id, target_id)[0].task_id
-    pick = rows.pick(session, found.id, task_id, n_trials, {"reason": "warm-up"})
+    pick = rows.pick(session, job_id, task_id, n_trials, {"reason": "warm-up"})
     for number in range(n_trials - 1):
         secs = 0.01 / (number + 1)
         measure_records.add_record(
             session, rows.timed(task_id, f"{name}-{number}", secs, pick_id=pick.id)
         )
     measure_records.add_record(session, rows.failed(task_id, f"{name}-broken", pick_id=pick.id))
-    ending = picks.RoundEnd(
-        pick.id, found.id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials
-    )
+    ending = picks.RoundEnd(pick.id, job_id, 1.0, 0.01, spent_trials=n_trials, job_trials=n_trials)
     picks.end_picks(session, [ending])
-    return found.id
+    return job_id
 
 
 def built(session: Session, job_id: int, archives: Path, content: bytes, sha256: str) -> int:
-    """Store a build that is done, with its archive; returns its id."""
+    """Store a finished build with its archive; return its id."""
     archives.mkdir(parents=True, exist_ok=True)
     (archives / "key.tar.gz").write_bytes(content)
     build = builds.request_build(session, job_id)

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, scopes, hosts, origins, and how often."""
+"""Access control: tokens, scopes, hosts, origins and rate limits."""
 
 import re
 import socket
@@ -23,7 +23,7 @@ from tests.api.conftest import Served, serving
 
 
 def token(served: Served, scope: str, lifetime: timedelta | None = None) -> dict[str, str]:
-    """Make a token and return the header that carries it."""
+    """Create a token and return the header that carries it."""
     with served.sessions.begin() as session:
         _, secret = tokens.create_token(session, scope, [scope], lifetime)
     return {"authorization": f"Bearer {secret}"}
@@ -69,7 +69,7 @@ def needed_scope(method: str, path: str) -> str:
 
 
 def test_every_route_requires_its_scope(quick: ApiSettings) -> None:
-    """Each scope allows its own routes and those of lower scopes; without a token none is open."""
+    """Each scope allows its own routes and those of lower scopes, and every route needs a token."""
     protected = [route for route in routes(quick) if route not in _PUBLIC]
     with serving(replace(quick, require_tokens=True)) as served:
         senders = {scope: token(served, scope) for scope in tokens.SCOPES}
@@ -125,16 +125,16 @@ def test_an_upload_of_a_stranger_is_not_received(quick: ApiSettings, path: str) 
     assert status == b"401"
 
 
-def test_a_form_of_a_stranger_is_small(quick: ApiSettings) -> None:
-    """Forms are read before it is known who sends them, so they get no room for files."""
+def test_a_form_before_authentication_is_small(quick: ApiSettings) -> None:
+    """Forms that are read before authentication cannot contain files."""
     with serving(replace(quick, require_tokens=True)) as served:
         for path in ("/login", "/jobs/1/priority", "/theme"):
             files = {"token": ("t", b"x" * 2**21)}
             assert served.client.post(path, files=files).status_code == 413, path
 
 
-def test_a_field_of_an_upload_is_text(quick: ApiSettings) -> None:
-    """What is no file stays in memory, so it has a limit of its own."""
+def test_a_text_field_has_a_size_limit(quick: ApiSettings) -> None:
+    """Text fields are held in memory, so they have a limit of their own."""
     with serving(quick) as served:
         fields = {"zoo": (None, "mlp"), "name": (None, "x" * 100_000)}
         answer = served.client.post("/api/v1/tune", files=fields)
@@ -147,7 +147,7 @@ def test_a_field_of_an_upload_is_text(quick: ApiSettings) -> None:
     "head", [b"GET / HTTP/1.1\r\nhost: x\r\n" + b"x-y: " + b"z" * 1000, b"GET /" + b"z" * 1000]
 )
 def test_a_head_without_end_is_cut_off(quick: ApiSettings, head: bytes) -> None:
-    """Neither one header nor an address may fill the memory."""
+    """Neither a header nor an address can fill the memory."""
     with serving(quick) as served:
         address = (served.client.base_url.host, served.client.base_url.port)
         with socket.create_connection(address, timeout=30) as stranger:
@@ -161,10 +161,10 @@ def test_a_head_without_end_is_cut_off(quick: ApiSettings, head: bytes) -> None:
 @pytest.mark.parametrize(
     ("kind", "refused"), [("Basic eDp5", True), ("Bearer", True), ("Bearer tuner_x", False)]
 )
-def test_a_password_that_browsers_send_is_no_token(
+def test_a_password_that_browsers_send_is_not_a_token(
     quick: ApiSettings, kind: str, refused: bool
 ) -> None:
-    """A page of another site cannot borrow it; a token it cannot have, so that is looked up."""
+    """A page of another site can make a browser send a password, but not a bearer token."""
     headers = {"authorization": kind, "origin": "http://evil", "sec-fetch-site": "cross-site"}
     with serving(quick) as served:
         answer = served.client.post("/api/v1/jobs/1/cancel", headers=headers)
@@ -173,7 +173,7 @@ def test_a_password_that_browsers_send_is_no_token(
 
 
 def test_reading_needs_no_writing(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token that cannot be noted as used, because nothing can be written, is still good."""
+    """A token stays valid if its use cannot be stored."""
 
     def full(*_: object) -> bool:
         raise OperationalError("UPDATE", {}, Exception("database or disk is full"))
@@ -209,7 +209,7 @@ def test_a_token_expires_while_it_is_remembered(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look-up that still holds does not keep an expired token valid."""
-    # The look-up never ends, so only the remembered time of expiry can.
+    # The clock stands still, so the look-up holds and only the remembered expiry can end it.
     monkeypatch.setattr(app_state, "Tokens", partial(auth.Tokens, clock=lambda: 100.0))
     with serving(replace(quick, require_tokens=True)) as served:
         header = token(served, "read", timedelta(hours=1))
@@ -227,8 +227,8 @@ def test_an_expired_token_is_rejected(quick: ApiSettings) -> None:
         assert served.client.get("/api/v1/jobs", headers=header).status_code == 401
 
 
-def test_a_cookie_is_a_token(quick: ApiSettings) -> None:
-    """The dashboard's; but not from another site."""
+def test_a_cookie_carries_a_token_of_the_same_site(quick: ApiSettings) -> None:
+    """The cookie of the dashboard works from its own pages and is rejected from other sites."""
     with serving(replace(quick, require_tokens=True)) as served:
         secret = token(served, "submit")["authorization"].removeprefix("Bearer ")
         with served.sessions.begin() as session:
@@ -251,7 +251,7 @@ def test_a_cookie_is_a_token(quick: ApiSettings) -> None:
 
 
 def test_loopback_needs_no_token_but_its_own_name(quick: ApiSettings) -> None:
-    """A page whose name was bound to 127.0.0.1 is refused."""
+    """A Host other than this machine is rejected, which stops DNS rebinding."""
     with serving(quick) as served:
         for host in ("localhost", "127.0.0.1:1", "[::1]:8080", "tuner.localhost"):
             answer = served.client.get("/api/v1/jobs", headers={"host": host})
@@ -264,7 +264,7 @@ def test_loopback_needs_no_token_but_its_own_name(quick: ApiSettings) -> None:
 
 
 def test_no_other_site_is_allowed_to_read(quick: ApiSettings) -> None:
-    """No CORS headers; what browsers need to be strict is there."""
+    """Answers have no CORS headers, and the security headers of browsers."""
     with serving(quick) as served:
         answer = served.client.get("/api/v1/jobs", headers={"origin": "http://evil.example"})
         wrong = served.client.get("/api/v1/nothing")
@@ -276,8 +276,8 @@ def test_no_other_site_is_allowed_to_read(quick: ApiSettings) -> None:
         assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_too_many_requests_are_told_when_to_come_back(quick: ApiSettings) -> None:
-    """And probes are never among them."""
+def test_too_many_requests_get_a_retry_after(quick: ApiSettings) -> None:
+    """Requests over the rate get 429 with Retry-After; probes are never limited."""
     with serving(replace(quick, rate=5.0)) as served:
         answers = [served.client.get("/api/v1/jobs") for _ in range(20)]
         probe = served.client.get("/healthz")
@@ -289,8 +289,8 @@ def test_too_many_requests_are_told_when_to_come_back(quick: ApiSettings) -> Non
     assert probe.status_code == 200
 
 
-def test_a_bucket_refills_and_forgets() -> None:
-    """Two seconds' worth at once, then its rate; strangers cannot fill the memory."""
+def test_a_bucket_refills_and_is_dropped() -> None:
+    """A bucket holds two seconds of its rate, refills, and cannot fill the memory."""
     at = 0.0
     buckets = Buckets(10.0, clock=lambda: at)
 
@@ -317,20 +317,20 @@ def test_a_bucket_refills_and_forgets() -> None:
     ],
 )
 def test_only_loopback_goes_without_tokens(quick: ApiSettings, host: str, expected: bool) -> None:
-    """Whatever else listens asks for them."""
+    """Every other address requires tokens."""
     assert is_loopback(host) is expected
     assert replace(quick, host=host).needs_tokens is not expected
 
 
 def test_nul_in_an_address_is_a_bad_request(served: Served) -> None:
-    """Wherever it is."""
+    """NUL is rejected in paths and in queries."""
     paths = ("jobs?q=%00", "records/best?workload=%00a", "jobs?cursor=%00", "jobs/%00")
     for path in paths:
         assert served.client.get(f"/api/v1/{path}").status_code == 400, path
 
 
-def test_numbers_that_no_row_has_are_refused(served: Served) -> None:
-    """By PostgreSQL's measure, before it is asked."""
+def test_numbers_outside_the_range_of_ids_are_rejected(served: Served) -> None:
+    """Numbers that PostgreSQL cannot store are rejected before a query."""
     for number in (2**31, 2**63, 2**70, 0, -1):
         for path in (f"jobs/{number}", f"jobs/{number}/tasks", f"records/best?target={number}"):
             answer = served.client.get(f"/api/v1/{path}")

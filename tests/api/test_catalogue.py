@@ -1,4 +1,4 @@
-"""What the service knows: networks, targets, libraries, workers, devices."""
+"""Lists of networks, targets, libraries, workers and devices."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,25 +23,25 @@ DEVICE_STATES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Known:
-    """What :func:`store` stored: job ids by age."""
+class Stored:
+    """Rows of :func:`store`; jobs are sorted by age."""
 
     jobs: tuple[int, ...]
     network_id: int
     target_id: int
 
 
-def store(session: Session) -> Known:
+def store(session: Session) -> Stored:
     """Store two networks that were tuned for one target."""
     jobs = tuple(make.tuned(session, name) for name in ("old", "new"))
     network_id = session.scalars(select(Network.id).order_by(Network.id)).all()[-1]
-    return Known(jobs, network_id, session.scalars(select(Target.id)).one())
+    return Stored(jobs, network_id, session.scalars(select(Target.id)).one())
 
 
 def test_networks_are_listed_by_pages(served: Served) -> None:
-    """The newest first, each with the targets that it was split for."""
+    """Networks come newest first, each with the targets that it was split for."""
     with served.sessions.begin() as session:
-        known = store(session)
+        stored = store(session)
 
     first = served.client.get(f"{AT}/networks", params={"limit": 1}).json()
     second = served.client.get(
@@ -49,25 +49,25 @@ def test_networks_are_listed_by_pages(served: Served) -> None:
     ).json()
 
     (newest,), (oldest,) = first["items"], second["items"]
-    assert (newest["id"], newest["target_ids"]) == (known.network_id, [known.target_id])
+    assert (newest["id"], newest["target_ids"]) == (stored.network_id, [stored.target_id])
     assert newest["sha256"] != oldest["sha256"]
     assert {*newest} == {"id", "sha256", "name", "inputs", "target_ids", "created"}
     assert second["next"] is None
 
 
-def test_the_tasks_of_a_network(served: Served) -> None:
-    """In its own order, with weights and the best latency; of a target that there is."""
+def test_the_tasks_of_a_network_are_listed(served: Served) -> None:
+    """Tasks come in the network's order with weights and best latencies, for an existing target."""
     with served.sessions.begin() as session:
-        known = store(session)
-    at = f"{AT}/networks/{known.network_id}/tasks"
+        stored = store(session)
+    at = f"{AT}/networks/{stored.network_id}/tasks"
 
-    told = served.client.get(at).json()
-    named = served.client.get(at, params={"target": known.target_id}).json()
+    default = served.client.get(at).json()
+    named = served.client.get(at, params={"target": stored.target_id}).json()
     wrong = served.client.get(at, params={"target": 777})
 
-    assert told == named
-    assert (told["network_id"], told["target_id"]) == (known.network_id, known.target_id)
-    assert [(task["weight"], task["latency_secs"]) for task in told["items"]] == [
+    assert default == named
+    assert (default["network_id"], default["target_id"]) == (stored.network_id, stored.target_id)
+    assert [(task["weight"], task["latency_secs"]) for task in default["items"]] == [
         (1, pytest.approx(0.01 / 3)),
         (2, None),
     ]
@@ -76,10 +76,10 @@ def test_the_tasks_of_a_network(served: Served) -> None:
 
 
 def test_targets_are_listed(served: Served) -> None:
-    """With the device they were resolved on."""
+    """A target comes with the device that it was resolved on."""
     with served.sessions.begin() as session:
-        known = store(session)
-        target = session.get_one(Target, known.target_id)
+        stored = store(session)
+        target = session.get_one(Target, stored.target_id)
         expected = {
             "id": target.id,
             "spec": target.spec,
@@ -91,16 +91,16 @@ def test_targets_are_listed(served: Served) -> None:
 
 
 def test_libraries_are_listed(served: Served) -> None:
-    """By pages, the newest first, without saying where they lie."""
+    """Libraries come newest first, in pages, without their paths."""
     with served.sessions.begin() as session:
-        known = store(session)
+        stored = store(session)
         for key in ("k0", "k1"):
             made = libraries.NewLibrary(
                 key=key,
-                target_id=known.target_id,
+                target_id=stored.target_id,
                 manifest={"files": {}},
                 path=f"/a/secret/{key}",
-                network_id=known.network_id,
+                network_id=stored.network_id,
             )
             libraries.ensure_library(session, made)
 
@@ -111,15 +111,15 @@ def test_libraries_are_listed(served: Served) -> None:
 
     (library,) = first["items"]
     assert [library["key"], second["items"][0]["key"], second["next"]] == ["k1", "k0", None]
-    assert (library["network_id"], library["target_id"]) == (known.network_id, known.target_id)
+    assert (library["network_id"], library["target_id"]) == (stored.network_id, stored.target_id)
     assert {*library} == {"id", "key", "network_id", "target_id", "manifest", "created"}
 
 
 def test_workers_are_listed(served: Served) -> None:
-    """With what they do, and whether they were heard of lately."""
+    """Workers come with their activity, and whether they were seen lately."""
     with served.sessions.begin() as session:
         for number, role in enumerate(("standby", "active", "active")):
-            said = workers.WorkerReport(
+            report = workers.WorkerReport(
                 name=f"host:{number}",
                 host="host",
                 pid=number,
@@ -128,40 +128,40 @@ def test_workers_are_listed(served: Served) -> None:
                 device={"name": "cpu"},
                 busy_share=0.25,
             )
-            workers.report(session, said)
+            workers.report(session, report)
         workers.stop(session, "host:0")
         lost = session.scalars(select(Worker).where(Worker.name == "host:1")).one()
         lost.heartbeat = now() - timedelta(minutes=2)
 
     items = served.client.get(f"{AT}/workers").json()["items"]
 
-    told = {each["name"]: each for each in items}
-    assert [each["name"] for each in items][-1] == "host:1"
-    assert {name: each["alive"] for name, each in told.items()} == {
+    by_name = {item["name"]: item for item in items}
+    assert items[-1]["name"] == "host:1"
+    assert {name: item["alive"] for name, item in by_name.items()} == {
         "host:0": False,
         "host:1": False,
         "host:2": True,
     }
-    assert told["host:0"]["activity"] == "stopped"
-    assert (told["host:2"]["role"], told["host:2"]["busy_share"]) == ("active", 0.25)
-    assert told["host:2"]["device"] == {"name": "cpu"}
+    assert by_name["host:0"]["activity"] == "stopped"
+    assert (by_name["host:2"]["role"], by_name["host:2"]["busy_share"]) == ("active", 0.25)
+    assert by_name["host:2"]["device"] == {"name": "cpu"}
 
 
 def test_devices_are_listed(served: Served) -> None:
-    """With what they do, why they do nothing, and whether they were heard of lately."""
+    """Devices come with their state, its reason, and whether they were seen lately."""
     with served.sessions.begin() as session:
-        said = [
+        reports = [
             devices.DeviceReport(
                 name=name, worker="w", host="h", fingerprint={"name": "GPU"}, **state
             )
             for name, state in DEVICE_STATES.items()
         ]
-        devices.report(session, said)
+        devices.report(session, reports)
         session.get_one(DeviceStatus, "h/2").heartbeat = now() - timedelta(minutes=2)
 
     items = served.client.get(f"{AT}/devices").json()["items"]
 
-    assert [(each["name"], each["state"], each["alive"]) for each in items] == [
+    assert [(item["name"], item["state"], item["alive"]) for item in items] == [
         ("h/0", "measuring", True),
         ("h/1", "apart", True),
         ("h/2", "idle", False),

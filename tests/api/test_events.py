@@ -1,4 +1,4 @@
-"""Event streams: everybody sees every event once, whenever they come and however slow they are."""
+"""Event streams: each reader gets every event once, whenever it connects and however slow it is."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from tests.api.conftest import Served, serving
 
 
 def parse(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Yield the events of a stream, and check how they are framed."""
+    """Yield the events of a stream, and check their framing."""
     fields: dict[str, str] = {}
     for line in lines:
         if not line:
@@ -34,7 +34,7 @@ def parse(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 
 def read(served: Served, job_id: int, last: int, after: int = 0, **headers: str) -> list[int]:
-    """Read a stream until an event, and return the numbers seen."""
+    """Read a stream up to an event, and return the sequence numbers."""
     numbers = []
     at = f"{served.client.base_url}/api/v1/jobs/{job_id}/events?after={after}"
     with httpx.stream("GET", at, headers=headers, timeout=20) as answer:
@@ -54,7 +54,7 @@ def add(served: Served, job_id: int, count: int) -> None:
 
 
 def test_a_stream_begins_where_its_reader_stopped(served: Served) -> None:
-    """From the first event, from a parameter, or from Last-Event-ID, which wins."""
+    """A stream starts after Last-Event-ID, else after a parameter, else at the first event."""
     with served.sessions.begin() as session:
         job_id = make.job(session).id
     add(served, job_id, 4)
@@ -65,8 +65,8 @@ def test_a_stream_begins_where_its_reader_stopped(served: Served) -> None:
 
 
 @pytest.mark.parametrize("number", ["-1", "x", str(2**40), "1.5"])
-def test_a_number_that_is_none_is_refused(shared: Served, number: str) -> None:
-    """Whichever way it is given."""
+def test_an_invalid_sequence_number_is_rejected(shared: Served, number: str) -> None:
+    """An invalid number is rejected in the header and in the query."""
     with shared.sessions.begin() as session:
         job_id = make.job(session).id
     at = f"/api/v1/jobs/{job_id}/events"
@@ -75,16 +75,14 @@ def test_a_number_that_is_none_is_refused(shared: Served, number: str) -> None:
     assert shared.client.get(at, params={"after": number}).status_code == 422
 
 
-def test_nobody_misses_an_event_or_gets_it_twice(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Readers come at any time while events are written, and pages and batches are small."""
+def test_every_reader_gets_each_event_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers connect at any time during writes, with small pages and batches."""
     monkeypatch.setattr(hub, "_PAGE_SIZE", 7)
     monkeypatch.setattr(hub, "_MAX_RECENT_EVENTS", 20)
     monkeypatch.setattr(hub, "_POLL_INTERVAL_SECS", 0.02)
     with served.sessions.begin() as session:
         job_id = make.job(session).id
-    last, found = 151, []
+    last, sequences = 151, []
 
     def write() -> None:
         for _ in range(30):
@@ -93,7 +91,7 @@ def test_nobody_misses_an_event_or_gets_it_twice(
 
     def watch(delay: float) -> None:
         time.sleep(delay)
-        found.append(read(served, job_id, last))
+        sequences.append(read(served, job_id, last))
 
     threads = [threading.Thread(target=write)]
     threads += [threading.Thread(target=watch, args=(0.1 * number,)) for number in range(10)]
@@ -102,12 +100,12 @@ def test_nobody_misses_an_event_or_gets_it_twice(
     for thread in threads:
         thread.join(30)
 
-    assert found == [list(range(1, last + 1))] * 10
+    assert sequences == [list(range(1, last + 1))] * 10
 
 
 @pytest.mark.slow("40 s until buffers are full")
-def test_a_reader_that_does_not_read_holds_nobody_up(quick: ApiSettings) -> None:
-    """It stops somewhere; the others see everything, and it goes on where it stopped."""
+def test_a_reader_that_does_not_read_blocks_no_other(quick: ApiSettings) -> None:
+    """A slow reader stops the stream for itself only, and resumes where it stopped."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             job_id = make.job(session).id
@@ -128,7 +126,7 @@ def test_a_reader_that_does_not_read_holds_nobody_up(quick: ApiSettings) -> None
 
 
 def test_a_stream_of_a_deleted_job_ends(quick: ApiSettings) -> None:
-    """And cannot be opened again."""
+    """The stream of a deleted job ends and cannot be opened again."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             job_id = make.job(session).id
@@ -143,10 +141,10 @@ def test_a_stream_of_a_deleted_job_ends(quick: ApiSettings) -> None:
         assert served.client.get(f"{at}/events").status_code == 404
 
 
-def test_a_silent_stream_shows_that_it_lives(
+def test_a_stream_without_events_sends_heartbeats(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With comments, which a browser passes over."""
+    """Heartbeats are comments, which browsers ignore."""
     monkeypatch.setattr(hub, "_HEARTBEAT_INTERVAL_SECS", 0.05)
     with serving(quick) as served:
         with served.sessions.begin() as session:
@@ -154,12 +152,12 @@ def test_a_silent_stream_shows_that_it_lives(
         at = f"{served.client.base_url}/api/v1/jobs/{job_id}/events?after=1"
         with httpx.stream("GET", at, timeout=20) as answer:
             beats = (line for line in answer.iter_lines() if line == ": heartbeat")
-            # The stream never ends by itself: without three it runs into its time-out.
+            # The stream has no end, so without three heartbeats the test runs into its time-out.
             assert len(list(itertools.islice(beats, 3))) == 3
 
 
 def test_streams_end_when_the_server_stops(quick: ApiSettings) -> None:
-    """They would hold it up for ever; the reader comes back with the number it has."""
+    """Open streams do not keep the server running, and a reader can resume later."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             job_id = make.job(session).id
@@ -168,7 +166,7 @@ def test_streams_end_when_the_server_stops(quick: ApiSettings) -> None:
         answer = stream.__enter__()
         lines = answer.iter_lines()
         assert next(parse(lines))["sequence"] == 1
-    # Whole: the server said that this is the end of it, and did not cut it off.
+    # Complete: the server ended the answer instead of cutting it off.
     assert list(parse(lines)) == []
     assert answer.is_stream_consumed
     stream.__exit__(None, None, None)

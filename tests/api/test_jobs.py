@@ -1,4 +1,4 @@
-"""Jobs over HTTP: lists, pages, and telling one what to do."""
+"""Jobs over HTTP: lists, pages and control."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.api.conftest import Served
 
 
 def test_jobs_are_listed_page_by_page(served: Served) -> None:
-    """Whatever the order, the pages together hold every job once, sorted."""
+    """In every order, the pages together contain each job once, sorted."""
     with served.sessions.begin() as session:
         for number in range(7):
             make.job(session, f"Job {number}", priority=number % 3)
@@ -31,7 +31,7 @@ def test_jobs_are_listed_page_by_page(served: Served) -> None:
 
 
 def test_jobs_are_filtered_by_state_and_name(served: Served) -> None:
-    """A part of the name in any case; several states."""
+    """A filter takes part of the name in any case, and several states."""
     with served.sessions.begin() as session:
         first, second = make.job(session, "ResNet"), make.job(session, "other")
         jobs.set_state(session, second.id, "paused")
@@ -47,16 +47,16 @@ def test_jobs_are_filtered_by_state_and_name(served: Served) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", "bm8", "WyItY3JlYXRlZCIsIngiLDFd", "é", "A" * 900])
-def test_a_cursor_of_another_list_is_refused(shared: Served, cursor: str) -> None:
-    """With a problem, never a defect."""
+def test_a_cursor_of_another_list_is_rejected(shared: Served, cursor: str) -> None:
+    """A foreign cursor is a problem document, not an internal error."""
     answer = shared.client.get("/api/v1/jobs", params={"cursor": cursor})
 
     assert answer.status_code == 422
     assert answer.json()["detail"] == "the cursor is not one of this list"
 
 
-def test_a_job_has_what_belongs_beside_it(served: Served) -> None:
-    """Failures, builds, the last pick, and links that lead somewhere."""
+def test_a_job_comes_with_its_details(served: Served) -> None:
+    """A job comes with failures, builds, the last pick, and working links."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     answer = served.client.get(f"/api/v1/jobs/{job_id}").json()
@@ -85,10 +85,10 @@ def test_a_job_has_what_belongs_beside_it(served: Served) -> None:
         ("running", "resume", 200, "running"),
     ],
 )
-def test_telling_a_job(
+def test_a_job_changes_as_its_state_allows(
     shared: Served, state: JobState, action: str, status: int, becomes: str
 ) -> None:
-    """What its state allows is done and noted; anything else is a conflict, and is not."""
+    """An allowed change is made and logged; any other is a conflict and is not logged."""
     with shared.sessions.begin() as session:
         job_id = make.job(session, f"{state} {action}").id
         jobs.set_state(session, job_id, state)
@@ -105,7 +105,7 @@ def test_telling_a_job(
 
 
 def test_a_job_of_a_command_line_is_not_resumed_here(served: Served) -> None:
-    """Nobody here would run it; the advice says who does."""
+    """The service would not run it, so the advice names the command line."""
     from tests.records import make as rows
 
     with served.sessions.begin() as session:
@@ -118,8 +118,8 @@ def test_a_job_of_a_command_line_is_not_resumed_here(served: Served) -> None:
     assert "tuner tune" in answer.json()["advice"]
 
 
-def test_a_larger_budget_wakes_a_job_that_is_done(served: Served) -> None:
-    """A smaller one does not."""
+def test_a_larger_budget_resumes_a_job_that_is_done(served: Served) -> None:
+    """A larger budget queues the job again; a smaller one changes nothing."""
     with served.sessions.begin() as session:
         job_id = make.job(session).id
         jobs.set_state(session, job_id, "done")
@@ -133,7 +133,7 @@ def test_a_larger_budget_wakes_a_job_that_is_done(served: Served) -> None:
 
 
 def test_a_priority_is_set(served: Served) -> None:
-    """And bounded."""
+    """A priority is stored, within its bounds."""
     with served.sessions.begin() as session:
         job_id = make.job(session).id
     at = f"/api/v1/jobs/{job_id}/priority"
@@ -142,8 +142,8 @@ def test_a_priority_is_set(served: Served) -> None:
     assert served.client.post(at, json={"priority": 500}).status_code == 422
 
 
-def test_a_deleted_job_is_gone(served: Served) -> None:
-    """From lists, tables and events; while it runs it stays."""
+def test_a_deleted_job_is_hidden(served: Served) -> None:
+    """A deleted job disappears from lists, tables and events; a running job cannot be deleted."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     at = f"/api/v1/jobs/{job_id}"

@@ -1,4 +1,4 @@
-"""Libraries over HTTP: asked for, fetched whole, in parts, or not again."""
+"""Libraries over HTTP: requests for builds, and downloads in whole, in parts, or not at all."""
 
 import base64
 import hashlib
@@ -16,15 +16,15 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture
 def at(served: Served) -> str:
-    """Where the library of a job that has one is."""
+    """Address of the library of a job."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
         make.built(session, job_id, served.data_dir / "archives", CONTENT, DIGEST)
     return f"/api/v1/jobs/{job_id}/library"
 
 
-def test_a_library_is_fetched_with_its_digest(served: Served, at: str) -> None:
-    """Whole; the digest is in the tag and in Repr-Digest."""
+def test_a_library_is_downloaded_with_its_digest(served: Served, at: str) -> None:
+    """The digest is in the ETag and in Repr-Digest."""
     answer = served.client.get(at)
 
     assert answer.content == CONTENT
@@ -35,8 +35,8 @@ def test_a_library_is_fetched_with_its_digest(served: Served, at: str) -> None:
     assert "attachment" in answer.headers["content-disposition"]
 
 
-def test_a_download_goes_on_where_it_stopped(served: Served, at: str) -> None:
-    """If the library is still the same; otherwise it begins again."""
+def test_a_download_is_resumed(served: Served, at: str) -> None:
+    """A range is served while the library is the same; otherwise the whole file."""
     start = served.client.get(at, headers={"range": "bytes=0-99"})
     tag = {"if-range": start.headers["etag"]}
     rest = served.client.get(at, headers={"range": "bytes=100-", **tag})
@@ -48,8 +48,8 @@ def test_a_download_goes_on_where_it_stopped(served: Served, at: str) -> None:
     assert (changed.status_code, changed.content) == (200, CONTENT)
 
 
-def test_heads_and_conditions(served: Served, at: str) -> None:
-    """HEAD has the headers alone; who has it gets 304."""
+def test_head_and_conditional_requests(served: Served, at: str) -> None:
+    """HEAD returns the headers alone, and a current ETag gets 304."""
     head = served.client.head(at)
     same = served.client.get(at, headers={"if-none-match": f'"{DIGEST}"'})
 
@@ -58,16 +58,16 @@ def test_heads_and_conditions(served: Served, at: str) -> None:
     assert (same.status_code, same.content) == (304, b"")
 
 
-def test_a_range_that_is_none_is_a_problem(served: Served, at: str) -> None:
-    """In a problem document like everything else."""
-    for wanted in ("bytes=99999999-", "bytes=x", "lines=1-2", "bytes=5-2", "x"):
-        answer = served.client.get(at, headers={"range": wanted})
-        assert answer.status_code == 416, wanted
+def test_an_invalid_range_is_a_problem(served: Served, at: str) -> None:
+    """An invalid range gets a problem document, not plain text."""
+    for ranges in ("bytes=99999999-", "bytes=x", "lines=1-2", "bytes=5-2", "x"):
+        answer = served.client.get(at, headers={"range": ranges})
+        assert answer.status_code == 416, ranges
         assert answer.json()["type"].endswith("bad-range")
 
 
-def test_a_build_is_asked_for_and_followed(served: Served) -> None:
-    """Once while it waits; a library that is not there is a conflict with advice."""
+def test_a_build_is_requested_and_followed(served: Served) -> None:
+    """A queued build is not requested twice, and a missing library is a conflict with advice."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     at = f"/api/v1/jobs/{job_id}"
@@ -75,19 +75,19 @@ def test_a_build_is_asked_for_and_followed(served: Served) -> None:
     first = served.client.post(f"{at}/build")
     again = served.client.post(f"{at}/build", json={"strict": False})
     strict = served.client.post(f"{at}/build", json={"strict": True})
-    found = served.client.get(f"{at}/builds/{first.json()['id']}")
+    read = served.client.get(f"{at}/builds/{first.json()['id']}")
 
     assert (early.status_code, first.status_code) == (409, 202)
     assert "/api/v1/jobs/{id}/build" in early.json()["advice"]
-    assert first.json() == again.json() == found.json()
+    assert first.json() == again.json() == read.json()
     assert strict.json()["id"] != first.json()["id"]
     assert served.client.get(f"/api/v1/jobs/{job_id + 1}/builds/1").status_code == 404
     with served.sessions() as session:
         assert events.events_after(session, job_id, 0)[-1].kind == "build"
 
 
-def test_a_build_that_cannot_be_is_refused(served: Served) -> None:
-    """Before the tasks are known, for a network that is not there, for a command line's job."""
+def test_an_impossible_build_is_rejected(served: Served) -> None:
+    """A build needs tasks, an existing network, and a job of the service."""
     from tests.records import make as rows
 
     with served.sessions.begin() as session:
@@ -101,7 +101,7 @@ def test_a_build_that_cannot_be_is_refused(served: Served) -> None:
 
 
 def test_an_archive_elsewhere_is_never_served(served: Served, tmp_path: Path) -> None:
-    """Even if the database said so."""
+    """A path outside the folder of archives is not served, even if the database has it."""
     (tmp_path / "secret.tar.gz").write_bytes(b"secret")
     (served.data_dir / "archives" / "link.tar.gz").symlink_to(tmp_path / "secret.tar.gz")
     for name in ("../tuner.db", "/etc/passwd", "..", "", "a/../../x.tar.gz", "link.tar.gz"):

@@ -1,4 +1,4 @@
-"""A body that does not arrive ends its request, and leaves nothing."""
+"""Limits on bodies that do not arrive."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ from tests.api.conftest import serving
 def test_a_body_that_stops_arriving_is_given_up(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 408, after a time without a byte; what had arrived is removed, others are served."""
+    """A body without a byte for a while gets 408; its part is removed and others are served."""
     monkeypatch.setattr(limits, "_IDLE_TIMEOUT_SECS", 0.3)
     with serving(quick) as served:
         where = (str(served.client.base_url.host), served.client.base_url.port or 0)

@@ -1,11 +1,11 @@
-"""Uploads with something wrong: each is refused or becomes a job, and the process lives."""
+"""Malformed uploads: each is rejected or becomes a job, and the process survives."""
 
 from benchmarks import malformed
 from tests.api.conftest import Served
 
 
 def test_no_malformed_upload_makes_the_service_fail(served: Served) -> None:
-    """Two hundred of those that the benchmark sends ten thousand of."""
+    """Two hundred malformed uploads of the benchmark cause no server error and leave no file."""
     service = str(served.client.base_url).rstrip("/")
 
     result = malformed.attack(service, 200, seed=1)

@@ -1,4 +1,4 @@
-"""What Prometheus is told is what the database holds."""
+"""Metrics for Prometheus agree with the database."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _PREFIX = "subgraph_tuner_"
 
 
 def samples(served: Served) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Read every sample by its name, less our prefix, and its labels in alphabetical order."""
+    """Return every sample by its name without the prefix, and its sorted label values."""
     answer = served.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     return {
@@ -34,7 +34,7 @@ def samples(served: Served) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_every_family_is_there_with_its_numbers(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a job that was tuned, while another waits, with a worker that is busy."""
+    """A tuned job, a queued job and a busy worker appear in all families."""
     monkeypatch.setattr(metrics, "_CACHE_SECS", 0.0)
     with served.sessions.begin() as session:
         job_id = make.tuned(session, n_trials=4)
@@ -44,7 +44,7 @@ def test_every_family_is_there_with_its_numbers(
         jobs.set_state(session, job_id, "done")
         builds.request_build(session, job_id)
         make.job(session, "waiting")
-        said = workers.WorkerReport(
+        report = workers.WorkerReport(
             name="here:1",
             host="here",
             pid=1,
@@ -53,17 +53,17 @@ def test_every_family_is_there_with_its_numbers(
             busy_secs=12.0,
             busy_share=0.75,
         )
-        workers.report(session, said)
+        workers.report(session, report)
     at = f"/api/v1/jobs/{job_id}"
     for _ in range(3):
         served.client.get(at)
     served.client.get("/api/v1/jobs/777")
 
     with served.client.stream("GET", f"{at}/events") as stream:
-        # Kept: the connection is closed with whoever reads it.
+        # Kept in a variable, because the connection closes with the iterator.
         lines = stream.iter_lines()
         next(lines)
-        found = samples(served)
+        metrics_after = samples(served)
 
     worker = ("active", "here:1")
     failed = dict.fromkeys(ERROR_KINDS, 0.0) | {"run_error": 1.0}
@@ -83,15 +83,13 @@ def test_every_family_is_there_with_its_numbers(
         ("request_seconds_count", ("GET", "/api/v1/jobs/{job_id}", "200")): 3.0,
         ("request_seconds_count", ("GET", "/api/v1/jobs/{job_id}", "404")): 1.0,
     }
-    assert {key: found.get(key) for key in expected} == expected
+    assert {key: metrics_after.get(key) for key in expected} == expected
     families = {name for name, _ in expected} | {"request_seconds_bucket", "request_seconds_sum"}
-    assert {name for name, _ in found} == families
+    assert {name for name, _ in metrics_after} == families
 
 
-def test_a_database_that_is_gone_is_a_number(
-    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rest of what came out of it is left out: a number of a minute ago is none."""
+def test_a_failed_database_is_a_metric(quick: ApiSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics from the database are left out instead of being repeated."""
     monkeypatch.setattr(metrics, "_CACHE_SECS", 0.0)
     with serving(quick) as served:
         before = samples(served)

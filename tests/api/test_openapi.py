@@ -1,4 +1,4 @@
-"""The OpenAPI document holds: nothing that it describes, or does not, makes the service fail."""
+"""The OpenAPI document is true: no request, described or not, makes the service fail."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from api.settings import ApiSettings
 from tests.api import make
 from tests.api.conftest import Served
 
-# A few are enough for every day; a search takes more.
+# A few suffice for every run; a search takes more.
 _N_EXAMPLES = int(os.environ.get("TUNER_TEST_EXAMPLES", "5"))
 _CHECKS = [
     not_a_server_error,
@@ -34,7 +34,7 @@ _CHECKS = [
 
 @schemathesis.serializer("application/jsonl")
 def as_lines(_context: Any, value: Any) -> bytes:
-    """Send whatever was made up as text."""
+    """Send a generated value as text."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
@@ -44,8 +44,8 @@ def document(quick: ApiSettings) -> dict[str, Any]:
     return create_app(quick).openapi()
 
 
-def test_operations_are_named_by_what_they_do(document: dict[str, Any]) -> None:
-    """A generated client has these names; they are unique and stay."""
+def test_operations_have_stable_unique_names(document: dict[str, Any]) -> None:
+    """Generated clients take their method names from them."""
     names = [
         operation["operationId"]
         for operations in document["paths"].values()
@@ -59,8 +59,8 @@ def test_operations_are_named_by_what_they_do(document: dict[str, Any]) -> None:
     assert all(name.isidentifier() and "__" not in name for name in names)
 
 
-def test_every_operation_says_what_it_does_and_may_answer(document: dict[str, Any]) -> None:
-    """With its tag, its summary and its problems."""
+def test_every_operation_is_described(document: dict[str, Any]) -> None:
+    """Each operation has a tag, a description and its problems."""
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["tags"], path
@@ -69,15 +69,15 @@ def test_every_operation_says_what_it_does_and_may_answer(document: dict[str, An
                 assert {str(status) for status in COMMON} <= operation["responses"].keys(), path
 
 
-def test_pages_for_people_are_not_in_it(document: dict[str, Any]) -> None:
-    """It is for programs."""
+def test_pages_for_people_are_left_out(document: dict[str, Any]) -> None:
+    """The document is for programs."""
     outside = [path for path in document["paths"] if not path.startswith("/api/v1/")]
 
     assert set(outside) == {"/healthz", "/readyz", "/metrics"}
 
 
 def test_the_upload_is_described(document: dict[str, Any]) -> None:
-    """As files and fields that a client can fill."""
+    """The upload has files and fields that a client can fill."""
     body = document["paths"]["/api/v1/tune"]["post"]["requestBody"]["content"]
     fields = body["multipart/form-data"]["schema"]["properties"]
 
@@ -86,14 +86,14 @@ def test_the_upload_is_described(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-def test_whatever_is_sent_is_answered_as_described(served: Served, mode: GenerationMode) -> None:
-    """Generated requests to every operation: no defect, and no answer that is not declared."""
+def test_generated_requests_are_answered_as_described(served: Served, mode: GenerationMode) -> None:
+    """Generated requests to every operation get declared answers and no server error."""
     with served.sessions.begin() as session:
         make.tuned(session)
         archives = served.data_dir / "archives"
         make.built(session, make.tuned(session, "s1"), archives, b"content", "ab" * 32)
     schema = schemathesis.openapi.from_dict(served.client.get("/api/v1/openapi.json").json())
-    operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
+    operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
     asked: set[str] = set()
     for operation in operations:
         if operation.label.endswith("/events"):
@@ -119,6 +119,6 @@ def _ask(operation: Any, mode: GenerationMode, url: str, asked: set[str]) -> Non
         asked.add(operation.label)
         case.call_and_validate(base_url=url, checks=_CHECKS, timeout=20)
 
-    # What has no parameters cannot be asked for wrongly.
+    # An operation without parameters has no invalid requests.
     with contextlib.suppress(Unsatisfiable):
         send()

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is a problem document that says what to do, and never how we are made."""
+"""Every error is a problem document with advice, and without internals."""
 
 import errno
 import subprocess
@@ -21,7 +21,7 @@ from tuner.errors import ModelError, RequestError, TargetError
 from tuner.queries import jobs as job_queries
 
 
-def test_an_error_of_a_field_names_it_apart() -> None:
+def test_an_error_of_a_field_names_it_separately() -> None:
     """Programs read the field, people the detail."""
     problem = as_problem(TargetError("must be printable, got 'a\x1b'", field="target"))
 
@@ -50,8 +50,8 @@ def test_an_error_of_a_field_names_it_apart() -> None:
         (ZeroDivisionError("at /home/secret.py"), "unexpected"),
     ],
 )
-def test_the_table_of_errors(error: Exception, slug: str) -> None:
-    """One kind for each exception; nothing of SQL, paths or traces in what is said."""
+def test_each_exception_has_its_kind(error: Exception, slug: str) -> None:
+    """No SQL, path or traceback appears in a detail."""
     problem = as_problem(error)
 
     assert problem.slug == slug
@@ -62,17 +62,17 @@ def test_the_table_of_errors(error: Exception, slug: str) -> None:
 
 
 def test_every_kind_is_documented() -> None:
-    """With its status, in docs/rest.md."""
+    """docs/rest.md lists each kind with its status."""
     text = (ROOT / "docs" / "rest.md").read_text()
     for slug, kind in KINDS.items():
         row = next(line for line in text.splitlines() if line.startswith("| `") and slug in line)
         assert f"| {kind.status} |" in row, slug
 
 
-def test_a_defect_is_named_and_not_shown(
+def test_an_internal_error_has_a_reference(
     quick: ApiSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reference of the answer is in the log, with the trace."""
+    """The reference of the answer is in the log, with the traceback."""
 
     def broken(*_args: object, **_kwargs: object) -> None:
         raise ZeroDivisionError("a secret path")
@@ -90,13 +90,13 @@ def test_a_defect_is_named_and_not_shown(
     assert problem["detail"] == f"reference {problem['reference']}"
     assert "Traceback" not in answer.text
     assert "ZeroDivisionError" not in answer.text
-    (logged,) = [each for each in caplog.records if problem["reference"] in each.getMessage()]
+    (logged,) = [r for r in caplog.records if problem["reference"] in r.getMessage()]
     assert logged.exc_info is not None
     assert logged.exc_info[0] is ZeroDivisionError
 
 
-def test_a_database_that_is_gone_is_said(quick: ApiSettings) -> None:
-    """503, with the time to come back; probes tell the two apart."""
+def test_a_failed_database_is_unavailable(quick: ApiSettings) -> None:
+    """Requests get 503 with Retry-After, and the liveness probe still succeeds."""
     path = Path(quick.tuner.database.removeprefix("sqlite:///"))
     with serving(quick) as served:
         with served.sessions.begin() as session:
@@ -138,10 +138,10 @@ def test_a_database_that_is_gone_is_said(quick: ApiSettings) -> None:
         ),
     ],
 )
-def test_every_refusal_is_a_document(
+def test_every_rejection_is_a_problem_document(
     shared: Served, ask: Callable[[httpx.Client], httpx.Response], status: int
 ) -> None:
-    """Those of the framework among them."""
+    """Rejections by the framework are problem documents as well."""
     answer = ask(shared.client)
 
     assert answer.status_code == status, answer.text
@@ -149,8 +149,8 @@ def test_every_refusal_is_a_document(
     assert set(answer.json()) >= {"type", "title", "status", "detail", "advice"}
 
 
-def test_metrics_tell_what_the_database_knows(served: Served) -> None:
-    """Trials by outcome, jobs, the queue, requests by route; that it does not answer, if so."""
+def test_metrics_include_the_database(served: Served) -> None:
+    """Trials by outcome, the queue and requests by route are included."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     served.client.get(f"/api/v1/jobs/{job_id}")
@@ -166,8 +166,8 @@ def test_metrics_tell_what_the_database_knows(served: Served) -> None:
         assert line in text, line
 
 
-def test_metrics_read_the_database_now_and_then(served: Served) -> None:
-    """Not as often as somebody asks."""
+def test_metrics_cache_the_database(served: Served) -> None:
+    """Two requests in a row read the database once."""
     before = served.client.get("/metrics").text
     with served.sessions.begin() as session:
         make.tuned(session)
@@ -179,8 +179,8 @@ def test_metrics_read_the_database_now_and_then(served: Served) -> None:
     assert metrics._CACHE_SECS > 1
 
 
-def test_the_api_loads_no_compiler() -> None:
-    """Nor a library that reads models: those are for workers."""
+def test_the_api_imports_no_compiler() -> None:
+    """Libraries that read models or compile are imported by workers only."""
     program = (
         "import sys, api.__main__; from api.app import create_app\n"
         "bad = {'tvm', 'onnx', 'xgboost', 'torch', 'matplotlib'} & set(sys.modules)\n"

@@ -1,4 +1,4 @@
-"""Measurements over HTTP: looked up, listed, carried out and in."""
+"""Measure records over HTTP: look-ups, lists, exports and imports."""
 
 import gzip
 import json
@@ -13,24 +13,24 @@ from tests.records import make as rows
 AT = "/api/v1/records"
 
 
-def test_the_best_record_of_a_workload(served: Served) -> None:
-    """On every target, or on one."""
+def test_the_best_records_of_a_workload(served: Served) -> None:
+    """A look-up returns one record for each target, or that of one target."""
     with served.sessions.begin() as session:
         for n_cores, secs in ((2, 0.5), (4, 0.25)):
             task = rows.task(session, "w0", n_cores)
             measure_records.add_record(session, rows.timed(task, f"t{n_cores}", secs))
-    found = served.client.get(f"{AT}/best", params={"workload": "w0"}).json()["items"]
-    target = found[1]["target_id"]
+    items = served.client.get(f"{AT}/best", params={"workload": "w0"}).json()["items"]
+    target = items[1]["target_id"]
     one = served.client.get(f"{AT}/best", params={"workload": "w0", "target": target}).json()
     none = served.client.get(f"{AT}/best", params={"workload": "other"}).json()
 
-    assert [best["latency_secs"] for best in found] == [0.5, 0.25]
-    assert one["items"] == [found[1]]
+    assert [best["latency_secs"] for best in items] == [0.5, 0.25]
+    assert one["items"] == [items[1]]
     assert none == {"items": [], "next": None}
 
 
-def test_best_records_in_pages(served: Served) -> None:
-    """All of them, or those of a job, in the order of their tasks."""
+def test_best_records_come_in_pages(served: Served) -> None:
+    """Best records of all tasks, or of a job, are sorted by task."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
         for number in range(5):
@@ -46,8 +46,8 @@ def test_best_records_in_pages(served: Served) -> None:
     assert [best["workload"] for best in of_job["items"]] == ["s0-w0"]
 
 
-def test_records_in_pages(served: Served) -> None:
-    """The newest first; only failures, if they are asked for; infinity is null."""
+def test_records_come_in_pages(served: Served) -> None:
+    """Records come newest first, failures alone on request, and infinity is null."""
     with served.sessions.begin() as session:
         task = rows.task(session)
         for number in range(5):
@@ -63,8 +63,8 @@ def test_records_in_pages(served: Served) -> None:
     assert failed["items"][0]["max_error"] is None
 
 
-def test_an_export_is_an_import(served: Served, quick: ApiSettings) -> None:
-    """Record for record; once more it is known already."""
+def test_an_export_can_be_imported(served: Served, quick: ApiSettings) -> None:
+    """Every record is imported once, and a second import adds none."""
     with served.sessions.begin() as session:
         make.tuned(session)
     exported = served.client.get(AT)
@@ -85,7 +85,7 @@ def test_an_export_is_an_import(served: Served, quick: ApiSettings) -> None:
 
 
 def test_a_damaged_log_changes_nothing(served: Served) -> None:
-    """The line is named."""
+    """The problem names the damaged line."""
     with served.sessions.begin() as session:
         make.tuned(session)
     lines = served.client.get(AT).text.splitlines(keepends=True)
@@ -107,8 +107,8 @@ def test_a_damaged_log_changes_nothing(served: Served) -> None:
     assert served.client.get(AT).content == before
 
 
-def test_a_log_that_is_too_large_is_refused(quick: ApiSettings) -> None:
-    """Even if its length was not announced."""
+def test_a_log_that_is_too_large_is_rejected(quick: ApiSettings) -> None:
+    """The limit holds without an announced length."""
 
     def chunks() -> Iterator[bytes]:
         for _ in range(30):
@@ -119,7 +119,7 @@ def test_a_log_that_is_too_large_is_refused(quick: ApiSettings) -> None:
 
 
 def test_a_reader_that_leaves_an_export_stops_it(quick: ApiSettings) -> None:
-    """Nobody goes on writing for it, and the server still stops."""
+    """The export ends with its reader, and the server still answers and stops."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             task = rows.task(session)
@@ -132,8 +132,8 @@ def test_a_reader_that_leaves_an_export_stops_it(quick: ApiSettings) -> None:
         assert served.client.get("/healthz").status_code == 200
 
 
-def test_an_export_of_a_target(served: Served) -> None:
-    """That exists."""
+def test_an_export_of_one_target(served: Served) -> None:
+    """An export contains the records of an existing target only."""
     with served.sessions.begin() as session:
         for n_cores in (2, 4):
             measure_records.add_record(

@@ -1,4 +1,4 @@
-"""What a job does, over HTTP: its table in three formats, kept for who polls."""
+"""The progress of a job over HTTP: its table in three formats, picks, history and curves."""
 
 import csv
 import gzip
@@ -18,7 +18,7 @@ from tuner.replay import recording as recordings
 
 
 def test_the_table_comes_in_three_formats(served: Served) -> None:
-    """The same rows as JSON, CSV and text."""
+    """JSON, CSV and text have the same rows."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     at = f"/api/v1/jobs/{job_id}/tasks"
@@ -35,8 +35,8 @@ def test_the_table_comes_in_three_formats(served: Served) -> None:
     assert "latency    unknown: 1 of 2 tasks have no best record yet" in text.splitlines()
 
 
-def test_who_has_the_table_is_told_so(served: Served) -> None:
-    """By its tag, in every encoding; a new event is a new tag."""
+def test_an_unchanged_table_gets_304(served: Served) -> None:
+    """The ETag holds for every encoding, and an event changes it."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     at = f"/api/v1/jobs/{job_id}/tasks"
@@ -53,8 +53,8 @@ def test_who_has_the_table_is_told_so(served: Served) -> None:
     assert (other.status_code, other.json()["job"]["state"]) == (200, "paused")
 
 
-def test_what_others_change_shows_within_a_second(served: Served) -> None:
-    """Another process wrote it."""
+def test_changes_of_other_processes_show_within_a_second(served: Served) -> None:
+    """A cached table expires after FRESH_SECS."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     at = f"/api/v1/jobs/{job_id}/tasks"
@@ -78,20 +78,20 @@ def test_what_others_change_shows_within_a_second(served: Served) -> None:
         ("text/csv;q=x, text/plain", "text"),
     ],
 )
-def test_negotiation(accept: str | None, expected: str) -> None:
-    """The best of what is accepted."""
+def test_the_best_accepted_format_is_served(accept: str | None, expected: str) -> None:
+    """Quality values and wildcards of Accept are honoured."""
     assert formats.negotiate(accept) == expected
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/png;q=1", ";;;", "text/csv;q=0"])
-def test_nothing_else_is_served(accept: str) -> None:
-    """And 406 says what is."""
+def test_other_formats_are_not_acceptable(accept: str) -> None:
+    """The problem lists the available formats."""
     with pytest.raises(Problem, match="text/csv"):
         formats.negotiate(accept)
 
 
 def test_picks_come_in_pages(served: Served) -> None:
-    """The newest first."""
+    """Picks come newest first."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     page = served.client.get(f"/api/v1/jobs/{job_id}/picks?limit=1").json()
@@ -101,8 +101,8 @@ def test_picks_come_in_pages(served: Served) -> None:
     assert page["next"] is None
 
 
-def test_history_and_failures(served: Served) -> None:
-    """Points of the latency, and how trials failed."""
+def test_history_and_failures_are_served(served: Served) -> None:
+    """A job has points of its latency, and failures by kind."""
     with served.sessions.begin() as session:
         job_id = make.tuned(session)
     history = served.client.get(f"/api/v1/jobs/{job_id}/history").json()
@@ -113,7 +113,7 @@ def test_history_and_failures(served: Served) -> None:
 
 
 def test_a_recording_can_be_replayed(quick: ApiSettings) -> None:
-    """It is what tuner replay reads."""
+    """A recording has the format of ``tuner replay``."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             job_id = make.tuned(session)
@@ -125,7 +125,7 @@ def test_a_recording_can_be_replayed(quick: ApiSettings) -> None:
     assert len(recordings.read(path).tasks) == 2
 
 
-def test_a_name_is_no_formula() -> None:
-    """A spreadsheet would run it."""
+def test_a_name_is_not_a_formula() -> None:
+    """A spreadsheet would run a cell that starts like one."""
     assert formats._cell("=HYPERLINK(1)") == "'=HYPERLINK(1)"
     assert formats._cell("a\r\nb") == "a  b"

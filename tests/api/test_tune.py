@@ -1,4 +1,4 @@
-"""Submitting a network: uploads, options, and asking again."""
+"""Submission of networks: uploads, options and repeated requests."""
 
 import contextlib
 import resource
@@ -23,27 +23,27 @@ AT = "/api/v1/tune"
 
 
 def upload(content: bytes = ONNX, name: str = "net.onnx") -> dict[str, Any]:
-    """Return a form's file."""
+    """Return the file of a form."""
     return {"model": (name, content)}
 
 
-def left(data_dir: Path) -> list[str]:
-    """Name the files below the data directory that an upload could leave."""
+def leftovers(data_dir: Path) -> list[str]:
+    """Return the names of the files that an upload could leave."""
     folders = (data_dir / "uploads", data_dir / "tmp")
     return sorted(path.name for folder in folders for path in folder.iterdir())
 
 
 def open_below(folder: Path) -> list[str]:
-    """Name the files below a folder that this process has open, even those without a name."""
-    found = []
+    """Return the open files of this process below a folder, including deleted ones."""
+    paths = []
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            found.append(str(link.readlink()))
-    return [path for path in found if path.startswith(f"{folder}/")]
+            paths.append(str(link.readlink()))
+    return [path for path in paths if path.startswith(f"{folder}/")]
 
 
 def wait_for(ask: Callable[[], object], secs: float = 20.0) -> None:
-    """Wait until something is true."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + secs
     while not ask():
         assert time.monotonic() < deadline, "it took too long"
@@ -51,24 +51,24 @@ def wait_for(ask: Callable[[], object], secs: float = 20.0) -> None:
 
 
 def test_an_upload_becomes_a_job(served: Served) -> None:
-    """Named by its hash on disk and by its file for people; noted who asked."""
+    """The file is stored under its hash, the job has its name, and the sender is logged."""
     options = {"trials": "7", "input": ["data=1,4"], "name": "", "priority": "2"}
     answer = served.client.post(AT, files=upload(), data=options)
 
     assert answer.status_code == 202, answer.text
-    told = answer.json()
-    assert told["created"]
-    assert (told["job"]["name"], told["job"]["budget_trials"]) == ("net", 7)
-    assert answer.headers["location"] == told["links"]["self"] == "/api/v1/jobs/1"
-    assert left(served.data_dir) == [f"{sha256(ONNX).hexdigest()}.onnx"]
-    assert (served.data_dir / "uploads" / left(served.data_dir)[0]).read_bytes() == ONNX
+    submitted = answer.json()
+    assert submitted["created"]
+    assert (submitted["job"]["name"], submitted["job"]["budget_trials"]) == ("net", 7)
+    assert answer.headers["location"] == submitted["links"]["self"] == "/api/v1/jobs/1"
+    assert leftovers(served.data_dir) == [f"{sha256(ONNX).hexdigest()}.onnx"]
+    assert (served.data_dir / "uploads" / leftovers(served.data_dir)[0]).read_bytes() == ONNX
     with served.sessions() as session:
         (noted,) = audit.actions(session)
     assert (noted.subject, noted.address, noted.action) == ("anonymous", "127.0.0.1", "tune")
 
 
-def test_the_same_again_is_the_same_job(served: Served) -> None:
-    """With 200 once it is done; a larger budget makes it go on."""
+def test_an_equal_request_is_the_same_job(served: Served) -> None:
+    """A job that is done answers with 200, and a larger budget resumes it."""
     first = served.client.post(AT, files=upload(), data={"trials": "7"}).json()
     with served.sessions.begin() as session:
         jobs.set_state(session, first["job"]["id"], "done")
@@ -84,7 +84,7 @@ def test_the_same_again_is_the_same_job(served: Served) -> None:
 
 
 def test_an_idempotency_key_stands_for_one_request(served: Served) -> None:
-    """A retry is answered with its job, another request with a problem."""
+    """A retry gets the same job, and another request with the key a problem."""
     key = {"idempotency-key": "retry-1"}
     first = served.client.post(AT, files=upload(), data={"trials": "7"}, headers=key)
     again = served.client.post(AT, files=upload(), data={"trials": "7"}, headers=key)
@@ -96,8 +96,8 @@ def test_an_idempotency_key_stands_for_one_request(served: Served) -> None:
     assert (other.status_code, other.json()["type"].split(":")[-1]) == (422, "key-reused")
 
 
-def test_a_key_of_a_deleted_job_makes_it_anew(quick: ApiSettings) -> None:
-    """Nobody is answered with a job that is gone."""
+def test_a_key_of_a_deleted_job_submits_it_again(quick: ApiSettings) -> None:
+    """A deleted job is not returned for its key."""
     key = {"idempotency-key": "retry-1"}
     with serving(quick) as served:
         first = served.client.post(AT, data={"zoo": "mlp"}, files=upload(), headers=key).json()
@@ -136,20 +136,20 @@ def test_a_key_of_a_deleted_job_makes_it_anew(quick: ApiSettings) -> None:
         ({"nothing": (None, "")}, {"zoo": "mlp", "objective": "fame"}, 422, "invalid"),
     ],
 )
-def test_a_wrong_form_leaves_nothing(
+def test_an_invalid_form_leaves_nothing(
     shared: Served, files: dict[str, Any], data: dict[str, str], status: int, slug: str
 ) -> None:
-    """Neither a job nor a file."""
+    """An invalid form leaves neither a job nor a file."""
     answer = shared.client.post(AT, files=files, data=data)
 
     problem = answer.json()
     assert (answer.status_code, problem["type"].split(":")[-1]) == (status, slug), problem
-    assert left(shared.data_dir) == []
+    assert leftovers(shared.data_dir) == []
     assert shared.client.get("/api/v1/jobs").json()["items"] == []
 
 
-def test_text_that_is_no_text_is_refused(served: Served) -> None:
-    """Half a surrogate pair, which PostgreSQL would not store."""
+def test_half_a_surrogate_pair_is_rejected(served: Served) -> None:
+    """PostgreSQL cannot store half a surrogate pair."""
     boundary = "b"
     body = (
         f"--{boundary}\r\ncontent-disposition: form-data; name=zoo\r\n\r\nmlp\r\n"
@@ -162,8 +162,8 @@ def test_text_that_is_no_text_is_refused(served: Served) -> None:
     assert answer.status_code == 422, answer.text
 
 
-def test_an_upload_that_is_too_large_is_refused(quick: ApiSettings) -> None:
-    """By what it announces, and by what it sends."""
+def test_an_upload_that_is_too_large_is_rejected(quick: ApiSettings) -> None:
+    """The limit holds for the announced length and for the received bytes."""
     small = ApiSettings(quick.tuner, max_upload_bytes=1000)
     body = b"x" * 3_000_000
 
@@ -179,7 +179,7 @@ def test_an_upload_that_is_too_large_is_refused(quick: ApiSettings) -> None:
         json = served.client.post(
             "/api/v1/jobs/1/budget", content=b" " * 2_000_000, headers={"content-type": "a/json"}
         )
-        remaining = left(served.data_dir)
+        remaining = leftovers(served.data_dir)
 
     assert [answer.status_code for answer in (announced, chunked, json)] == [413, 413, 413]
     assert announced.json()["type"].endswith("too-large")
@@ -187,7 +187,7 @@ def test_an_upload_that_is_too_large_is_refused(quick: ApiSettings) -> None:
 
 
 def test_a_client_that_dies_leaves_nothing(quick: ApiSettings) -> None:
-    """In the middle of its upload, with the connection reset."""
+    """A connection that is reset during an upload leaves no file."""
     with serving(quick) as served:
         where = (str(served.client.base_url.host), served.client.base_url.port or 0)
         with socket.create_connection(where) as connection:
@@ -197,25 +197,25 @@ def test_a_client_that_dies_leaves_nothing(quick: ApiSettings) -> None:
                 b'content-disposition: form-data; name="model"; filename="a.onnx"\r\n\r\n'
             )
             connection.sendall(b"x" * 4_000_000)
-            # A part of that size is on disk before all of it is there; its file has no name.
+            # A part of that size is on disk before it is complete, in a file without a name.
             wait_for(lambda: open_below(served.data_dir / "tmp"))
         wait_for(lambda: not open_below(served.data_dir / "tmp"))
-        assert left(served.data_dir) == []
+        assert leftovers(served.data_dir) == []
         assert served.client.get("/api/v1/jobs").json()["items"] == []
 
 
-def test_a_full_disk_is_a_problem_not_a_defect(tmp_path: Path) -> None:
-    """507, nothing left behind, and the next upload is taken."""
+def test_a_full_disk_is_a_problem(tmp_path: Path) -> None:
+    """A full disk gets 507, leaves nothing, and the next upload succeeds."""
     service = Service(tmp_path)
     try:
         service.start_api()
         pid = service.pid("api")
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        # The system says EFBIG then, which is told as a full disk is.
+        # The system raises EFBIG, which is reported like a full disk.
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (3_000_000, before[1]))
         with httpx.Client(base_url=service.url, timeout=30, trust_env=False) as client:
             full = client.post(AT, files=upload(ONNX + b"\0" * 5_000_000))
-            remaining = left(service.here.data_dir)
+            remaining = leftovers(service.here.data_dir)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
             after = client.post(AT, files=upload())
     finally:
@@ -228,12 +228,12 @@ def test_a_full_disk_is_a_problem_not_a_defect(tmp_path: Path) -> None:
 
 
 def test_uploads_of_the_same_model_at_once_are_one_job(served: Served) -> None:
-    """Whoever is first creates it; the file is whole whatever happens."""
-    found: list[httpx.Response] = []
+    """One of the concurrent uploads creates the job, and the file is complete."""
+    answers: list[httpx.Response] = []
 
     def submit() -> None:
         with httpx.Client(base_url=served.client.base_url, timeout=30) as client:
-            found.append(client.post(AT, files=upload(), data={"trials": "3"}))
+            answers.append(client.post(AT, files=upload(), data={"trials": "3"}))
 
     threads = [threading.Thread(target=submit) for _ in range(8)]
     for thread in threads:
@@ -241,7 +241,7 @@ def test_uploads_of_the_same_model_at_once_are_one_job(served: Served) -> None:
     for thread in threads:
         thread.join()
 
-    assert [answer.status_code for answer in found] == [202] * 8
-    assert sum(answer.json()["created"] for answer in found) == 1
-    assert len({answer.json()["job"]["id"] for answer in found}) == 1
-    assert left(served.data_dir) == [f"{sha256(ONNX).hexdigest()}.onnx"]
+    assert [answer.status_code for answer in answers] == [202] * 8
+    assert sum(answer.json()["created"] for answer in answers) == 1
+    assert len({answer.json()["job"]["id"] for answer in answers}) == 1
+    assert leftovers(served.data_dir) == [f"{sha256(ONNX).hexdigest()}.onnx"]

@@ -1,4 +1,4 @@
-"""Chromium, and a service with a worker for it to look at."""
+"""Chromium, and a service with a worker."""
 
 import os
 import time
@@ -25,7 +25,7 @@ _FLAGS = (
     "--no-first-run",
     "--disable-quic",
 )
-#: What a page may be waited for, in milliseconds: a worker has to start first.
+#: Time-out of a page, in milliseconds; a worker has to start first.
 PATIENCE = 60_000
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 360, "height": 740}
@@ -33,44 +33,44 @@ PHONE = {"width": 360, "height": 740}
 
 @dataclass
 class Tab:
-    """A page of the dashboard; whatever its console complains about is kept."""
+    """A page of the dashboard with the messages of its console."""
 
     page: Page
-    complaints: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
+            self.messages.append(message.text)
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Opens tabs on a service."""
+    """A browser that opens tabs on a service."""
 
     browser: Browser
     url: str
 
     @contextmanager
     def tab(self, *, expect_clean_console: bool = True, **options: Any) -> Iterator[Tab]:
-        """Open a tab, and check that its console is empty at the end unless told otherwise."""
+        """Open a tab, and check that its console is empty at the end unless told not to."""
         chosen: dict[str, Any] = {"viewport": DESKTOP, "base_url": self.url, **options}
         context: BrowserContext = self.browser.new_context(**chosen)
         try:
             tab = Tab(context.new_page())
             tab.page.set_default_timeout(PATIENCE)
             yield tab
-            assert not expect_clean_console or tab.complaints == []
+            assert not expect_clean_console or tab.messages == []
         finally:
             context.close()
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; not for longer, as its event loop keeps others from running in here."""
+    """Chromium of Debian, for one module, because its event loop blocks those of other tests."""
     if not CHROMIUM.exists():
         pytest.skip(f"there is no Chromium at {CHROMIUM}: apt-get install chromium")
     with sync_playwright() as playwright:
@@ -81,7 +81,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """A service of its own, slow enough to be watched."""
+    """A service slow enough to be watched."""
     with running(tmp_path, TOY_RUN_SECS="0.05") as started:
         yield started
 
@@ -94,7 +94,7 @@ def visitor(browser: Browser, service: Service) -> Visitor:
 
 @pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with two tuned networks, which tests only read."""
+    """A service with two tuned networks, for tests that only read."""
     with running(tmp_path_factory.mktemp("tuned")) as started:
         jobs = [submit(started, name, batch) for batch, name in ((1, "one"), (2, "<i>two</i>"))]
         for job in jobs:
@@ -110,7 +110,7 @@ def model_file(folder: Path, batch: int = 1) -> Path:
 
 
 def submit(service: Service, name: str, batch: int = 1, trials: int = 24) -> int:
-    """Submit a job as a program does."""
+    """Submit a job over REST."""
     model = ("net.onnx", relu_model(batch, 4).SerializeToString())
     answer = httpx.post(
         f"{service.url}/api/v1/tune",

@@ -1,4 +1,4 @@
-"""Every page, in both themes and on a phone: nothing that axe finds, nothing too wide."""
+"""Every page in both themes and on a phone: no findings of axe, and no sideways scrolling."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     ],
 )
 def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
-    """Contrast, names, roles and order, as WCAG has them; and no page scrolls sideways."""
+    """Pages meet WCAG for contrast, names, roles and order, and fit the width of the screen."""
     axe = Axe()
     problems: dict[str, list[str]] = {}
     with Visitor(browser, tuned.url).tab(expect_clean_console=False, **_LOOKS[look]) as tab:
@@ -59,12 +59,12 @@ def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
 
 
 def _open_everything(page: Page) -> None:
-    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
     for plot in page.locator(".plot").all():
         plot.scroll_into_view_if_needed()
     if page.locator(".plot").count():
         page.wait_for_selector(".plot .main-svg")
-    # What fades or moves in has arrived.
+    # Transitions have ended.
     page.wait_for_timeout(200)
 
 

@@ -1,4 +1,4 @@
-"""Everything can be reached and done with the keyboard alone."""
+"""Everything can be reached and used with the keyboard alone."""
 
 import re
 
@@ -19,8 +19,8 @@ _STOP = """() => {
 }"""
 
 
-def test_a_walk_through_every_page_ends(browser: Browser, tuned: Service) -> None:
-    """Tab goes through a page and out of it, each stop has a ring; nothing holds the focus."""
+def test_tab_walks_through_every_page(browser: Browser, tuned: Service) -> None:
+    """Tab passes through a page and out of it, and each stop shows the focus."""
     with Visitor(browser, tuned.url).tab() as tab:
         for address in ("/", "/jobs/1", "/records?q=heavy", "/compare?a=1&b=2", "/workers"):
             tab.page.goto(address)
@@ -30,8 +30,8 @@ def test_a_walk_through_every_page_ends(browser: Browser, tuned: Service) -> Non
             assert all(stop["ring"] for stop in stops), [s for s in stops if not s["ring"]]
 
 
-def test_skipping_to_the_content(browser: Browser, tuned: Service) -> None:
-    """The first stop leads past the navigation."""
+def test_the_first_stop_skips_the_navigation(browser: Browser, tuned: Service) -> None:
+    """The first link leads to the content."""
     with Visitor(browser, tuned.url).tab() as tab:
         tab.page.goto("/jobs/1")
         tab.page.keyboard.press("Tab")
@@ -41,8 +41,8 @@ def test_skipping_to_the_content(browser: Browser, tuned: Service) -> None:
         assert tab.page.evaluate("document.activeElement.closest('main') !== null")
 
 
-def test_submitting_and_sorting_by_keys(visitor: Visitor) -> None:
-    """A job is submitted, and its table sorted, without a pointer; the focus stays."""
+def test_a_job_is_submitted_and_sorted_by_keys(visitor: Visitor) -> None:
+    """A job is submitted and its table sorted without a pointer, and the focus stays."""
     with visitor.tab() as tab:
         page = tab.page
         page.goto("/")

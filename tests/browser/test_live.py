@@ -1,4 +1,4 @@
-"""A user's afternoon: submit, watch, steer, build, download, compare, all in the browser."""
+"""Submission, control, builds, downloads and comparison in a browser."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) -> None:
-    """Trials arrive without a reload; the page steers the job, builds it and hands it out."""
+    """Trials arrive without a reload, and the page controls the job, builds and downloads it."""
     with visitor.tab() as tab:
         page = tab.page
         page.goto("/")
@@ -45,14 +45,14 @@ def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) ->
         link = page.get_by_role("link", name="Download .tar.gz")
         expect(link).to_be_visible()
         with page.expect_download() as started:
-            link.press("Enter")  # rows that arrive above move what a pointer aims at
+            link.press("Enter")  # new rows above would move the link away from a pointer
         content = started.value.path().read_bytes()
         shown = page.locator("#libraries code").inner_text()
         assert hashlib.sha256(content).hexdigest() == shown
 
 
 def test_sorting_changes_the_table_and_not_the_page(visitor: Visitor, service: Service) -> None:
-    """A click on a heading sorts, another sorts the other way; Back undoes it."""
+    """A click on a heading sorts, a second one reverses, and Back restores the order."""
     submit(service, "sorted")
     wait_for_state(service, 1, "done")
     with visitor.tab() as tab:
@@ -71,7 +71,7 @@ def test_sorting_changes_the_table_and_not_the_page(visitor: Visitor, service: S
 
 
 @pytest.mark.slow("half a minute: the service starts again")
-def test_a_page_goes_on_after_the_service_was_away(visitor: Visitor, service: Service) -> None:
+def test_a_page_recovers_after_an_outage(visitor: Visitor, service: Service) -> None:
     """An open page reports that the service is offline, and is live again once it is back."""
     submit(service, "interrupted", trials=600)
     with visitor.tab(expect_clean_console=False) as tab:
@@ -89,7 +89,7 @@ def test_a_page_goes_on_after_the_service_was_away(visitor: Visitor, service: Se
 
 
 def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
-    """Updates can be paused, so that numbers can be read."""
+    """The numbers of a page stay while updates are paused."""
     submit(service, "held", trials=600)
     with visitor.tab() as tab:
         page = tab.page
@@ -104,8 +104,8 @@ def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
         _wait_for_trials(page, before + 1)
 
 
-def test_the_list_of_jobs_follows_them(visitor: Visitor, service: Service) -> None:
-    """A job that another user submits shows up."""
+def test_the_list_of_jobs_is_updated(visitor: Visitor, service: Service) -> None:
+    """A job that another user submits appears in the list."""
     with visitor.tab() as tab:
         page = tab.page
         page.goto("/")
@@ -115,10 +115,8 @@ def test_the_list_of_jobs_follows_them(visitor: Visitor, service: Service) -> No
         assert page.input_value("#name") == "half typed"
 
 
-def test_what_is_wrong_stands_beside_the_form(
-    visitor: Visitor, service: Service, tmp_path: Path
-) -> None:
-    """A refused form keeps what was typed, and says what to change."""
+def test_an_invalid_form_is_explained(visitor: Visitor, service: Service, tmp_path: Path) -> None:
+    """A rejected form keeps its texts, and the error names the field."""
     with visitor.tab(expect_clean_console=False) as tab:
         page = tab.page
         page.goto("/")
@@ -132,14 +130,12 @@ def test_what_is_wrong_stands_beside_the_form(
         submit(service, "submitted later")
         expect(page.get_by_role("link", name="submitted later")).to_be_visible()
         expect(page.get_by_role("alert")).to_be_visible()
-        # A browser logs the status; nothing else may be wrong.
-        assert all("422" in complaint for complaint in tab.complaints)
+        # The browser logs the status, and nothing else may be logged.
+        assert all("422" in complaint for complaint in tab.messages)
 
 
-def test_a_refused_action_is_explained_while_the_page_goes_on(
-    visitor: Visitor, service: Service
-) -> None:
-    """The reason stays in sight, the page stays live, and a reload does not send the form again."""
+def test_a_rejected_action_is_explained_on_a_live_page(visitor: Visitor, service: Service) -> None:
+    """The reason stays visible, the page stays live, and a reload does not send the form again."""
     submit(service, "long", trials=600)
     with visitor.tab(expect_clean_console=False) as tab:
         page = tab.page
@@ -156,7 +152,7 @@ def test_a_refused_action_is_explained_while_the_page_goes_on(
 
 
 def test_two_jobs_are_compared(browser: Browser, tuned: Service) -> None:
-    """Two jobs are chosen and shown side by side: totals, curves, every workload of either."""
+    """Two jobs are shown side by side, with latencies, curves and every workload of either."""
     with Visitor(browser, tuned.url).tab() as tab:
         page = tab.page
         page.goto("/jobs/1")
@@ -172,7 +168,7 @@ def test_two_jobs_are_compared(browser: Browser, tuned: Service) -> None:
 
 
 def test_a_theme_is_remembered(visitor: Visitor) -> None:
-    """The button goes through the themes; the choice outlives the page."""
+    """The button cycles through the themes, and the choice outlives the page."""
     with visitor.tab(color_scheme="light") as tab:
         page = tab.page
         page.goto("/workers")

@@ -1,4 +1,4 @@
-"""Pages keep to a policy that allows nothing inline and nothing from elsewhere."""
+"""Pages keep to a policy without inline code and without other hosts."""
 
 from playwright.sync_api import Browser
 
@@ -7,8 +7,8 @@ from tests.browser.test_accessibility import PAGES
 from tests.services import Service
 
 
-def test_pages_load_without_a_complaint(browser: Browser, tuned: Service) -> None:
-    """Neither scripts nor charts break the policy, and nothing is asked of another host."""
+def test_pages_load_without_violations(browser: Browser, tuned: Service) -> None:
+    """Neither scripts nor charts break the policy, and no other host gets a request."""
     with Visitor(browser, tuned.url).tab() as tab:
         asked: list[str] = []
         tab.page.on("request", lambda request: asked.append(request.url))
@@ -26,7 +26,7 @@ def test_pages_load_without_a_complaint(browser: Browser, tuned: Service) -> Non
 
 
 def test_hostile_names_stay_text(browser: Browser, tuned: Service) -> None:
-    """Markup in a job's name is shown, in tables, titles and the data of charts."""
+    """Markup in the name of a job is shown as text, in tables, titles and the data of charts."""
     with Visitor(browser, tuned.url).tab() as tab:
         for address in ("/", "/jobs/2", "/compare?a=1&b=2", "/jobs/2/delete"):
             tab.page.goto(address)

@@ -1,4 +1,4 @@
-"""The dashboard without JavaScript: links and forms do everything, a reload shows what is new."""
+"""The dashboard without JavaScript: links, forms and reloads suffice."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 def test_a_job_without_scripts(visitor: Visitor, service: Service, tmp_path: Path) -> None:
-    """Submit, read, sort, steer, build, compare and delete."""
+    """A job is submitted, read, sorted, built, compared and deleted without scripts."""
     with visitor.tab(java_script_enabled=False) as tab:
         page = tab.page
         page.goto("/")

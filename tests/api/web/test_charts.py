@@ -1,4 +1,4 @@
-"""Charts as data, and the tables that stand in for them."""
+"""Charts as data, and the tables of the same numbers."""
 
 from api.web import charts
 from api.web.charts import Curve
@@ -14,8 +14,8 @@ def _points(n: int) -> list[HistoryPoint]:
     ]
 
 
-def test_a_curve_begins_where_a_latency_is_known() -> None:
-    """Points without a latency are left out; milliseconds over minutes."""
+def test_a_curve_starts_at_the_first_known_latency() -> None:
+    """Points without a latency are left out, and units are minutes and milliseconds."""
     chart = charts.latency_over_time([Curve("net", _points(3))])
 
     (trace,) = chart.figure["data"]
@@ -26,7 +26,7 @@ def test_a_curve_begins_where_a_latency_is_known() -> None:
 
 
 def test_a_table_has_both_ends_of_a_long_curve() -> None:
-    """Hundreds of points are thinned to a few rows, the first and the last among them."""
+    """Hundreds of points are thinned to a few rows, including the first and the last."""
     chart = charts.latency_over_trials([Curve("net", _points(300))])
 
     assert len(chart.rows) == 20
@@ -34,16 +34,16 @@ def test_a_table_has_both_ends_of_a_long_curve() -> None:
     assert chart.rows[-1][1] == "2,400"
 
 
-def test_names_are_no_markup_for_plotly() -> None:
-    """Plotly reads tags in names, so they are escaped there and nowhere else."""
+def test_names_are_escaped_for_plotly() -> None:
+    """Plotly interprets tags in names, so they are escaped there and nowhere else."""
     chart = charts.latency_over_trials([Curve("<a href='x'>", _points(3))])
 
     assert chart.figure["data"][0]["name"] == "&lt;a href='x'&gt;"
     assert chart.rows[0][0] == "<a href='x'>"
 
 
-def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
-    """Each task's share is of all trials."""
+def test_shares_of_tasks_are_of_all_trials() -> None:
+    """Each row has the share of the job's trials."""
     tasks = [
         TaskTrials(task=0, name="conv", trials=[8, 12]),
         TaskTrials(task=None, name="other tasks", trials=[0, 4]),
@@ -56,7 +56,7 @@ def test_stacked_tasks_end_at_the_trials_of_the_job() -> None:
 
 
 def test_a_job_without_rounds_has_empty_charts() -> None:
-    """Nothing to draw is no error."""
+    """A job without rounds has charts without points."""
     assert charts.trials_per_task(HistoryView(job=1, points=[], tasks=[])).rows == []
     assert (
         "no latency of the whole network" in charts.latency_over_trials([Curve("net", [])]).summary

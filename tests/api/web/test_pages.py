@@ -1,4 +1,4 @@
-"""Pages as they leave the server: escaped, sorted by their address, and honest about errors."""
+"""Pages as the server sends them: escaped, sorted by their address, with errors."""
 
 import re
 from dataclasses import replace
@@ -24,7 +24,7 @@ _HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}</script>"
     "path", ["/", "/jobs/1", "/workers", "/records", "/records/1", "/networks", "/audit", "/login"]
 )
 def test_every_page_is_served(served: Served, path: str) -> None:
-    """Pages come with the strict policy, on both databases."""
+    """Every page has the strict policy and no inline script or style, on both databases."""
     with served.sessions.begin() as session:
         make.tuned(session)
 
@@ -63,23 +63,23 @@ def test_hostile_names_are_text(quick: ApiSettings) -> None:
 
 @pytest.mark.parametrize(("sort", "order"), [("weight", [1, 2]), ("-weight", [2, 1])])
 def test_tables_sort_without_scripts(quick: ApiSettings, sort: str, order: list[int]) -> None:
-    """The address says how a table is sorted, and the heading says so too."""
+    """The address sets the order of a table, and the heading shows it."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             make.tuned(session)
 
         page = served.client.get("/jobs/1", params={"sort": sort}, headers=_BROWSER).text
 
-    found = re.findall(r'data-label="Calls">(\d+)<', page)
-    assert [int(weight) for weight in found] == order
+    calls = re.findall(r'data-label="Calls">(\d+)<', page)
+    assert [int(number) for number in calls] == order
     direction = "descending" if sort.startswith("-") else "ascending"
     assert len(re.findall(r"aria-sort=", page)) == 1
     assert re.search(rf'aria-sort="{direction}">\s*<a id="sort-weight"', page)
 
 
 @pytest.mark.parametrize("sort", ["", "nonsense", "-", "--share", "__class__"])
-def test_unknown_orders_are_the_usual_one(quick: ApiSettings, sort: str) -> None:
-    """An address that somebody made up still shows the table."""
+def test_unknown_orders_are_the_default(quick: ApiSettings, sort: str) -> None:
+    """An invented order in the address still shows the table."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             make.tuned(session)
@@ -102,7 +102,7 @@ def test_unknown_orders_are_the_usual_one(quick: ApiSettings, sort: str) -> None
     ],
 )
 def test_problems_are_pages_for_people(quick: ApiSettings, path: str, status: int) -> None:
-    """A browser gets a page that says what is wrong; the API answers with a document."""
+    """A browser gets a page with the error, and a program a document."""
     with serving(quick) as served:
         page = served.client.get(path, headers=_BROWSER)
         document = served.client.get("/api/v1/jobs/99", headers=_BROWSER)
@@ -112,19 +112,19 @@ def test_problems_are_pages_for_people(quick: ApiSettings, path: str, status: in
     assert document.headers["content-type"] == "application/problem+json"
 
 
-def test_numbers_that_no_job_has_compare_nothing(quick: ApiSettings) -> None:
-    """The page asks again which jobs."""
+def test_invalid_numbers_compare_nothing(quick: ApiSettings) -> None:
+    """The page shows the form again."""
     with serving(quick) as served:
         answer = served.client.get("/compare?b=1&a=" + "9" * 5000, headers=_BROWSER)
     assert answer.status_code == 200
 
 
-def test_actions_say_why_they_fail(quick: ApiSettings) -> None:
-    """An action that cannot be done shows the page of the job with the reason, and its status."""
+def test_a_failed_action_shows_its_reason(quick: ApiSettings) -> None:
+    """The page of the job shows the reason, with the status of the error."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             jobs.set_state(session, make.job(session).id, "done")
-        for action, form, status, said in (
+        for action, form, status, message in (
             ("resume", {}, 409, "is done"),
             ("cancel", {}, 409, "is done"),
             ("budget", {}, 422, "give trials"),
@@ -135,11 +135,11 @@ def test_actions_say_why_they_fail(quick: ApiSettings) -> None:
             answer = served.client.post(f"/jobs/1/{action}", data=form, headers=_BROWSER)
             assert answer.status_code == status, action
             alert = answer.text.partition('role="alert"')[2].partition("</div>")[0]
-            assert said in alert, (action, alert)
+            assert message in alert, (action, alert)
 
 
-def test_steering_a_job(quick: ApiSettings) -> None:
-    """Each form does what its route does, and leads back to the job."""
+def test_forms_control_a_job(quick: ApiSettings) -> None:
+    """Each form calls its route and redirects to the job."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             make.job(session)
@@ -159,7 +159,7 @@ def test_steering_a_job(quick: ApiSettings) -> None:
 
 
 def test_another_site_cannot_send_a_form(quick: ApiSettings) -> None:
-    """A form on a page of somebody else changes nothing here."""
+    """A form on a page of another site changes nothing."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             make.job(session)
@@ -170,12 +170,12 @@ def test_another_site_cannot_send_a_form(quick: ApiSettings) -> None:
 
 
 def wrong_fields(page: str) -> set[str]:
-    """Return the names of the fields that a page marks as wrong."""
+    """Return the names of the fields that a page marks as invalid."""
     return set(re.findall(r'name="(\w+)"[^>]*aria-invalid="true"', page))
 
 
-def test_submitting_a_form(quick: ApiSettings) -> None:
-    """A form becomes a job; one with a mistake comes back as it was typed."""
+def test_a_form_becomes_a_job(quick: ApiSettings) -> None:
+    """A valid form becomes a job, and an invalid one is shown again with its texts."""
     with serving(quick) as served:
         model = {"model": ("net.onnx", make.ONNX)}
         answer = served.client.post("/jobs", files=model, data={"trials": "8", "input": ""})
@@ -201,10 +201,10 @@ def test_submitting_a_form(quick: ApiSettings) -> None:
         ({"zoo": "mlp\x1b"}, "zoo"),
     ],
 )
-def test_a_form_with_a_mistake_marks_its_field_alone(
+def test_an_invalid_form_marks_its_field_alone(
     shared: Served, sent: dict[str, str], field: str
 ) -> None:
-    """Whatever else the message mentions; a field that the page does not have is named."""
+    """Only the invalid field is marked; a field that the page lacks is named."""
     answer = shared.client.post(
         "/jobs", files={"model": ("net.onnx", make.ONNX)}, data=sent, headers=_BROWSER
     )
@@ -214,8 +214,8 @@ def test_a_form_with_a_mistake_marks_its_field_alone(
     assert field in answer.text
 
 
-def test_signing_in(quick: ApiSettings) -> None:
-    """Pages lead to the form; a good token becomes a cookie that scripts and sites cannot use."""
+def test_sign_in(quick: ApiSettings) -> None:
+    """Pages redirect to the form, and a valid token becomes a cookie hidden from scripts."""
     with serving(replace(quick, require_tokens=True)) as served:
         with served.sessions.begin() as session:
             _, secret = tokens.create_token(session, "ann", ["read"])
@@ -242,8 +242,8 @@ def test_signing_in(quick: ApiSettings) -> None:
         assert served.client.get("/", headers=_BROWSER).status_code == 303
 
 
-def test_assets_are_kept_by_what_they_hold(quick: ApiSettings) -> None:
-    """An address names content: it is kept for ever, packed, and never leads elsewhere."""
+def test_assets_are_cached_by_content(quick: ApiSettings) -> None:
+    """The address of an asset contains its hash, so it is cached for ever and compressed."""
     with serving(quick) as served:
         page = served.client.get("/jobs/1", headers=_BROWSER).text
         addresses = re.findall(r'(?:href|src|data-plotly)="(/static/[^"]+)"', page)
@@ -261,8 +261,8 @@ def test_assets_are_kept_by_what_they_hold(quick: ApiSettings) -> None:
             assert served.client.get(path).status_code == 404
 
 
-def test_pages_of_records(quick: ApiSettings) -> None:
-    """Records are browsed a page at a time, each once; failures alone; of a task by speed."""
+def test_records_are_browsed_by_pages(quick: ApiSettings) -> None:
+    """Each record appears once; failures alone on request, and those of a task by latency."""
     with serving(quick) as served:
         with served.sessions.begin() as session:
             make.tuned(session, n_trials=120)
@@ -275,29 +275,30 @@ def test_pages_of_records(quick: ApiSettings) -> None:
 
 
 def _all_records(client: httpx.Client, path: str) -> list[int]:
-    found: list[int] = []
+    records: list[int] = []
     while path:
         page = client.get(path, headers=_BROWSER).text
-        found += [
-            int(each) for each in re.findall(r'data-label="Record"><a href="/records/(\d+)"', page)
+        records += [
+            int(number)
+            for number in re.findall(r'data-label="Record"><a href="/records/(\d+)"', page)
         ]
         following = re.search(r'href="([^"]+)" rel="next"', page)
         path = following[1].replace("&amp;", "&") if following else ""
-    return found
+    return records
 
 
 def test_devices_without_work_come_first_with_their_reason(quick: ApiSettings) -> None:
-    """A reason is text, whoever gave it."""
+    """Devices that are apart or lost come first, and their reason is escaped."""
     reasons: dict[DeviceState, str] = {"idle": "", "apart": _HOSTILE}
     with serving(quick) as served:
         with served.sessions.begin() as session:
-            said = [
+            reports = [
                 devices.DeviceReport(
                     name=f"h/{state}", worker="w", host="h", fingerprint={}, state=state, reason=why
                 )
                 for state, why in reasons.items()
             ]
-            devices.report(session, said)
+            devices.report(session, reports)
 
         page = served.client.get("/workers", headers=_BROWSER).text
 

@@ -11,7 +11,7 @@ from tuner.schemas import JobSummary
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service whose candidates take a moment, so that there is something to watch."""
+    """A service whose candidates are slow enough to be watched."""
     with running(tmp_path_factory.mktemp("service"), TOY_RUN_SECS="0.02") as service:
         yield service
 
@@ -25,6 +25,6 @@ def client(service: Service) -> Iterator[TunerClient]:
 
 @pytest.fixture(scope="session")
 def done(service: Service) -> JobSummary:
-    """A job of 40 trials that is done."""
+    """A finished job of 40 trials."""
     with TunerClient(service.url) as client:
         return client.wait(client.tune("zoo:mlp", trials=40).job.id)

@@ -1,4 +1,4 @@
-"""What goes wrong between two machines, on loopback: a proxy that cuts, a server that lies."""
+"""Faulty connections on loopback: a proxy that cuts them, and a server with arbitrary answers."""
 
 import contextlib
 import socket
@@ -11,13 +11,13 @@ _CHUNK = 4096
 
 @dataclass
 class Proxy:
-    """Passes connections on to a port, and cuts some of them.
+    """A proxy that forwards connections to a port, and cuts some of them.
 
     Attributes:
-        target: The port.
-        cuts: Bytes of answers after which each connection is cut, the first one first;
-            connections beyond the list stay whole.
-        requests: What was asked, a connection each, as far as one chunk holds it.
+        target: Port to forward to.
+        cuts: Bytes of answers after which a connection is cut, one entry for each connection in
+            order; connections beyond the list are not cut.
+        requests: First chunk of each connection.
     """
 
     target: int
@@ -27,11 +27,11 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL of the proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     def serve(self, listener: socket.socket) -> None:
-        """Take connections until the listener is closed."""
+        """Accept connections until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 theirs, _ = listener.accept()
@@ -52,10 +52,10 @@ class Proxy:
                 sink.sendall(chunk)
                 if left is not None and left <= 0:
                     break
-        for each in (source, sink):
+        for connection in (source, sink):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def proxied(target: int, *cuts: int) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def answering(respond: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Run a server whose connections a function answers; give its URL."""
+    """Run a server whose connections a function answers, and return its URL."""
 
     def serve(listener: socket.socket) -> None:
         with contextlib.suppress(OSError):

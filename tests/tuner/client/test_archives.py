@@ -18,13 +18,13 @@ CONTENT = b"kernels"
 
 
 def described(digest: str = sha256(CONTENT).hexdigest()) -> bytes:
-    """The manifest of a library of one file."""
+    """Return the manifest of a library with one file."""
     whole = small.described(files={"lib.so": digest})
     return json.dumps(asdict(whole)).encode()
 
 
 def archive(*members: tuple[tarfile.TarInfo, bytes]) -> io.BytesIO:
-    """Pack members."""
+    """Pack members into an archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for member, content in members:
@@ -34,12 +34,12 @@ def archive(*members: tuple[tarfile.TarInfo, bytes]) -> io.BytesIO:
 
 
 def file(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
-    """A plain file."""
+    """Return a regular file."""
     return tarfile.TarInfo(name), content
 
 
 def link(name: str, target: str, kind: bytes) -> tuple[tarfile.TarInfo, bytes]:
-    """A link."""
+    """Return a link."""
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     return member, b""
@@ -47,7 +47,7 @@ def link(name: str, target: str, kind: bytes) -> tuple[tarfile.TarInfo, bytes]:
 
 @pytest.mark.parametrize("prefix", ["", "./", "0123abcd/"])
 def test_a_library_is_unpacked(tmp_path: Path, prefix: str) -> None:
-    """Whatever folder it was packed in."""
+    """The name of the packed folder does not matter."""
     packed = archive(file(f"{prefix}lib.so", CONTENT), file(f"{prefix}manifest.json", described()))
 
     unpack(packed, tmp_path)
@@ -89,8 +89,8 @@ WHOLE = (file("lib.so", CONTENT), file("manifest.json", described()))
         "text",
     ],
 )
-def test_anything_else_is_refused(tmp_path: Path, make: Callable[[], io.BytesIO]) -> None:
-    """One line, and nothing outside the folder."""
+def test_anything_else_is_rejected(tmp_path: Path, make: Callable[[], io.BytesIO]) -> None:
+    """The error is one line, and no file is written outside the folder."""
     folder = tmp_path / "folder"
     folder.mkdir()
 

@@ -1,4 +1,4 @@
-"""The client against a real service: an API process, a worker, a database."""
+"""The client with a real service: an API process, a worker and a database."""
 
 import itertools
 import subprocess
@@ -19,7 +19,7 @@ from tuner.schemas import JobSummary
 
 
 def test_a_job_is_submitted_and_waited_for(client: TunerClient, done: JobSummary) -> None:
-    """Its table, its picks and its history agree on what was spent."""
+    """The table, the picks and the history of the job agree on the trials."""
     view = client.table(done.id)
     picks = list(client.picks(done.id))
     history = client.history(done.id)
@@ -34,10 +34,8 @@ def test_a_job_is_submitted_and_waited_for(client: TunerClient, done: JobSummary
     assert view.split.device["name"] == "toy"
 
 
-def test_the_same_request_is_answered_with_what_is_known(
-    client: TunerClient, done: JobSummary
-) -> None:
-    """Nothing is measured again."""
+def test_an_equal_request_returns_the_earlier_job(client: TunerClient, done: JobSummary) -> None:
+    """An equal request measures nothing again."""
     again = client.tune("zoo:mlp", trials=40)
 
     assert (again.created, again.job.id, again.job.state) == (False, done.id, "done")
@@ -45,7 +43,7 @@ def test_the_same_request_is_answered_with_what_is_known(
 
 
 def test_a_file_is_sent_as_it_is_read(client: TunerClient, tmp_path: Path) -> None:
-    """Progress ends at its size; shapes come along."""
+    """The reported progress ends at the size of the file, and shapes are sent."""
     path = tmp_path / "net.onnx"
     path.write_bytes(relu_model("batch", 4).SerializeToString())
     seen: list[tuple[int, int]] = []
@@ -61,7 +59,7 @@ def test_a_file_is_sent_as_it_is_read(client: TunerClient, tmp_path: Path) -> No
 
 
 def test_events_are_complete_and_in_order(client: TunerClient, done: JobSummary) -> None:
-    """Numbers have no gaps; one may begin anywhere."""
+    """Sequence numbers have no gaps, and a stream can start after any of them."""
     events = list(itertools.islice(client.events(done.id), done.n_events))
     later = list(itertools.islice(client.events(done.id, after=10), done.n_events - 10))
 
@@ -74,7 +72,7 @@ def test_events_are_complete_and_in_order(client: TunerClient, done: JobSummary)
 def test_jobs_are_listed_over_pages(
     client: TunerClient, done: JobSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Filters hold on each of them."""
+    """A filter holds on every page."""
     for seed in range(3):
         client.tune("zoo:mlp", trials=0, seed=seed, name=f"paged {seed}")
     monkeypatch.setattr("tuner.client.client._PAGE_SIZE", 2)
@@ -89,8 +87,8 @@ def test_jobs_are_listed_over_pages(
     ]
 
 
-def test_a_job_is_steered(client: TunerClient) -> None:
-    """Paused, resumed, given more, preferred, cancelled, deleted."""
+def test_a_job_is_controlled(client: TunerClient) -> None:
+    """A job is paused, resumed, extended, prioritised, cancelled and deleted."""
     job = client.tune("zoo:mlp", trials=4000, seed=99).job.id
     next(event for event in client.events(job) if event.kind == "trial")
 
@@ -108,7 +106,7 @@ def test_a_job_is_steered(client: TunerClient) -> None:
 def test_a_library_is_built_and_downloaded(
     client: TunerClient, done: JobSummary, tmp_path: Path
 ) -> None:
-    """It is whole, and replaces what was there; progress ends at its size."""
+    """The library is verified and replaces the folder, and progress ends at its size."""
     out = tmp_path / "out"
     seen: list[tuple[int, int]] = []
     build = client.wait_for_build(client.build(done.id))
@@ -125,8 +123,8 @@ def test_a_library_is_built_and_downloaded(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_records_travel(client: TunerClient, done: JobSummary) -> None:
-    """What was exported is known when it comes back."""
+def test_exported_records_can_be_imported(client: TunerClient, done: JobSummary) -> None:
+    """An import of the own export adds no record."""
     lines = list(client.export_records())
     best = client.best_records(job=done.id)
 
@@ -140,8 +138,8 @@ def test_records_travel(client: TunerClient, done: JobSummary) -> None:
     assert all(record.error_kind for record in failed)
 
 
-def test_the_rest_of_the_catalogue(client: TunerClient, done: JobSummary) -> None:
-    """Networks with their tasks, targets, workers, libraries, failures, curves."""
+def test_the_catalogue_is_listed(client: TunerClient, done: JobSummary) -> None:
+    """Networks with tasks, targets, workers, libraries, failures and curves are listed."""
     network = next(network for network in client.networks() if network.id == done.network_id)
     (target,) = list(client.targets())
     (worker,) = [worker for worker in client.workers() if worker.role == "active"]
@@ -158,8 +156,8 @@ def test_the_rest_of_the_catalogue(client: TunerClient, done: JobSummary) -> Non
     assert [entry.action for entry in client.audit() if entry.job_id == done.id][-1] == "tune"
 
 
-def test_health(client: TunerClient) -> None:
-    """Ready, of a version, with a clock near ours."""
+def test_health_is_reported(client: TunerClient) -> None:
+    """The service is ready, has a version, and a clock near the local one."""
     health = client.health()
 
     assert health.ready
@@ -168,8 +166,8 @@ def test_health(client: TunerClient) -> None:
     assert abs(health.skew_secs) < 2
 
 
-def test_what_is_not_there_is_refused(client: TunerClient, done: JobSummary) -> None:
-    """Exit status 2, with the service's own words and advice."""
+def test_missing_rows_are_not_found(client: TunerClient, done: JobSummary) -> None:
+    """The error has exit status 2, with the detail and the advice of the service."""
     with pytest.raises(NotFoundError, match="no job 77777") as missing:
         client.table(77777)
     with pytest.raises(RequestRejected, match=f"job {done.id} is done") as state:
@@ -181,8 +179,8 @@ def test_what_is_not_there_is_refused(client: TunerClient, done: JobSummary) -> 
     assert (state.value.status, state.value.kind) == (409, "wrong-state")
 
 
-def test_a_library_that_was_not_built_is_refused(client: TunerClient, tmp_path: Path) -> None:
-    """The advice says how to get one; the folder is not made."""
+def test_a_library_needs_a_build(client: TunerClient, tmp_path: Path) -> None:
+    """The advice names the build, and the folder is not created."""
     job = client.wait(client.tune("zoo:mlp?seed=5", trials=0).job.id).id
 
     with pytest.raises(RequestRejected, match="no finished build"):
@@ -192,7 +190,7 @@ def test_a_library_that_was_not_built_is_refused(client: TunerClient, tmp_path: 
 
 
 def test_a_network_that_cannot_be_loaded_fails_its_job(client: TunerClient, tmp_path: Path) -> None:
-    """The message says why."""
+    """The message of the job has the reason."""
     (tmp_path / "net.onnx").write_bytes(b"not a model at all, but not empty either")
 
     job = client.wait(client.tune(tmp_path / "net.onnx").job.id)
@@ -213,7 +211,7 @@ def test_a_network_that_cannot_be_loaded_fails_its_job(client: TunerClient, tmp_
 def test_a_bad_file_is_not_sent(
     tmp_path: Path, name: str, content: bytes | None, words: str
 ) -> None:
-    """Nobody has to listen."""
+    """A bad file is rejected without a connection."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
 
@@ -222,8 +220,8 @@ def test_a_bad_file_is_not_sent(
         client.tune(tmp_path / name)
 
 
-def test_nobody_there_is_one_line() -> None:
-    """The URL is in it, and it is no request of ours that was wrong."""
+def test_an_unreachable_service_is_one_line() -> None:
+    """The error names the URL and has exit status 1."""
     url = f"http://127.0.0.1:{free_port()}"
 
     with TunerClient(url) as client, pytest.raises(ConnectError, match=url) as refused:
@@ -236,22 +234,25 @@ def test_nobody_there_is_one_line() -> None:
 @pytest.mark.parametrize(
     "url", ["", "localhost:8080", "ftp://host", "http://", "http://user:pw@host", "http://[::"]
 )
-def test_a_wrong_url_is_refused(url: str) -> None:
-    """Before anything is sent, and without its password."""
+def test_an_invalid_url_is_rejected(url: str) -> None:
+    """An invalid URL is rejected before any request, and its password is not shown."""
     with pytest.raises(RequestError) as refused:
         TunerClient(url)
 
     assert ":pw" not in str(refused.value)
 
 
-def test_tokens_are_asked_for_and_not_shown(tmp_path: Path) -> None:
-    """Without one, with a wrong one and with one for less, the error says what to do."""
+def test_a_missing_token_is_explained(tmp_path: Path) -> None:
+    """A missing, wrong or insufficient token is explained, and never shown."""
     service = Service(tmp_path)
     try:
         service.start_api("--require-tokens")
         reader = make_token(service.here.url, "read")
-        with TunerClient(service.url) as nobody, pytest.raises(RequestRejected, match="--token"):
-            nobody.job(1)
+        with (
+            TunerClient(service.url) as anonymous,
+            pytest.raises(RequestRejected, match=r"^token: "),
+        ):
+            anonymous.job(1)
         with (
             TunerClient(service.url, "tuner_wrong") as wrong,
             pytest.raises(RequestRejected) as refused,
@@ -269,7 +270,7 @@ def test_tokens_are_asked_for_and_not_shown(tmp_path: Path) -> None:
 
 
 def test_importing_the_client_is_cheap() -> None:
-    """It takes neither TVM nor a database, so that a notebook may use it."""
+    """The client imports neither TVM nor a database."""
     program = (
         "import sys, tuner.client; "
         "print([m for m in ('tvm', 'xgboost', 'onnx', 'sqlalchemy', 'numpy') if m in sys.modules])"

@@ -1,4 +1,4 @@
-"""Connections break, and nothing is lost, done twice, or half there."""
+"""Broken connections: nothing is lost, done twice, or left incomplete."""
 
 import io
 import itertools
@@ -20,7 +20,7 @@ from tuner.schemas import JobSummary
 
 
 def test_a_cut_event_stream_loses_nothing(service: Service, done: JobSummary) -> None:
-    """Wherever it is cut, in the middle of an event too."""
+    """A stream may be cut anywhere, also within an event."""
     with proxied(service.port, 700, 901, 1500, 33, 5000) as proxy, TunerClient(proxy.url) as client:
         events = list(itertools.islice(client.events(done.id), done.n_events))
 
@@ -28,8 +28,8 @@ def test_a_cut_event_stream_loses_nothing(service: Service, done: JobSummary) ->
     assert len(proxy.requests) >= 6
 
 
-def test_a_cut_download_goes_on(service: Service, done: JobSummary, tmp_path: Path) -> None:
-    """Only what is missing is asked for again, and the whole is verified."""
+def test_a_cut_download_is_resumed(service: Service, done: JobSummary, tmp_path: Path) -> None:
+    """Only the missing bytes are requested again, and the whole file is verified."""
     with TunerClient(service.url) as client:
         client.wait_for_build(client.build(done.id))
     with proxied(service.port, 900, 1200) as proxy, TunerClient(proxy.url) as client:
@@ -40,8 +40,8 @@ def test_a_cut_download_goes_on(service: Service, done: JobSummary, tmp_path: Pa
     assert all(b"if-range" in request.lower() for request in ranges)
 
 
-def test_a_lost_answer_is_asked_for_again(service: Service) -> None:
-    """The key makes two requests one: the job is submitted once."""
+def test_a_request_is_repeated_after_a_lost_answer(service: Service) -> None:
+    """The idempotency key makes both requests one job."""
     with proxied(service.port, 10) as proxy, TunerClient(proxy.url) as client:
         submitted = client.tune("zoo:mlp", trials=0, seed=4242)
         actions = [a.action for a in client.audit() if a.job_id == submitted.job.id]
@@ -52,8 +52,8 @@ def test_a_lost_answer_is_asked_for_again(service: Service) -> None:
 
 
 @pytest.mark.slow("20 s: the service starts again")
-def test_a_service_that_starts_again_is_found_again(tmp_path: Path) -> None:
-    """Whoever watches a job sees all of it, though the API was killed meanwhile."""
+def test_a_client_survives_a_restart_of_the_service(tmp_path: Path) -> None:
+    """A client that watches a job gets all of its events although the API was killed."""
     with running(tmp_path, TOY_RUN_SECS="0.05") as service, TunerClient(service.url) as client:
         job = client.tune("zoo:mlp", trials=24).job.id
         command = service.cli(tmp_path).start("tune", "zoo:mlp", "--trials", "24", "--json")
@@ -76,7 +76,7 @@ def test_a_service_that_starts_again_is_found_again(tmp_path: Path) -> None:
 
 
 def test_a_service_that_stays_away_is_given_up() -> None:
-    """After as long as one is patient."""
+    """The client gives up after its time-out."""
     with (
         answering(lambda connection: connection.close()) as url,
         TunerClient(url) as client,
@@ -86,7 +86,7 @@ def test_a_service_that_stays_away_is_given_up() -> None:
 
 
 def test_damaged_bytes_are_not_kept() -> None:
-    """A checksum that differs is an error."""
+    """A wrong checksum is an error."""
 
     def respond(connection: socket.socket) -> None:
         answer(connection, "200 OK", b"other bytes", f'etag: "{"0" * 64}"')
@@ -99,7 +99,7 @@ def test_damaged_bytes_are_not_kept() -> None:
 
 
 def test_a_library_that_arrives_damaged_leaves_the_old_one(tmp_path: Path) -> None:
-    """The folder is as it was."""
+    """A damaged download leaves the folder as it was."""
     out = tmp_path / "out"
     out.mkdir()
     (out / "manifest.json").write_text("old")
@@ -125,8 +125,8 @@ def test_a_library_that_arrives_damaged_leaves_the_old_one(tmp_path: Path) -> No
         ("302 Found", b"", "redirects"),
     ],
 )
-def test_another_server_is_no_service(status: str, body: bytes, words: str) -> None:
-    """One line says what is odd."""
+def test_another_server_is_not_a_service(status: str, body: bytes, words: str) -> None:
+    """The error is one line with the reason."""
     with (
         answering(lambda connection: answer(connection, status, body)) as url,
         TunerClient(url) as client,
@@ -136,7 +136,7 @@ def test_another_server_is_no_service(status: str, body: bytes, words: str) -> N
 
 
 def test_too_many_requests_are_sent_more_slowly() -> None:
-    """As slowly as the service asks."""
+    """The client waits as long as Retry-After requests."""
     answers = ["429 Slow down", "429 Slow down", "200 OK"]
 
     def respond(connection: socket.socket) -> None:
@@ -149,7 +149,7 @@ def test_too_many_requests_are_sent_more_slowly() -> None:
 
 
 def test_a_large_model_takes_little_memory(tmp_path: Path) -> None:
-    """It is sent as it is read."""
+    """A model is sent while it is read."""
     path = tmp_path / "large.onnx"
     with path.open("wb") as file:
         file.truncate(64 << 20)

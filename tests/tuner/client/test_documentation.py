@@ -1,4 +1,4 @@
-"""What docs/client.md shows works."""
+"""The examples of docs/client.md work."""
 
 import re
 from pathlib import Path
@@ -21,20 +21,20 @@ def test_the_examples_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One after the other, against a service."""
+    """The examples run one after the other with a service."""
     monkeypatch.chdir(tmp_path)
-    known: dict[str, object] = {}
+    namespace: dict[str, object] = {}
 
     for block in re.findall(r"^```python\n(.*?)^```", _PAGE, re.DOTALL | re.MULTILINE):
         code = block.replace("http://127.0.0.1:8080", service.url)
-        exec(code.replace("events(1)", f"events({done.id})"), known)
+        exec(code.replace("events(1)", f"events({done.id})"), namespace)
 
     manifest.verify(tmp_path / "mlp.lib", manifest.read(tmp_path / "mlp.lib"))
     assert "heavy[1] 3" in capsys.readouterr().out
 
 
 def test_every_method_is_listed() -> None:
-    """By its name."""
+    """The page names every method of the client."""
     methods = {name for name in vars(TunerClient) if not name.startswith("_")} - {"close"}
     listed = set(re.findall(r"`(\w+)[`(]", _PAGE))
 

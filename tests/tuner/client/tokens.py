@@ -1,4 +1,4 @@
-"""Tokens, as an operator makes them."""
+"""Tokens for the tests."""
 
 from records import database, tokens
 

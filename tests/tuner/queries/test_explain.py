@@ -1,4 +1,4 @@
-"""Picks explained in words."""
+"""Explanations of picks."""
 
 import pytest
 
@@ -43,6 +43,6 @@ from tuner.queries.explain import explain
         ({}, "no reason was stored"),
     ],
 )
-def test_reasons_are_said_in_words(terms: dict[str, object], words: str) -> None:
-    """Every reason has its sentence, and its numbers in milliseconds."""
+def test_every_reason_has_a_sentence(terms: dict[str, object], words: str) -> None:
+    """A sentence has the numbers behind the reason, in milliseconds."""
     assert words in explain(terms)

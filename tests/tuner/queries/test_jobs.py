@@ -1,4 +1,4 @@
-"""What people are shown of a job agrees with what the scheduler sees of it."""
+"""Tables, picks and histories agree with the snapshot of the scheduler."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,14 +18,14 @@ from tuner.tuning.session import TuningSession
 
 @pytest.fixture
 def session(workshop: Workshop) -> TuningSession:
-    """A job that was tuned to its end."""
+    """A session that ended."""
     tuned = workshop.session(workshop.prepare("net"), 40, trials_per_round=4)
     workshop.run(tuned)
     return tuned
 
 
 def test_the_table_is_that_of_the_scheduler(workshop: Workshop, session: TuningSession) -> None:
-    """Row by row, read from sums and not from records."""
+    """Rows that are read from sums equal the rows of the session."""
     overview = session.snapshot()
     with workshop.sessions() as database:
         view = job_queries.read_job(database, session.job_id)
@@ -38,8 +38,8 @@ def test_the_table_is_that_of_the_scheduler(workshop: Workshop, session: TuningS
     assert view.job.spent_trials >= 40
 
 
-def test_every_task_says_why_it_was_picked(workshop: Workshop, session: TuningSession) -> None:
-    """The newest pick of each task, its gradient, and nothing running once it is over."""
+def test_every_task_has_its_last_pick(workshop: Workshop, session: TuningSession) -> None:
+    """Each task has its newest pick and a gradient, and no round runs at the end."""
     with workshop.sessions() as database:
         view = job_queries.read_job(database, session.job_id)
         picks = pick_queries.read_picks(database, session.job_id)
@@ -55,7 +55,7 @@ def test_every_task_says_why_it_was_picked(workshop: Workshop, session: TuningSe
 
 
 def test_picks_come_in_pages(workshop: Workshop, session: TuningSession) -> None:
-    """A page goes on before the last number of the one before it."""
+    """A page continues before the last number of the previous one."""
     with workshop.sessions() as database:
         first = pick_queries.read_picks(database, session.job_id, limit=3)
         second = pick_queries.read_picks(
@@ -66,10 +66,10 @@ def test_picks_come_in_pages(workshop: Workshop, session: TuningSession) -> None
 
 
 @pytest.mark.parametrize("n_points", [1, 3, 4, 1000])
-def test_a_history_ends_where_the_job_is(
+def test_a_history_ends_at_the_last_round(
     workshop: Workshop, session: TuningSession, n_points: int
 ) -> None:
-    """However few its points, the last has all trials, and the stacks add up to them."""
+    """With any number of points, the last has all trials, and the tasks add up to them."""
     with workshop.sessions() as database:
         history = history_queries.read_history(
             database, session.job_id, n_points=n_points, n_tasks=2
@@ -89,8 +89,10 @@ def test_a_history_ends_where_the_job_is(
     assert [line.task is None for line in history.tasks] == [False, False, True]
 
 
-def test_failures_have_the_words_of_the_worker(workshop: Workshop, session: TuningSession) -> None:
-    """As many as the table counts, by kind."""
+def test_failures_have_the_message_of_the_worker(
+    workshop: Workshop, session: TuningSession
+) -> None:
+    """Failures by kind add up to the failures of the table."""
     with workshop.sessions() as database:
         failures = history_queries.read_failures(database, session.job_id)
         view = job_queries.read_job(database, session.job_id)
@@ -100,7 +102,7 @@ def test_failures_have_the_words_of_the_worker(workshop: Workshop, session: Tuni
 
 
 def test_a_job_that_was_never_loaded_can_be_shown(workshop: Workshop) -> None:
-    """It has no network, no table and no history yet."""
+    """A queued job has no network, no table and no history."""
     with workshop.sessions.begin() as database:
         job_id = submissions.submit(database, submission_of())[0].id
         view = job_queries.read_job(database, job_id)
@@ -113,7 +115,7 @@ def test_a_job_that_was_never_loaded_can_be_shown(workshop: Workshop) -> None:
 
 
 def test_a_deleted_job_is_not_shown(workshop: Workshop, session: TuningSession) -> None:
-    """Neither by its number nor in lists."""
+    """A deleted job is found neither by number nor in lists."""
     with workshop.sessions.begin() as database:
         assert [job.id for job in job_queries.summaries(database, jobs.list_jobs(database))]
         submissions.hide(database, session.job_id)

@@ -1,4 +1,4 @@
-"""What people are shown of measurements, and that it stays quick among millions of them."""
+"""Look-ups of records, which stay fast among millions of them."""
 
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,21 @@ from tuner.queries import records as record_queries
 
 
 def test_a_best_record_is_found_by_the_key_of_its_task(tmp_path: Path) -> None:
-    """Without statistics, SQLite would rather walk every task of the target."""
+    """SQLite looks the task up by its key, although it has no statistics."""
     engine = database.open_database(f"sqlite:///{tmp_path}/records.db")
     sent: list[tuple[str, Any]] = []
     event.listen(engine, "before_cursor_execute", lambda *args: sent.append((args[2], args[3])))
     with sessionmaker(engine)() as session:
         _measure(session)
         sent.clear()
-        (found,) = record_queries.read_bests(session, workload="w0", target_id=1)
+        (best,) = record_queries.read_bests(session, workload="w0", target_id=1)
         sql, parameters = sent[0]
         rows = session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", parameters)
         plan = [str(row[-1]) for row in rows]
         session.rollback()
     engine.dispose()
 
-    assert (found.workload, found.latency_secs) == ("w0", 1.0)
+    assert (best.workload, best.latency_secs) == ("w0", 1.0)
     assert not [step for step in plan if step.startswith("SCAN")]
     assert any("workload_id=? AND target_id=?" in step for step in plan), plan
 
