@@ -92,7 +92,7 @@ def test_bad_model_file_of_other_commands(toy_cli: Cli, command: str) -> None:
     ("reference", "words"),
     [
         ("model.txt", ("no such file",)),
-        ("zoo:resnet-81", ("resnet-18", "known are")),
+        ("zoo:resnet-81", ("resnet-18", "available")),
         ("zoo:mlp?batch=0", ("batch",)),
         ("zoo:mlp?size=3", ("no option",)),
         ("resnet-18", ("did you mean zoo:resnet-18",)),
