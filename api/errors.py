@@ -126,6 +126,7 @@ def wrong_field(
     field: str, message: str, *, slug: str = "invalid", advice: str | None = None
 ) -> Problem:
     """Return the problem that one field of a request is wrong."""
+    field, message = _printable(field), _printable(message)
     errors = [{"field": field, "message": message}]
     return Problem(slug, f"{field}: {message}", advice=advice, errors=errors)
 
@@ -183,7 +184,7 @@ def _of_known(slug: str, error: Exception) -> Problem:
     if isinstance(error, exc.DataError):
         return Problem(slug, "a value is outside the range that can be stored")
     if isinstance(error, RequestError) and error.field is not None:
-        return wrong_field(error.field, _printable(error.text), slug=slug)
+        return wrong_field(error.field, error.text, slug=slug)
     return Problem(slug, _printable(summary(error)))
 
 

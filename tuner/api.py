@@ -176,7 +176,7 @@ def evaluate(
         RequestError: If the library is missing, damaged, or of another network than the model.
     """
     from tuner import local
-    from tuner.jobs.known_models import ModelQuery
+    from tuner.jobs.model_cache import ModelQuery
 
     query = None if model is None else ModelQuery(str(model), _shapes(inputs or {}), random_weights)
     return local.evaluate(Path(library), query, overrides, n_turns=n_turns, seed=seed)

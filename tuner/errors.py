@@ -1,16 +1,16 @@
-"""The errors a user of the tuner can meet.
+"""Errors that users of the tuner see, and their summaries.
 
 TunerError
 ├── RequestError      the request was wrong: exit status 2
 │   ├── ModelError    a model cannot be read or is not supported
-│   └── TargetError   a target is unknown or not usable here
+│   └── TargetError   a target is unknown or cannot be used on this machine
 └── WorkError         the request was right, the work failed: exit status 1
     ├── DeviceBusy    another process measures on this machine
-    ├── DiskFull      there is no room for what a measurement writes
-    ├── OutOfMemory   a worker process may not have the memory it needs
-    └── WorkerLost    a worker process died while it held our call
-        └── DeviceLost  and the device it measured on is gone too
-            └── DeviceApart  or it is there, but disagrees with the others of its kind
+    ├── DiskFull      a measurement cannot write its files
+    ├── OutOfMemory   a call needs more memory than its process may have
+    └── WorkerLost    a worker process died during a call
+        └── DeviceLost  the device of a measurement went offline
+            └── DeviceApart  a device is online, but disagrees with the others of its kind
 """
 
 import re
@@ -20,24 +20,24 @@ _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 
 class TunerError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
     exit_code = 1
 
 
 class RequestError(TunerError):
-    """The caller asked for something that cannot be done; nothing was changed.
+    """A request that cannot be fulfilled; nothing was changed.
 
     Attributes:
-        field: Name of the option that is wrong, as :class:`tuner.jobs.spec.TuneSpec` has it; None
-            if the error is about no single option. Front ends replace it by their own name.
+        field: Name of the wrong option, as :class:`tuner.jobs.spec.TuneSpec` or the REST form has
+            it; None if the error is not about one option. A front end that has another name for
+            the option replaces it.
         text: Description of the problem, without the field.
     """
 
     exit_code = 2
 
-    # With a default, because errors travel between processes: the message is handed over, and
-    # the attributes are set afterwards.
+    # Errors travel between processes: unpickling passes the text alone and sets attributes later.
     def __init__(self, text: str, *, field: str | None = None) -> None:
         super().__init__(text)
         self.text = text
@@ -48,67 +48,67 @@ class RequestError(TunerError):
 
 
 class ModelError(RequestError):
-    """A model file is missing, damaged, or uses something that is not supported."""
+    """A model file that is missing, damaged or not supported."""
 
 
 class TargetError(RequestError):
-    """A target is unknown, malformed, or this machine cannot serve it."""
+    """A target that is unknown, malformed or not usable on this machine."""
 
 
 class WorkError(TunerError):
-    """The work failed although the request was right."""
+    """A failure of the work on a correct request."""
 
 
-class DeviceBusy(WorkError):  # noqa: N818  the name says what happened
-    """Another process measures on this machine."""
+class DeviceBusy(WorkError):  # noqa: N818  it names an event
+    """A device that another process of this machine measures on."""
 
 
-class DiskFull(WorkError):  # noqa: N818  the name says what happened
-    """The disk has no room for what a measurement writes, which is no candidate's fault."""
+class DiskFull(WorkError):  # noqa: N818  it names an event
+    """A full disk during a measurement, which is not a failure of the candidate."""
 
 
-class OutOfMemory(WorkError):  # noqa: N818  the name says what happened
-    """A call needs more memory than its process may have, or than there is."""
+class OutOfMemory(WorkError):  # noqa: N818  it names an event
+    """A call that needs more memory than its process may have, or than the machine has."""
 
 
-class WorkerLost(WorkError):  # noqa: N818  the name says what happened
-    """A worker process died (killed, crashed, out of memory) while it held a call.
+class WorkerLost(WorkError):  # noqa: N818  it names an event
+    """The death of a worker process (killed, crashed, out of memory) during a call.
 
     Attributes:
-        crashed: Whether it died of its own fault (a segmentation fault, say) and not because
-            somebody killed it; the same call would kill the next worker too.
+        crashed: True if the worker crashed, with a segmentation fault for example, and was not
+            killed; the same call would crash the next worker too.
     """
 
-    # With a default, because errors travel between processes: only the message is handed over.
+    # Errors travel between processes: unpickling passes the message alone.
     def __init__(self, message: str, *, crashed: bool = False) -> None:
         super().__init__(message)
         self.crashed = crashed
 
 
 class DeviceLost(WorkerLost):
-    """A device is gone, for now at least: nobody can measure on it, and calls to it are lost."""
+    """A device that went offline, at least for now; its calls are lost."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, crashed=False)
 
 
 class DeviceApart(DeviceLost):
-    """A device is kept apart from the others of its kind: nobody may measure on it, for now."""
+    """A device that calibration keeps apart from the others of its kind; it may not measure."""
 
 
 def summary(
     error: BaseException, *, last: bool = False, prefer: Sequence[str] = (), max_chars: int = 2000
 ) -> str:
-    """Return one line of an error's text, as a part of another message.
+    """Return one line of an error's text, to be part of another message.
 
     An empty text gives the name of the class. The number of an operating system's error and the
     full stop at the end are left out.
 
     Args:
-        error: Any exception; of SQLAlchemy's, the text is that of the database driver.
-        last: Whether the last line says most, as under a traceback, and not the first.
-        prefer: Phrases; lines that contain one come before all others.
-        max_chars: Length at which the line is cut.
+        error: Any exception; one of SQLAlchemy gives the text of the database driver.
+        last: True for the last line, as below a traceback, instead of the first.
+        prefer: Phrases; a line that contains one of them precedes all other lines.
+        max_chars: Maximum length of the line.
     """
     text = _ERRNO.sub("", str(getattr(error, "orig", None) or error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -118,7 +118,7 @@ def summary(
 
 
 def last_line(text: str | None) -> str:
-    """Return the last line of a text that is not blank; empty if there is none."""
+    """Return the last line of a text that is not blank; empty without one."""
     return (text or "").strip().rpartition("\n")[2].strip()
 
 

@@ -17,7 +17,7 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.environments import ENGINES
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
-from tuner.jobs import known_models
+from tuner.jobs import model_cache
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
@@ -87,7 +87,7 @@ def build(
 
 def evaluate(
     library: Path,
-    model: known_models.ModelQuery | None,
+    model: model_cache.ModelQuery | None,
     overrides: SettingOverrides,
     *,
     n_turns: int,
@@ -104,7 +104,7 @@ def evaluate(
         if model is not None:
             with fresh_worker(settings) as worker:
                 models = settings.data_dir / "models"
-                loaded = known_models.load(open_local(settings), worker, models, model)
+                loaded = model_cache.load(open_local(settings), worker, models, model)
         return bench_library(settings, library, loaded, n_turns=n_turns, seed=seed)
 
 

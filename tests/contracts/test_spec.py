@@ -1,4 +1,4 @@
-"""Every front end takes the options of a job, under the names that the spec has for them."""
+"""Every front end takes the options of a job under their names in the spec."""
 
 from typing import Any, get_type_hints
 
@@ -21,7 +21,7 @@ PARAMETERS = {parameter.name: parameter for parameter in PROGRAM.commands["tune"
 
 
 def test_keywords_are_the_fields_of_the_spec() -> None:
-    """In their order; type checkers read them, and the spec checks them."""
+    """The keywords for type checkers have the names and the order of the fields."""
     assert list(get_type_hints(fields.TuneFields)) == NAMES
 
 
@@ -44,21 +44,21 @@ def test_an_option_of_the_command_line_is_a_field(name: str) -> None:
 
 
 def test_the_form_has_every_field() -> None:
-    """Besides those of the models."""
+    """The form adds fields for the models."""
     own = {"zoo", "target", "input", "random_weights", "name"}
 
     assert set(TuneForm.model_fields) == {*NAMES, *own}
 
 
 def test_the_client_sends_every_field() -> None:
-    """Besides those of the models."""
+    """The client adds fields for the models."""
     own = {"target", "inputs", "random_weights", "name"}
 
     assert set(get_type_hints(TuneFields)) == {*NAMES, *own}
 
 
 def test_the_python_api_takes_every_field() -> None:
-    """Besides the settings."""
+    """The Python API adds settings."""
     own = get_type_hints(SettingOverrides)
 
     assert set(get_type_hints(tuner.api.TuneFields)) == {*NAMES, *own}

@@ -13,10 +13,8 @@ NOT_YET_CLEAN: frozenset[str] = frozenset(
         "tests/service",
         "tests/tuner",
         "tests/tuner/compile",
-        "tests/tuner/jobs",
         "tuner",
         "tuner/compile",
-        "tuner/jobs",
     }
 )
 

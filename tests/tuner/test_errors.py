@@ -1,4 +1,4 @@
-"""Errors as parts of other messages."""
+"""Summaries of errors, as parts of other messages."""
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -22,7 +22,7 @@ from tuner.errors import error_text, last_line, summary
     ],
 )
 def test_summary_is_the_first_line_that_is_not_blank(error: Exception, expected: str) -> None:
-    """Every exception has a summary, one without a text too."""
+    """Every exception has a summary, even one without a text."""
     assert summary(error) == expected
 
 
@@ -40,7 +40,7 @@ def test_summary_of_a_traceback_is_its_last_line(text: str, expected: str) -> No
 
 
 def test_summary_is_cut() -> None:
-    """No longer than the caller allows."""
+    """A summary is not longer than the caller allows."""
     assert summary(ValueError("abcdef"), max_chars=3) == "abc"
 
 
@@ -48,10 +48,10 @@ def test_summary_is_cut() -> None:
     ("text", "expected"), [(None, ""), ("", ""), (" \n", ""), ("a\nb \n\n", "b"), ("a", "a")]
 )
 def test_last_line_of_a_text(text: str | None, expected: str) -> None:
-    """Blank lines do not count; a text without others has none."""
+    """Blank lines do not count."""
     assert last_line(text) == expected
 
 
 def test_error_text_ends_with_the_end_of_the_message() -> None:
-    """The class stays when the message is cut."""
+    """The class is kept when the message is cut."""
     assert error_text(ValueError("abcdef"), 2) == "ValueError: ef"

@@ -16,7 +16,7 @@ from tuner.compile.object_compiler import Compiler, Objects, Step, SubgraphReque
 from tuner.context import Context
 from tuner.engines.base import LinkRequest, LinkResult
 from tuner.errors import RequestError, WorkError
-from tuner.jobs.loaded_models import check_file
+from tuner.jobs.model_loading import check_file
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder

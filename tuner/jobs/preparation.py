@@ -1,4 +1,4 @@
-"""From a model reference to a network whose weighted tasks are in the database."""
+"""Preparation of networks: loading a model, and storing its weighted tasks."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from tuner.devices import target_cache
 from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import RequestError, TargetError, WorkError
-from tuner.jobs import known_models
-from tuner.jobs.loaded_models import OUR_OWN, LoadLimits, check_file
+from tuner.jobs import model_cache
+from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, check_file
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings
@@ -27,7 +27,15 @@ from tuner.workers.pool import CallTimeout, Pool
 class Prepared:
     """A network with its tasks on a target, as the database has them.
 
-    ``members`` are the networks it was combined from, if it was.
+    Attributes:
+        model: Model with its cleaned file.
+        target: Target of the tasks.
+        network_id: Row of the network.
+        target_id: Row of the target.
+        tasks: Tasks with their weights in the network.
+        n_kernel_calls: Kernel calls of one inference.
+        notes: Remarks of loading and extraction, for people.
+        members: Networks that this one was combined from; empty for a single network.
     """
 
     model: LoadedModel
@@ -41,7 +49,7 @@ class Prepared:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the model's file, nearly all weights; of the largest of several; 0 if gone."""
+        """Size of the model's file, or of the largest member's; 0 if the file is missing."""
         if self.members:
             return max(member.n_bytes for member in self.members)
         path = Path(self.model.file.path)
@@ -54,7 +62,7 @@ def prepare(
     worker: Pool,
     *,
     must_run: bool,
-    limits: LoadLimits = OUR_OWN,
+    limits: LoadLimits = DEFAULT_LIMITS,
     describe: DescribeTarget | None = None,
 ) -> Prepared:
     """Load a model, split it into tasks and store them.
@@ -64,32 +72,32 @@ def prepare(
     Args:
         request: The model and its target.
         context: Settings and database.
-        worker: A process that may load a whole network.
-        must_run: Whether this machine has to be able to run the target.
-        limits: How far the loading may go.
-        describe: Says what the target is where it runs; None: ``worker`` does, for this machine.
+        worker: Process with memory for a whole network.
+        must_run: True to refuse a target that this machine cannot run.
+        limits: Limits of loading the model.
+        describe: Describes the target where it runs; None to ask ``worker`` about this machine.
 
     Raises:
         RequestError: If the model or the target cannot be used.
-        WorkError: If the worker is lost on the way.
+        WorkError: If the worker is lost.
     """
     settings, sessions = context.settings, context.sessions
     cache = open_local(settings)
 
-    def ask() -> TargetInfo:
-        asked = _call(limits, worker, settings.engine, "describe_target", request.target)
-        return cast("TargetInfo", asked)
+    def describe_in_worker() -> TargetInfo:
+        target = _call(limits, worker, settings.engine, "describe_target", request.target)
+        return cast("TargetInfo", target)
 
     if describe is not None:
         target = describe(request.target)
     else:
         target = target_cache.describe(
-            cache, settings.engine, request.target, ask, settings.interpreter
+            cache, settings.engine, request.target, describe_in_worker, settings.interpreter
         )
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
-    wanted = known_models.ModelQuery(request.reference, request.inputs, request.random_weights)
-    model = known_models.load(cache, worker, settings.data_dir / "models", wanted, limits)
+    query = model_cache.ModelQuery(request.reference, request.inputs, request.random_weights)
+    model = model_cache.load(cache, worker, settings.data_dir / "models", query, limits)
     if request.name:
         model = replace(model, name=request.name)
     with sessions.begin() as session:
@@ -109,22 +117,22 @@ def prepare(
 
 
 def combine(sessions: sessionmaker[Session], members: Sequence[Prepared]) -> Prepared:
-    """Return networks as one network whose tasks are those of all; one stays as it is.
+    """Combine networks into one that has the tasks of all; a single network stays as it is.
 
-    A task that several networks share is there once, with the sum of its weights.
+    A task that several networks share occurs once, with the sum of its weights.
 
     Raises:
-        RequestError: If a network is given twice, or two have one name.
+        RequestError: If a network is given twice, or two have the same name.
     """
     if len(members) == 1:
         return members[0]
     names = [member.model.name for member in members]
     if len(set(names)) < len(names):
-        raise RequestError(f"networks must differ and have different names, got {', '.join(names)}")
+        raise RequestError(f"networks must have different names, got {', '.join(names)}")
     member_ids = sorted(member.network_id for member in members)
     if len(set(member_ids)) < len(member_ids):
         raise RequestError(f"the same network is given twice: {', '.join(names)}")
-    # Rows, not models: another version of an engine splits the same model into other tasks.
+    # Hash rows, not models: another version of an engine splits a model into other tasks.
     sha256 = hashlib.sha256(f"networks {member_ids}".encode()).hexdigest()
     first = members[0]
     with sessions.begin() as session:
@@ -155,7 +163,7 @@ def _store(
 ) -> None:
     if not extraction.tasks:
         raise RequestError("the network has no kernels to tune")
-    found = [
+    weighted = [
         (
             tasks.NewWorkload(
                 hash=task.workload, engine=engine, ir=task.ir, flop=task.flop, name=task.name
@@ -165,7 +173,7 @@ def _store(
         for task in extraction.tasks
     ]
     networks.record_extraction(
-        session, network_id, target_id, found, extraction.n_kernel_calls, extraction.notes
+        session, network_id, target_id, weighted, extraction.n_kernel_calls, extraction.notes
     )
 
 
@@ -179,7 +187,9 @@ def _read(
     with sessions() as session:
         extraction = networks.extraction_of(session, network_id, target_id)
         if extraction is None:
-            raise WorkError("the extraction of the network is gone from the database")
+            raise WorkError(
+                "the extraction of the network was deleted from the database; try again"
+            )
         return Prepared(
             model=model,
             target=target,
@@ -199,6 +209,6 @@ def _described(model: LoadedModel) -> dict[str, Any]:
 
 
 def _network_key(model: LoadedModel, settings: Settings, target: TargetInfo) -> str:
-    """Hash what an extraction depends on: the model, the engine, and the engine's passes."""
+    """Hash the inputs of an extraction: the model, the engine, and the engine's passes."""
     text = "\n".join((model.sha256, settings.engine, target.pipeline))
     return hashlib.sha256(text.encode()).hexdigest()

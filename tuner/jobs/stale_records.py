@@ -1,4 +1,4 @@
-"""Best records of another version or device, for subgraphs that have none of this one."""
+"""Best records of other versions and devices, for subgraphs without one of this target."""
 
 import json
 import math
@@ -16,9 +16,9 @@ from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.jobs.preparation import Prepared
 
-# What of a device fingerprint is the device itself, and no version.
+# Entries of a device fingerprint that describe the device; the others are versions.
 _DEVICE = ("name", "n_cores")
-# What of a target says which instructions there are: an upgrade may add and drop the rest.
+# Attributes of a target that decide its instructions; an upgrade may add or drop the others.
 _HARDWARE = ("kind", "arch", "mcpu", "mattr", "mtriple", "mabi", "mfloat-abi", "num-cores", "host")
 
 Differences = Mapping[str, tuple[Any, Any]]
@@ -26,18 +26,18 @@ Differences = Mapping[str, tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class StaleBest:
-    """A subgraph without a record of this version, and what another version has of it.
+    """A subgraph without a best record of this target, and the records of another target.
 
     Attributes:
-        workload: Its hash.
-        workload_id: Its row.
-        name: What it computes.
-        weight: How often it is called.
-        target_id: The target that has the record.
-        device: Name of the device there.
-        foreign: Whether that is another device.
-        differs: What differs in fingerprint and target, there and here.
-        replays: The records to measure again, the best first.
+        workload: Hash of the workload.
+        workload_id: Row of the workload.
+        name: Name of the workload, for people.
+        weight: Calls of the workload in the networks.
+        target_id: Row of the target that has the records.
+        device: Name of that target's device.
+        foreign: True if that is another device.
+        differs: Differences of fingerprint and target; each value there and here.
+        replays: Records to measure again, the fastest first.
     """
 
     workload: str
@@ -52,18 +52,18 @@ class StaleBest:
 
     @property
     def record(self) -> int:
-        """Id of the best record there."""
+        """Id of the fastest of the records."""
         return self.replays[0].record_id
 
     @property
     def latency(self) -> float:
-        """Seconds of one call, by that record."""
+        """Latency of one call by that record, seconds."""
         return self.replays[0].latency
 
 
 @dataclass(frozen=True)
-class Here:
-    """What is compiled and measured for: by which engine, and a target with its row."""
+class EngineTarget:
+    """An engine, and a target with its row."""
 
     engine: str
     target: TargetInfo
@@ -71,10 +71,10 @@ class Here:
 
 
 def stale_bests(context: Context, networks: Sequence[Prepared]) -> tuple[StaleBest, ...]:
-    """Return what other versions know of subgraphs that have no best record here.
+    """Find records of other versions for the subgraphs of networks that have no best record.
 
     Returns:
-        Those whose calls take longest, weight times latency, first.
+        Subgraphs in falling order of calls times latency.
     """
     task_ids = [task.task_id for network in networks for task in network.tasks]
     with context.readers() as session:
@@ -83,86 +83,90 @@ def stale_bests(context: Context, networks: Sequence[Prepared]) -> tuple[StaleBe
         for network in networks:
             for task in network.tasks:
                 weights[workloads[task.task_id]] += task.weight
-        where = Here(context.settings.engine, networks[0].target, networks[0].target_id)
-        return find(session, where, weights)
+        own = EngineTarget(context.settings.engine, networks[0].target, networks[0].target_id)
+        return find(session, own, weights)
 
 
 def find(
     session: Session,
-    where: Here,
+    own: EngineTarget,
     weights: Mapping[int, int] | None = None,
     per_task: int = 1,
     *,
     foreign: bool = False,
 ) -> tuple[StaleBest, ...]:
-    """Return which records of other versions and devices to measure again on a target.
+    """Find the records of other versions and devices that are worth measuring on a target.
 
-    What logs of other tools say counts like the records of another device, though nobody compared
-    what it computes; one hides the other only until it was measured.
+    Each workload gets the best ``per_task`` records of one other target: preferably of the same
+    device, then the fastest. Records that were measured again already are left out; a trace that
+    failed gives way to the next one. A workload with a best record on the target needs none,
+    unless that record has the trace of one of them.
 
-    Of each workload the best ``per_task`` records of one other target: of the same device where
-    one has any, of several the fastest. What was measured again is not among them; a trace that
-    failed gives way to the next. A workload with a best record of its own needs none, unless
-    that has the trace of one of them.
+    Imported logs of other tools count as records of another device, although their outputs were
+    never verified. A workload that has both gets the second kind once the first was measured.
 
     Args:
         session: The transaction.
-        where: What is measured on.
-        weights: Calls by workload, which no other is measured; None: of all networks in the
-            database, and one for what is of none of them.
-        per_task: How many records of a workload, at least 1.
-        foreign: Also what logs of other tools say of other targets.
+        own: Engine and target to measure with.
+        weights: Calls by workload; other workloads are left out. None for all workloads in the
+            database, with one call for those that belong to no network.
+        per_task: Number of records per workload, at least 1.
+        foreign: True to include imported logs for other targets.
 
     Returns:
-        The workloads whose calls take longest, weight times latency, first.
+        Workloads in falling order of calls times latency.
     """
-    related = _related(session, where, foreign=foreign)
+    related = _related(session, own, foreign=foreign)
     if not related:
         return ()
-    chosen = _choose(session, where, related, weights)
+    chosen = _choose(session, own, related, weights)
     if weights is None:
-        weights = _all_weights(session, where, related)
-    tasks = other_targets.tasks_of_target(session, where.target_id, chosen)
+        weights = _all_weights(session, own, related)
+    tasks = other_targets.tasks_of_target(session, own.target_id, chosen)
     tuned = {
         best.workload_id: best.latency
-        for best in other_targets.bests_of_targets(session, [where.target_id], chosen)
+        for best in other_targets.bests_of_targets(session, [own.target_id], chosen)
     }
-    found = []
+    stale = []
     for workload_id, bests in chosen.items():
-        own = tuned.get(workload_id)
+        own_secs = tuned.get(workload_id)
         for best in bests:
             other = related[best.target_id]
-            replays = _to_measure(session, best, other, tasks.get(workload_id), own, per_task)
+            replays = _to_measure(session, best, other, tasks.get(workload_id), own_secs, per_task)
             if replays:
                 weight = weights.get(workload_id, 1)
-                found.append(_stale(best, replays, weight, where.target, other))
+                stale.append(_stale(best, replays, weight, own.target, other))
                 break
-    return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
+    return tuple(sorted(stale, key=_order))
 
 
 def current_bests(
-    session: Session, where: Here, weights: Mapping[int, int] | None = None, per_task: int = 1
+    session: Session, own: EngineTarget, weights: Mapping[int, int] | None = None, per_task: int = 1
 ) -> tuple[StaleBest, ...]:
-    """Return the best records of the target itself, as :func:`find` does those of others."""
-    wanted = None if weights is None else weights.keys()
+    """Return the best records of the target itself in the form of :func:`find`."""
+    workload_ids = None if weights is None else weights.keys()
     if weights is None:
-        weights = _all_weights(session, where, _related(session, where))
-    found = [
+        weights = _all_weights(session, own, _related(session, own))
+    bests = [
         StaleBest(
             workload=best.workload,
             workload_id=best.workload_id,
             name=best.name,
             weight=weights.get(best.workload_id, 1),
-            target_id=where.target_id,
-            device=str(where.target.device.get("name")),
+            target_id=own.target_id,
+            device=str(own.target.device.get("name")),
             foreign=False,
             differs={},
             replays=tuple(other_targets.ranked(session, best.task_id, per_task)),
         )
-        for best in other_targets.bests_of_targets(session, [where.target_id], wanted)
-        if best.engine == where.engine
+        for best in other_targets.bests_of_targets(session, [own.target_id], workload_ids)
+        if best.engine == own.engine
     ]
-    return tuple(sorted(found, key=lambda each: (-each.weight * each.latency, each.workload)))
+    return tuple(sorted(bests, key=_order))
+
+
+def _order(best: StaleBest) -> tuple[float, str]:
+    return -best.weight * best.latency, best.workload
 
 
 def _to_measure(
@@ -173,10 +177,19 @@ def _to_measure(
     own_secs: float | None,
     per_task: int,
 ) -> tuple[RecordedTrace, ...]:
-    """Return what is worth measuring here, where the best takes ``own_secs`` if there is one."""
+    """Return the records of another target's task that are worth measuring on this target.
+
+    Args:
+        session: The transaction.
+        best: Best record of the task.
+        other: Target of the task.
+        here: Task of the same workload on this target; None if it has none.
+        own_secs: Latency of the best record of ``here``, seconds; None without one.
+        per_task: Number of records.
+    """
     if imported.is_logged(other):
-        promises = best.latency < (math.inf if own_secs is None else own_secs)
-        return _of_log(session, best.task_id, here, per_task) if promises else ()
+        is_faster = best.latency < (math.inf if own_secs is None else own_secs)
+        return _of_log(session, best.task_id, here, per_task) if is_faster else ()
     if per_task == 1 and own_secs is not None:
         return ()
     return _replays(session, best.task_id, here, per_task)
@@ -185,7 +198,7 @@ def _to_measure(
 def _replays(
     session: Session, there: int, here: int | None, per_task: int
 ) -> tuple[RecordedTrace, ...]:
-    """Return the records of a task that another task of the workload is to measure."""
+    """Return the records of one task that another task of the workload should measure."""
     replays = other_targets.ranked(session, there, per_task, here)
     if here is None:
         return tuple(replays)
@@ -198,7 +211,7 @@ def _replays(
 def _of_log(
     session: Session, there: int, here: int | None, per_task: int
 ) -> tuple[RecordedTrace, ...]:
-    """Return what a log has of a task and another task of the workload is to measure."""
+    """Return the log entries of one task that another task of the workload should measure."""
     replays = other_targets.ranked(session, there, per_task, here, verified=False)
     return tuple(replays) if here is None else _unknown(session, replays, here)
 
@@ -211,40 +224,42 @@ def _unknown(
 
 
 def differences(target: TargetInfo, other: Target) -> dict[str, tuple[Any, Any]]:
-    """Return what differs in the fingerprint of another target and of this, and in their text."""
+    """Compare the fingerprints and texts of two targets; each value of ``other`` comes first."""
     here, there = dict(target.device), other.device
-    found = {
+    differs = {
         name: (there.get(name), here.get(name))
         for name in sorted(here.keys() | there.keys())
         if here.get(name) != there.get(name)
     }
     if other.spec != target.spec:
-        found["target"] = (other.spec, target.spec)
-    return found
+        differs["target"] = (other.spec, target.spec)
+    return differs
 
 
-def _related(session: Session, where: Here, *, foreign: bool = False) -> dict[int, Target]:
+def _related(session: Session, own: EngineTarget, *, foreign: bool = False) -> dict[int, Target]:
     return {
         row.id: row
         for row in other_targets.all_targets(session)
-        if row.id != where.target_id
-        and (_is_related(where.target, row) or (foreign and _is_of_a_log(where.target, row)))
+        if row.id != own.target_id
+        and (_is_related(own.target, row) or (foreign and _is_of_a_log(own.target, row)))
     }
 
 
 def _is_of_a_log(target: TargetInfo, other: Target) -> bool:
-    """Whether a log says it of a target that code can be made for here."""
+    """Return whether the other target comes from a log and is of the same kind."""
     kinds = {str(json.loads(spec).get("kind")) for spec in (target.spec, other.spec)}
     return imported.is_logged(other) and len(kinds) == 1
 
 
-def _all_weights(session: Session, where: Here, related: Mapping[int, Target]) -> Mapping[int, int]:
-    """Networks may have been split for the other versions only."""
-    return other_targets.workload_weights(session, [*related, where.target_id])
+def _all_weights(
+    session: Session, own: EngineTarget, related: Mapping[int, Target]
+) -> Mapping[int, int]:
+    # Networks may have been split for the other versions only.
+    return other_targets.workload_weights(session, [*related, own.target_id])
 
 
 def _is_related(target: TargetInfo, other: Target) -> bool:
-    """Whether code for another target is code for this one, but for the version that made it."""
+    """Return whether code for one target is code for the other, apart from software versions."""
     if other.spec == target.spec:
         return True
     upgraded = any(
@@ -260,30 +275,30 @@ def _is_related(target: TargetInfo, other: Target) -> bool:
 
 def _choose(
     session: Session,
-    where: Here,
+    own: EngineTarget,
     related: Mapping[int, Target],
     workload_ids: Collection[int] | None,
 ) -> dict[int, list[BestOnTarget]]:
-    """Choose for each workload one best record, and one of what logs tell of.
+    """Choose for each workload one best record and one log entry.
 
-    Of this device first, then the fastest, then the last.
+    Records of the same device come first, then the fastest, then the newest.
     """
 
     def order(best: BestOnTarget) -> tuple[bool, float, int]:
-        return _is_foreign(where.target, related[best.target_id]), best.latency, -best.record_id
+        return _is_foreign(own.target, related[best.target_id]), best.latency, -best.record_id
 
     of_logs = [row.id for row in related.values() if imported.is_logged(row)]
     chosen: dict[int, list[BestOnTarget]] = defaultdict(list)
-    for known in (
+    for candidates in (
         other_targets.bests_of_targets(session, related, workload_ids),
         other_targets.fastest_of_targets(session, of_logs, workload_ids),
     ):
-        usable = [best for best in known if best.engine == where.engine]
-        # The first of each workload is what stays.
+        usable = [best for best in candidates if best.engine == own.engine]
+        # In reverse, so that the first of each workload is the one that stays.
         firsts = {best.workload_id: best for best in sorted(usable, key=order, reverse=True)}
         for workload_id, first in firsts.items():
             chosen[workload_id].append(first)
-    return {each: sorted(bests, key=order) for each, bests in chosen.items()}
+    return {workload_id: sorted(bests, key=order) for workload_id, bests in chosen.items()}
 
 
 def _stale(

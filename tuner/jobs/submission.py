@@ -1,7 +1,7 @@
-"""Jobs asked for over the network: what their rows hold, and what it means.
+"""Jobs that are submitted to a service, and the requests that their rows store.
 
-A model is an upload, named by what it contains, or ``zoo:NAME``; no other reference reaches a
-coordinator, so that nobody can have it read a file of its machine.
+A model is an upload, named by the hash of its content, or ``zoo:NAME``. No other reference reaches
+a coordinator, so that a client cannot make it read a file of its machine.
 """
 
 import hashlib
@@ -32,27 +32,27 @@ def upload_reference(sha256: str, suffix: str = ".onnx") -> str:
     """Name an uploaded model by the hash of its bytes.
 
     Raises:
-        RequestError: If that is no hash, or models of such files are not taken.
+        RequestError: If ``sha256`` is not a hash, or the service refuses files with the suffix.
     """
     reference = f"upload:{sha256}{suffix}"
     if not _UPLOAD.fullmatch(reference):
-        raise RequestError(f"{sha256 + suffix!r} names no uploaded .onnx file")
+        raise RequestError(f"{sha256 + suffix!r} does not name an uploaded .onnx file")
     return reference
 
 
 def upload_path(data_dir: Path, sha256: str) -> Path:
-    """Return where an uploaded model is kept.
+    """Return the path of an uploaded model.
 
     Raises:
-        RequestError: If that is no hash.
+        RequestError: If ``sha256`` is not a hash.
     """
     if not _SHA256.fullmatch(sha256):
-        raise RequestError(f"{sha256!r} is no sha256")
+        raise RequestError(f"{sha256!r} is not a SHA-256 hash")
     return data_dir / "uploads" / f"{sha256}.onnx"
 
 
 def resolve(reference: str, data_dir: Path) -> str:
-    """Return what a reference of the service is for this machine.
+    """Return a reference of the service as a reference of this machine, with a path for an upload.
 
     Raises:
         RequestError: If it is neither an upload nor a zoo network.
@@ -110,13 +110,13 @@ def request_of(stored: Mapping[str, Any], data_dir: Path | None = None) -> TuneR
 
 
 def uploads_of(stored: Mapping[str, Any], data_dir: Path) -> list[Path]:
-    """Return where the uploads that a job's request names are kept."""
-    found = (_UPLOAD.fullmatch(model["reference"]) for model in stored["models"])
-    return [data_dir / "uploads" / upload[1] for upload in found if upload is not None]
+    """Return the paths of the uploads that a stored request names."""
+    matches = (_UPLOAD.fullmatch(model["reference"]) for model in stored["models"])
+    return [data_dir / "uploads" / upload[1] for upload in matches if upload is not None]
 
 
 def model_name(model: ModelRequest) -> str:
-    """Name a model for people: as it was called, or by its reference."""
+    """Return the name of a model for people: its own, or one derived from its reference."""
     if model.name:
         return model.name
     if model.reference.startswith("upload:"):
@@ -176,7 +176,7 @@ def _submission_of(request: TuneRequest) -> str:
 def _trials_of(session: Session, spec: TuneSpec, submission: str) -> int | None:
     """Return the limit to store; None until the number of tasks is known.
 
-    A job that was only split into tasks, and is now requested without a limit, is to be tuned.
+    A job that was only split into tasks is tuned by default when it is requested without a limit.
     """
     if spec.trials is not None or spec.seconds is not None:
         return spec.trials

@@ -9,7 +9,7 @@ import psutil
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
-from tuner.jobs.loaded_models import LoadLimits
+from tuner.jobs.model_loading import LoadLimits
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.workers.pool import Pool

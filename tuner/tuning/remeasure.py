@@ -23,7 +23,7 @@ from tuner.errors import RequestError, TargetError
 from tuner.executors.factory import open_describer, open_executor
 from tuner.jobs import stale_records
 from tuner.jobs.preparation import prepare
-from tuner.jobs.stale_records import Here, StaleBest
+from tuner.jobs.stale_records import EngineTarget, StaleBest
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.measure.sanitizer import sanitize
@@ -84,7 +84,7 @@ def verify_records(
     return Verified(here.target.spec, tuple(rows), len(bests) - len(chosen), secs)
 
 
-def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, int] | None]:
+def _locate(context: Context, request: VerifyRequest) -> tuple[EngineTarget, dict[int, int] | None]:
     """Return the target, and the calls by workload that rank tasks; None ranks them alike.
 
     Raises:
@@ -97,7 +97,7 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, i
             for model in request.models
         ]
         if networks:
-            here = Here(engine, networks[0].target, networks[0].target_id)
+            here = EngineTarget(engine, networks[0].target, networks[0].target_id)
             return here, _calls(context, [task for network in networks for task in network.tasks])
 
         def describe_in_worker() -> TargetInfo:
@@ -118,7 +118,7 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[Here, dict[int, i
     calls = None if request.job is None else _calls_of_job(context, request.job)
     with context.sessions.begin() as session:
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
-    return Here(engine, target, target_id), calls
+    return EngineTarget(engine, target, target_id), calls
 
 
 def _calls_of_job(context: Context, job_id: int) -> dict[int, int]:
@@ -218,7 +218,7 @@ class _TaskRemeasurement:
 
 def _remeasure(
     context: Context,
-    here: Here,
+    here: EngineTarget,
     chosen: Sequence[StaleBest],
     request: VerifyRequest,
     report: Callable[[Remeasured], None],

@@ -20,7 +20,7 @@ def pair(workshop: Workshop) -> Prepared:
 
 
 def test_union_has_every_task_once_with_the_sum_of_its_weights(pair: Prepared) -> None:
-    """Shared tasks count for both, private ones for one."""
+    """The weight of a shared task counts both networks."""
     weights = {task.name: task.weight for task in pair.tasks}
 
     assert weights == {
@@ -35,7 +35,7 @@ def test_union_has_every_task_once_with_the_sum_of_its_weights(pair: Prepared) -
 
 
 def test_calls_are_those_of_each_member(pair: Prepared) -> None:
-    """The rows of the matrix are the networks, and add up to the weights."""
+    """The matrix has a row per network; the rows add up to the weights."""
     networks = networks_of(pair)
 
     assert networks.names == ("one", "two")
@@ -44,7 +44,7 @@ def test_calls_are_those_of_each_member(pair: Prepared) -> None:
 
 
 def test_union_is_found_again_in_any_order(workshop: Workshop) -> None:
-    """The same networks are the same job."""
+    """The order of the networks does not make another network."""
     members = [workshop.prepare("one", batch=1), workshop.prepare("two", batch=2)]
 
     first = combine(workshop.sessions, members)
@@ -80,7 +80,7 @@ def test_networks_that_are_not_in_the_job_are_refused(
 
 
 def test_only_network_needs_no_name(workshop: Workshop) -> None:
-    """A bare number belongs to it."""
+    """A number without a name belongs to the only network."""
     prepared = workshop.prepare("one")
 
     objective = objective_of(TuneSpec(objective="requirements", require_ms={ONLY: 500.0}), prepared)
@@ -89,7 +89,7 @@ def test_only_network_needs_no_name(workshop: Workshop) -> None:
 
 
 def test_several_networks_are_tuned_in_one_job(workshop: Workshop, pair: Prepared) -> None:
-    """The budget is spent once, and both members find best records for all their tasks."""
+    """The budget is spent once, and all tasks of both networks get best records."""
     snapshot = workshop.tune(pair, 60, objective="geometric_mean")
 
     assert len(workshop.trials()) == 60
@@ -99,7 +99,7 @@ def test_several_networks_are_tuned_in_one_job(workshop: Workshop, pair: Prepare
 def test_network_that_meets_its_requirement_pulls_no_trials(
     workshop: Workshop, pair: Prepared
 ) -> None:
-    """With both requirements met the job is done long before its budget."""
+    """A job whose networks meet their requirements ends long before its budget."""
     generous = {"one": 1e3, "two": 1e3}
 
     workshop.tune(pair, 200, trials_per_round=4, objective="requirements", require_ms=generous)
@@ -109,7 +109,7 @@ def test_network_that_meets_its_requirement_pulls_no_trials(
 
 
 def test_only_the_network_that_is_too_slow_is_tuned(workshop: Workshop, pair: Prepared) -> None:
-    """After the warm-up the task that only the satisfied network calls gets nothing."""
+    """A task of the satisfied network alone gets no trials after the warm-up."""
     require_ms = {"one": 1e-6, "two": 1e3}
 
     snapshot = workshop.tune(

@@ -1,4 +1,4 @@
-"""Options of a job: defaults, bounds, and the field that an error names."""
+"""Options of a job: defaults, bounds, and the fields that errors name."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from tuner.jobs.spec import ONLY, TuneSpec, make_spec
 
 
 def test_defaults_are_those_of_the_parts_that_take_them() -> None:
-    """A spec repeats them, because it must not import what has them."""
+    """A spec repeats the defaults, because importing their modules would slow down ``--help``."""
     spec = TuneSpec()
 
     assert spec.evaluator == EvaluatorSettings()
@@ -28,7 +28,7 @@ def test_defaults_are_those_of_the_parts_that_take_them() -> None:
 
 @pytest.mark.parametrize("field", ["objective", "allocator", "cost_model"])
 def test_descriptions_name_every_choice(field: str) -> None:
-    """People read them in --help and in the OpenAPI document."""
+    """Users read the descriptions in --help and in the OpenAPI document."""
     known = {
         "objective": known_objectives(),
         "allocator": allocators.ALLOCATORS,
@@ -41,7 +41,7 @@ def test_descriptions_name_every_choice(field: str) -> None:
 
 @pytest.mark.parametrize("name", TuneSpec.model_fields)
 def test_every_field_has_a_description(name: str) -> None:
-    """One sentence, that begins with a capital and ends with a full stop."""
+    """A description begins with a capital and ends with a full stop."""
     description = TuneSpec.model_fields[name].description or ""
 
     assert description[:1].isupper()
@@ -91,7 +91,7 @@ def test_every_field_has_a_description(name: str) -> None:
 def test_an_error_names_the_field_that_is_wrong(
     fields: dict[str, Any], field: str, text: str
 ) -> None:
-    """What is wrong follows, without the name that a front end has for it."""
+    """The text of the error contains no name of a front end."""
     with pytest.raises(RequestError) as caught:
         make_spec(fields)
 
@@ -118,7 +118,7 @@ def test_values_by_network_are_mappings_or_texts(value: object, expected: dict[s
 
 
 def test_a_spec_does_not_change() -> None:
-    """Neither by assignment, nor by a fork with a default budget."""
+    """A spec is frozen, and a default budget makes a copy."""
     spec = TuneSpec()
 
     with pytest.raises(ValidationError):
@@ -129,7 +129,7 @@ def test_a_spec_does_not_change() -> None:
 
 @pytest.mark.parametrize("limit", [{"trials": 7}, {"seconds": 3.0}])
 def test_a_limit_is_the_whole_budget(limit: dict[str, Any]) -> None:
-    """The default budget is for specs without any limit."""
+    """A spec with a limit gets no default budget."""
     assert make_spec(limit).with_default_budget(4) == make_spec(limit)
 
 
@@ -141,8 +141,8 @@ def test_latencies_become_seconds() -> None:
     assert spec.stop_below_secs == 5e-4
 
 
-def test_no_trials_are_nothing_to_measure() -> None:
-    """A service splits a network for them; a run of this machine refuses them."""
+def test_a_budget_of_no_trials_is_refused_where_trials_are_measured() -> None:
+    """Only a service accepts 0 trials, to split a network into tasks."""
     with pytest.raises(RequestError, match="at least 1") as caught:
         TuneSpec(trials=0).check_measures()
 

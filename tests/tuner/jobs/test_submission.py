@@ -1,4 +1,4 @@
-"""Requests as rows: what is refused, what is one job, what comes back."""
+"""Submitted requests: validation, identity of jobs, and reading of stored rows."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,12 +86,12 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def submit(session: Session, request: TuneRequest = REQUEST, name: str = "") -> Job:
-    """Submit, and return the job."""
+    """Submit a request and return its job."""
     return submit_request(session, request, name)[0]
 
 
 def test_a_request_comes_back_as_it_was(session: Session) -> None:
-    """All of it, from the row of its job."""
+    """The row of a job holds the whole request."""
     job = submit(session)
     session.expire_all()
 
@@ -101,7 +101,7 @@ def test_a_request_comes_back_as_it_was(session: Session) -> None:
 
 
 def test_a_request_that_an_earlier_version_stored_is_read() -> None:
-    """Its fields had other names then, and latencies were seconds."""
+    """Earlier versions had other names for some fields, and stored latencies in seconds."""
     assert request_of(STORED) == REQUEST
 
 
@@ -112,12 +112,12 @@ def test_a_request_that_an_earlier_version_stored_is_read() -> None:
 def test_a_request_finds_the_job_that_an_earlier_version_stored(
     session: Session, request_: TuneRequest, submission: str
 ) -> None:
-    """The hash that makes it the same job does not change."""
+    """The hash that identifies the job does not change between versions."""
     assert submit(session, request_).submission == submission
 
 
 def test_references_are_resolved_within_the_data_directory(session: Session) -> None:
-    """An upload becomes its file, a zoo network stays."""
+    """An upload becomes the path of its file; a zoo network stays."""
     stored = submit(session).request
     assert stored is not None
 
@@ -140,8 +140,8 @@ def test_references_are_resolved_within_the_data_directory(session: Session) -> 
         {"models": (MLP, MINE)},
     ],
 )
-def test_what_does_not_make_another_job(session: Session, changes: dict[str, Any]) -> None:
-    """Limits, priority, names, the order of models, and defaults that are spelled out."""
+def test_some_changes_do_not_make_another_job(session: Session, changes: dict[str, Any]) -> None:
+    """Limits, priority, names and the order of models are not part of a job's identity."""
     first, again = submit(session), submit(session, changed(**changes), "called")
 
     assert again.id == first.id
@@ -162,8 +162,10 @@ def test_what_does_not_make_another_job(session: Session, changes: dict[str, Any
         {"models": (replace(MINE, target="cuda"), MLP)},
     ],
 )
-def test_what_makes_another_job(session: Session, changes: dict[str, Any]) -> None:
-    """Whatever changes what is measured, or how."""
+def test_changes_of_the_measurement_make_another_job(
+    session: Session, changes: dict[str, Any]
+) -> None:
+    """A job is identified by what it measures and how."""
     assert submit(session, changed(**changes)).id != submit(session).id
 
 
@@ -182,8 +184,8 @@ def test_what_makes_another_job(session: Session, changes: dict[str, Any]) -> No
         "",
     ],
 )
-def test_no_other_reference_is_taken(session: Session, reference: str) -> None:
-    """Neither from a user nor, should one come to be there, from the database."""
+def test_other_references_are_refused(session: Session, reference: str) -> None:
+    """References of a request and of a stored row are checked alike."""
     with pytest.raises(RequestError, match="neither an uploaded"):
         submit(session, TuneRequest((ModelRequest(reference),)))
     with pytest.raises(RequestError, match="neither an uploaded"):
@@ -192,8 +194,8 @@ def test_no_other_reference_is_taken(session: Session, reference: str) -> None:
 
 @pytest.mark.parametrize(("sha256", "suffix"), [("../a", ".onnx"), (SHA256, ".pt2")])
 def test_an_upload_is_named_by_its_content_only(sha256: str, suffix: str) -> None:
-    """A name that is no hash names nothing."""
-    with pytest.raises(RequestError, match="names no uploaded"):
+    """A reference needs the hash of the content."""
+    with pytest.raises(RequestError, match="does not name an uploaded"):
         upload_reference(sha256, suffix)
     assert upload_reference(SHA256) == UPLOAD
 
@@ -211,7 +213,7 @@ def test_an_upload_is_named_by_its_content_only(sha256: str, suffix: str) -> Non
         (ModelRequest("zoo:mlp\n"), "", "zoo", "neither"),
     ],
 )
-def test_a_wrong_request_stores_nothing(
+def test_a_wrong_request_is_not_stored(
     session: Session, model: ModelRequest, name: str, field: str, message: str
 ) -> None:
     """The error names the field."""
@@ -222,16 +224,16 @@ def test_a_wrong_request_stores_nothing(
     assert jobs.list_jobs(session) == []
 
 
-def test_a_priority_that_is_not_given_stays(session: Session) -> None:
-    """A new job has 0, and 0 can be asked for."""
+def test_a_job_keeps_its_priority_unless_one_is_given(session: Session) -> None:
+    """A new job has priority 0, which can also be set again."""
     assert submit(session, changed(priority=None)).priority == 0
     assert submit(session, changed(priority=3)).priority == 3
     assert submit(session, changed(priority=None)).priority == 3
     assert submit(session, changed(priority=0)).priority == 0
 
 
-def test_limits_grow_and_a_job_that_was_done_goes_on(session: Session) -> None:
-    """Asking for less, or for as much, changes nothing."""
+def test_limits_grow_and_restart_a_finished_job(session: Session) -> None:
+    """A request with the same or smaller limits changes nothing."""
     job = submit(session)
     jobs.set_state(session, job.id, "done")
 
@@ -242,7 +244,7 @@ def test_limits_grow_and_a_job_that_was_done_goes_on(session: Session) -> None:
 
 
 def test_a_job_that_was_only_split_into_tasks_can_be_tuned_by_default(workshop: Workshop) -> None:
-    """No trials first, and then as many as a job gets without a limit."""
+    """The job gets the default budget once it is requested without a limit."""
     request = TuneRequest((MLP,), TuneSpec(trials=0))
     prepared = workshop.prepare()
     with workshop.sessions.begin() as session:

@@ -11,7 +11,7 @@ from onnx import helper
 
 from tests.tuner.networks.models import model
 from tuner.errors import ModelError, WorkerLost
-from tuner.jobs.loaded_models import LoadLimits, load_in
+from tuner.jobs.model_loading import LoadLimits, load_in
 from tuner.settings import Settings
 from tuner.workers.pool import Pool
 from tuner.workers.pools import fresh_worker

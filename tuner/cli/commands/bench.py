@@ -65,7 +65,7 @@ def bench(
     from tuner import local
     from tuner.cli.rendering.comparison import comparison_as_json, show_comparison
     from tuner.errors import RequestError
-    from tuner.jobs.known_models import ModelQuery
+    from tuner.jobs.model_cache import ModelQuery
     from tuner.jobs.requests import parse_inputs
 
     if (against is None) != (model is None):

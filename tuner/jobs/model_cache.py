@@ -1,4 +1,4 @@
-"""Models that were loaded before: what loading them came to, by the bytes of their files."""
+"""Cache of loaded models, by the content of their files."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ from tuner.build_cache.cache import Cache
 from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
-from tuner.jobs.loaded_models import OUR_OWN, LoadLimits, load_in
+from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, load_in
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
 
 KIND = "model"
 _PACKAGES = ("onnx", "onnxslim", "numpy", "torch")
-# The key that names another file in ONNX; a model without it has all its weights inside.
-_ELSEWHERE = b"location"
+# Key under which ONNX names an external file; without it, all weights are in the model's file.
+_EXTERNAL_KEY = b"location"
 _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class ModelQuery:
-    """A model to load; see :func:`tuner.networks.load.load_network`."""
+    """Arguments of :func:`tuner.networks.load.load_network`."""
 
     reference: str
     inputs: Mapping[str, tuple[int, ...]]
@@ -34,28 +34,27 @@ def load(
     cache: Cache,
     worker: Pool,
     folder: Path,
-    wanted: ModelQuery,
-    limits: LoadLimits = OUR_OWN,
+    query: ModelQuery,
+    limits: LoadLimits = DEFAULT_LIMITS,
 ) -> LoadedModel:
-    """Load a model as :func:`tuner.jobs.loaded_models.load_in`, if it was not loaded before."""
-    key = _key(wanted, folder, limits)
-    known = None if key is None else _recall(cache, key)
-    if known is not None:
-        return known
-    loaded = load_in(worker, folder, wanted.reference, wanted.inputs, wanted.random_weights, limits)
-    # The file may have become another while it was loaded.
-    if key is not None and _key(wanted, folder, limits) == key:
-        _keep(cache, key, loaded)
+    """Return a model from the cache, or load it with :func:`tuner.jobs.model_loading.load_in`."""
+    key = _key(query, folder, limits)
+    cached = None if key is None else _find(cache, key)
+    if cached is not None:
+        return cached
+    loaded = load_in(worker, folder, query.reference, query.inputs, query.random_weights, limits)
+    # The file may have been replaced while it was loaded.
+    if key is not None and _key(query, folder, limits) == key:
+        _add(cache, key, loaded)
     return loaded
 
 
-def _key(wanted: ModelQuery, folder: Path, limits: LoadLimits) -> Key | None:
-    """Return what the loading of a model depends on.
+def _key(query: ModelQuery, folder: Path, limits: LoadLimits) -> Key | None:
+    """Return the cache key of a model, of everything that its loading depends on.
 
-    None if that cannot be said without loading it: it is not there, or may have weights in
-    other files.
+    None if the file is missing or may have weights in other files, which only loading tells.
     """
-    reference = wanted.reference
+    reference = query.reference
     zoo = reference.startswith("zoo:")
     content = reference if zoo else content_of(Path(reference))
     if content is None:
@@ -63,8 +62,8 @@ def _key(wanted: ModelQuery, folder: Path, limits: LoadLimits) -> Key | None:
     parts = {
         "content": content,
         "name": Path(reference).name,
-        "inputs": {name: list(shape) for name, shape in wanted.inputs.items()},
-        "random_weights": wanted.random_weights,
+        "inputs": {name: list(shape) for name, shape in query.inputs.items()},
+        "random_weights": query.random_weights,
         "alone": limits.alone,
         "folder": str(folder),
         "code": code_of("tuner.networks"),
@@ -73,35 +72,34 @@ def _key(wanted: ModelQuery, folder: Path, limits: LoadLimits) -> Key | None:
     return Key(KIND, parts, reference)
 
 
-def _recall(cache: Cache, key: Key) -> LoadedModel | None:
-    """Return what a model was loaded to, if its cleaned file is still there."""
+def _find(cache: Cache, key: Key) -> LoadedModel | None:
+    """Return a loaded model, if its cleaned file still exists."""
     entry = cache.find(key)
     if entry is None:
         return None
     with entry:
-        known: dict[str, Any] = dict(entry.info)
-    path = Path(known["path"])
-    if not path.is_file() or path.stat().st_size != known["n_bytes"]:
+        info: dict[str, Any] = dict(entry.info)
+    path = Path(info["path"])
+    if not path.is_file() or path.stat().st_size != info["n_bytes"]:
         return None
-    inputs = {name: (tuple(shape), dtype) for name, shape, dtype in known["inputs"]}
+    inputs = {name: (tuple(shape), dtype) for name, shape, dtype in info["inputs"]}
     return LoadedModel(
-        name=known["name"],
-        sha256=known["sha256"],
-        file=ModelFile(str(path), known["format"], inputs),
-        outputs=tuple(known["outputs"]),
-        notes=tuple(known["notes"]),
+        name=info["name"],
+        sha256=info["sha256"],
+        file=ModelFile(str(path), info["format"], inputs),
+        outputs=tuple(info["outputs"]),
+        notes=tuple(info["notes"]),
     )
 
 
-def _keep(cache: Cache, key: Key, loaded: LoadedModel) -> None:
-    """Remember what a model was loaded to."""
+def _add(cache: Cache, key: Key, loaded: LoadedModel) -> None:
     info = {
         "name": loaded.name,
         "sha256": loaded.sha256,
         "path": loaded.file.path,
         "n_bytes": Path(loaded.file.path).stat().st_size,
         "format": loaded.file.format,
-        # A list: mappings come back in another order, and programs take inputs in this one.
+        # A list, because JSON mappings lose their order, and programs take inputs in this one.
         "inputs": [[name, *spec] for name, spec in loaded.file.inputs.items()],
         "outputs": list(loaded.outputs),
         "notes": list(loaded.notes),
@@ -118,10 +116,10 @@ def content_of(path: Path) -> str | None:
             return None
         with path.open("rb") as stream:
             while chunk := stream.read(_CHUNK_BYTES):
-                if is_onnx and _ELSEWHERE in end + chunk:
+                if is_onnx and _EXTERNAL_KEY in end + chunk:
                     return None
                 digest.update(chunk)
-                end = chunk[-len(_ELSEWHERE) :]
+                end = chunk[-len(_EXTERNAL_KEY) :]
     except OSError:
         return None
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Models that were loaded before are loaded no more, unless anything about them changed."""
+"""The cache of loaded models loads a model again only if something about it changed."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -12,9 +12,9 @@ from onnx import helper
 from tests.tuner.networks.models import model, relu_model
 from tuner.build_cache.cache import Cache
 from tuner.errors import WorkError
-from tuner.jobs import known_models
-from tuner.jobs.known_models import ModelQuery, load
-from tuner.jobs.loaded_models import check_file
+from tuner.jobs import model_cache
+from tuner.jobs.model_cache import ModelQuery, load
+from tuner.jobs.model_loading import check_file
 from tuner.networks.base import LoadedModel
 from tuner.settings import read_settings
 from tuner.workers.pool import Pool
@@ -22,7 +22,7 @@ from tuner.workers.pools import fresh_worker
 
 
 class Loads:
-    """Loads models in one worker, and counts how often it was asked."""
+    """Loader of models in one worker that counts the calls to it."""
 
     def __init__(self, folder: Path, worker: Pool) -> None:
         self.cache = Cache(folder / "cache")
@@ -32,7 +32,7 @@ class Loads:
         self._worker = worker
 
     def call(self, *args: object, **options: object) -> object:
-        """Stand before the worker."""
+        """Count a call and pass it to the worker."""
         self.n_calls += 1
         if self.before is not None:
             self.before()
@@ -40,13 +40,13 @@ class Loads:
 
     def __call__(self, path: Path | str, **inputs: tuple[int, ...]) -> LoadedModel:
         """Load a model with shapes for its inputs."""
-        wanted = ModelQuery(str(path), inputs, None)
-        return load(self.cache, self, self.folder, wanted)  # type: ignore[arg-type]
+        query = ModelQuery(str(path), inputs, None)
+        return load(self.cache, self, self.folder, query)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A process that loads models."""
+    """A worker process that loads models."""
     settings = read_settings({"data_dir": tmp_path_factory.mktemp("worker")}, {})
     with fresh_worker(settings) as pool:
         yield pool
@@ -54,12 +54,12 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 @pytest.fixture
 def loads(tmp_path: Path, worker: Pool) -> Loads:
-    """A cache of its own."""
+    """A loader with an empty cache."""
     return Loads(tmp_path, worker)
 
 
-def test_second_time_asks_nobody(loads: Loads, tmp_path: Path) -> None:
-    """And comes to the same, the order of the inputs included."""
+def test_a_model_is_loaded_once(loads: Loads, tmp_path: Path) -> None:
+    """The cached model equals the loaded one, in the order of its inputs too."""
     path = tmp_path / "m.onnx"
     nodes = [helper.make_node("Add", ["z", "a"], ["y"])]
     onnx.save(model(nodes, {"z": ("n", 4), "a": (1, 4)}, {"y": ("n", 4)}), path)
@@ -72,7 +72,7 @@ def test_second_time_asks_nobody(loads: Loads, tmp_path: Path) -> None:
 
 
 def test_another_shape_or_content_is_another_model(loads: Loads, tmp_path: Path) -> None:
-    """Whatever changes what is loaded is part of what it is found by."""
+    """Shapes and content are part of the cache key."""
     path = tmp_path / "m.onnx"
     onnx.save(relu_model("n", 4), path)
     one, two = loads(path, data=(1, 4)), loads(path, data=(2, 4))
@@ -82,8 +82,8 @@ def test_another_shape_or_content_is_another_model(loads: Loads, tmp_path: Path)
     assert len({one.sha256, two.sha256, three.sha256}) == loads.n_calls == 3
 
 
-def test_model_whose_cleaned_file_is_gone_is_loaded_again(loads: Loads, tmp_path: Path) -> None:
-    """What is known of it is of no use without."""
+def test_a_model_without_its_cleaned_file_is_loaded_again(loads: Loads, tmp_path: Path) -> None:
+    """The cache entry alone is useless."""
     path = tmp_path / "m.onnx"
     onnx.save(relu_model(1, 4), path)
     kept = Path(loads(path).file.path)
@@ -95,8 +95,8 @@ def test_model_whose_cleaned_file_is_gone_is_loaded_again(loads: Loads, tmp_path
     assert loads.n_calls == 2
 
 
-def test_altered_cleaned_file_is_refused_and_made_again(loads: Loads, tmp_path: Path) -> None:
-    """Of the same size, so that nothing but its content tells."""
+def test_an_altered_cleaned_file_is_refused_and_written_again(loads: Loads, tmp_path: Path) -> None:
+    """The altered file has the same size, so that only its hash differs."""
     path = tmp_path / "m.onnx"
     onnx.save(relu_model(1, 4), path)
     loaded = loads(path)
@@ -112,10 +112,10 @@ def test_altered_cleaned_file_is_refused_and_made_again(loads: Loads, tmp_path: 
 
 
 @pytest.mark.parametrize("left", [b"", b"of another time"])
-def test_what_a_loss_of_power_left_is_written_anew(
+def test_a_file_torn_by_a_loss_of_power_is_written_again(
     loads: Loads, tmp_path: Path, left: bytes
 ) -> None:
-    """A file under the name of its hash is not believed."""
+    """The content of a file is checked although its name is its hash."""
     path = tmp_path / "m.onnx"
     onnx.save(relu_model(1, 4), path)
     kept = Path(loads(path).file.path)
@@ -128,10 +128,10 @@ def test_what_a_loss_of_power_left_is_written_anew(
     assert list(kept.parent.iterdir()) == [kept]
 
 
-def test_model_that_changes_while_it_is_loaded_is_not_remembered(
+def test_a_model_that_changes_while_it_is_loaded_is_not_cached(
     loads: Loads, tmp_path: Path
 ) -> None:
-    """What was loaded may be of the one content or of the other."""
+    """The loaded model may have either content."""
     path, other = tmp_path / "m.onnx", tmp_path / "other.onnx"
     onnx.save(relu_model(1, 4), path)
     onnx.save(relu_model(1, 5), other)
@@ -145,14 +145,14 @@ def test_model_that_changes_while_it_is_loaded_is_not_remembered(
     assert loads.n_calls == 2
 
 
-def test_word_that_names_other_files_is_found_wherever_it_lies(tmp_path: Path) -> None:
-    """A file is read in pieces, and the word may begin in one and end in the next."""
+def test_the_key_of_external_files_is_detected_at_any_offset(tmp_path: Path) -> None:
+    """A file is read in chunks, and the key may begin in one and end in the next."""
     path = tmp_path / "m.onnx"
     for start in ((1 << 20) - 8, (1 << 20) - 4, 1 << 20):
         path.write_bytes(b"x" * start + b"location" + b"x")
-        assert known_models.content_of(path) is None
+        assert model_cache.content_of(path) is None
     path.write_bytes(b"x" * (2 << 20))
-    assert known_models.content_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert model_cache.content_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_weights_in_another_file_are_read_every_time(loads: Loads, tmp_path: Path) -> None:

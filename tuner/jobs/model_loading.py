@@ -1,4 +1,4 @@
-"""What the coordinator knows of a loaded model; it never holds the weights."""
+"""Loading of models in a worker, so that the coordinator never holds their weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from tuner.workers.pool import CallTimeout, Pool
 
 @dataclass(frozen=True)
 class LoadLimits:
-    """How far the loading of a model may go.
+    """Limits of loading a model.
 
     Attributes:
-        secs: Each step of it may take, from reading the file to splitting the network.
-        alone: The file comes from somebody else, see :func:`tuner.networks.load.load_network`.
+        secs: Time limit of each step, from reading the file to splitting the network.
+        alone: True for a file of another user, see :func:`tuner.networks.load.load_network`.
     """
 
     secs: float = 600.0
     alone: bool = False
 
 
-OUR_OWN = LoadLimits()
+DEFAULT_LIMITS = LoadLimits()
 
 
 def check_file(model: LoadedModel) -> None:
-    """Refuse a cleaned file that is not what was written; it is removed, and then made again.
+    """Check the cleaned file of a model, and remove a damaged one so that it is written again.
 
     Raises:
-        WorkError: If it is damaged or gone.
+        WorkError: If the file is damaged or missing.
     """
     path = Path(model.file.path)
     try:
@@ -49,13 +49,13 @@ def load_in(
     reference: str,
     inputs: Mapping[str, tuple[int, ...]],
     random_weights: int | None,
-    limits: LoadLimits = OUR_OWN,
+    limits: LoadLimits = DEFAULT_LIMITS,
 ) -> LoadedModel:
     """Load a model in a worker and keep its cleaned bytes in ``folder``.
 
     Raises:
-        ModelError: If it cannot be loaded.
-        WorkError: If that takes too long or the worker is lost.
+        ModelError: If the model cannot be loaded.
+        WorkError: If loading takes too long or the worker is lost.
     """
     try:
         loaded: LoadedModel = worker.call(
