@@ -5,11 +5,13 @@ import os
 from contextlib import suppress
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from tuner.engines.environments import Interpreter
+
+# Workers unpickle a class of this module, in environments that need not have psutil.
+if TYPE_CHECKING:
+    import psutil
 
 # Lets another environment import the tuner's packages, and nothing else that lies beside them.
 _BOOT = """\
@@ -58,6 +60,8 @@ class WorkerContext(SpawnContext):
 
     def pause_all(self) -> None:
         """Stop every worker, and the processes that it started, until :meth:`resume_all`."""
+        import psutil
+
         for worker in self._workers:
             if worker.pid is not None and not _has_ended(worker):
                 with suppress(psutil.Error):
@@ -65,6 +69,8 @@ class WorkerContext(SpawnContext):
 
     def resume_all(self) -> None:
         """Continue the processes that were stopped, though their workers may have died."""
+        import psutil
+
         paused, self._paused = self._paused, []
         for process in paused:
             with suppress(psutil.Error):
@@ -154,8 +160,10 @@ def _close(*descriptors: int) -> None:
         os.close(descriptor)
 
 
-def _stop_tree(process: psutil.Process) -> list[psutil.Process]:
+def _stop_tree(process: "psutil.Process") -> list["psutil.Process"]:
     """Stop a process before its children: once it is stopped, it starts no more of them."""
+    import psutil
+
     process.suspend()
     stopped = [process]
     for child in process.children():
