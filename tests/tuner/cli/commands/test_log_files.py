@@ -58,6 +58,7 @@ def test_new_records_never_lie_beside_old_workloads(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [(b"\xff\n", "it is not UTF-8"), (gzip.compress(b"[1]\n" * 999)[:-9], "Compressed file ended")],
+    ids=["encoding", "cut off"],
 )
 def test_a_damaged_file_is_not_copied(tmp_path: Path, content: bytes, reason: str) -> None:
     """The error names the file and the reason."""
