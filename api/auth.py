@@ -73,7 +73,7 @@ class Tokens:
         return None if token is None or _has_expired(token) else token
 
     def remembered(self, secret: str) -> str | None:
-        """Return the name of a token that was valid lately, without looking it up."""
+        """Return the name of a token that was valid recently, without looking it up."""
         _, token = self._remembered.get(tokens.digest(secret), (0.0, None))
         return None if token is None else token.name
 

@@ -133,7 +133,7 @@ class Hub:
         """
         yield _HELLO
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        checked_at = loop.time()
         while not (channel.is_deleted or self._closing):
             news = channel.news
             if channel.last > sequence:
@@ -145,8 +145,8 @@ class Hub:
                 sequence = batch.last
             elif not await _is_set_within(news, _HEARTBEAT_INTERVAL_SECS):
                 yield _HEARTBEAT
-            if loop.time() - asked > _HEARTBEAT_INTERVAL_SECS:
-                asked = loop.time()
+            if loop.time() - checked_at > _HEARTBEAT_INTERVAL_SECS:
+                checked_at = loop.time()
                 if not await is_allowed():
                     return
 

@@ -111,7 +111,7 @@ def _jobs(session: Session) -> list[Metric]:
 def _workers(session: Session) -> list[Metric]:
     labels = ["worker", "role"]
     up = GaugeMetricFamily(
-        "subgraph_tuner_worker_up", "Whether the process reported lately.", labels=labels
+        "subgraph_tuner_worker_up", "Whether the process reported recently.", labels=labels
     )
     share = GaugeMetricFamily(
         "subgraph_tuner_device_busy_share",

@@ -153,7 +153,7 @@ def install(app: FastAPI) -> None:
 
 
 def _client(connection: HTTPConnection, state: State) -> str:
-    """Name the client whose rate is limited: a token that was valid lately, or an address."""
+    """Name the client whose rate is limited: a token that was valid recently, or an address."""
     secret, _ = secret_of(connection)
     name = None if secret is None else state.tokens.remembered(secret)
     return f"token {name}" if name is not None else f"address {address_of(connection)}"

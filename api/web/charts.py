@@ -107,7 +107,7 @@ def _latency(
     curves: Sequence[Curve],
     x_of: Callable[[HistoryPoint], float],
 ) -> Chart:
-    known = [
+    drawn = [
         (curve.name, [p for p in curve.points if p.total_latency_secs is not None])
         for curve in curves
     ]
@@ -120,11 +120,11 @@ def _latency(
             line={"width": 2, "color": _series(index), "shape": "hv"},
             hovertemplate="%{y:,.4f} ms",
         )
-        for index, (name, points) in enumerate(known)
+        for index, (name, points) in enumerate(drawn)
     ]
     rows = [
         (name, f"{x_of(point):,.4g}", milliseconds(point.total_latency_secs))
-        for name, points in known
+        for name, points in drawn
         for point in _thinned(points)
     ]
     layout = _layout(axis, "ms")
@@ -132,7 +132,7 @@ def _latency(
     return Chart(
         id=chart_id,
         title=title,
-        summary=" ".join(_progress(name, points) for name, points in known),
+        summary=" ".join(_progress(name, points) for name, points in drawn),
         figure={"data": data, "layout": layout},
         heads=("Job", axis.capitalize(), "Latency (ms)"),
         rows=rows,

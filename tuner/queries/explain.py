@@ -6,8 +6,8 @@ from typing import Any
 from tuner.formatting import short_milliseconds
 
 _REASONS = {
-    "warm_up": "every task gets a first round, the largest weight x operations first",
-    "retry": "all its trials failed so far, and its turn to be tried again has come",
+    "warm_up": "every task gets a first round, those with most operations in an inference first",
+    "retry": "all its trials failed so far, and it is due for another try",
     "gradient": "a round here is expected to lower the objective most",
     "forecast": "a round here is forecast to lower the objective most",
     "tvm": "TVM's rule expects most of a round here",
