@@ -23,7 +23,7 @@ import onnx
 
 from benchmarks._models import light_model
 from records.bests import BestTrace
-from tuner.compile.build_library import Built, build_library
+from tuner.compile.build_library import BuiltLibrary, build_library
 from tuner.context import Context, open_context
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
@@ -94,7 +94,7 @@ def _request(model: str) -> ModelRequest:
 
 def _build(
     context: Context, request: ModelRequest, traces: dict[str, str], out: Path
-) -> tuple[float, Built, Prepared]:
+) -> tuple[float, BuiltLibrary, Prepared]:
     """Split a network, draw missing schedules, and time the build alone."""
     with fresh_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
@@ -149,7 +149,7 @@ def _change_one_layer(source: Path, changed: Path) -> None:
     onnx.save(model, changed)
 
 
-def _n_misses(built: Built) -> int:
+def _n_misses(built: BuiltLibrary) -> int:
     return sum(not step.hit for step in built.steps)
 
 

@@ -137,7 +137,8 @@ def build(
         WorkError: If the network cannot be compiled; ``out`` is unchanged.
     """
     from tuner import local
-    from tuner.compile.build_library import BuildOptions, check_out
+    from tuner.compile.build_library import BuildOptions
+    from tuner.compile.checks import check_out
 
     check_out(Path(out))
     requests = _model_requests([model], target, inputs, random_weights)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.compile.build_library import Built
-from tuner.compile.object_compiler import Step
+from tuner.compile.build_library import BuiltLibrary
+from tuner.compile.subgraphs import BuildStep
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.stale_records import StaleBest
 from tuner.library.manifest import Manifest
@@ -103,7 +103,7 @@ class BuildReport:
     folder: Path
     manifest: Manifest
     cached: bool
-    steps: Sequence[Step] = ()
+    steps: Sequence[BuildStep] = ()
     secs: float | None = None
     compile_secs: float | None = None
     stale: Sequence[StaleBest] = ()
@@ -153,7 +153,7 @@ def report_tasks(prepared: Prepared, definitions: Mapping[str, str]) -> ExtractR
     )
 
 
-def report_build(built: Built, stale: Sequence[StaleBest], model: str) -> BuildReport:
+def report_build(built: BuiltLibrary, stale: Sequence[StaleBest], model: str) -> BuildReport:
     """Report a library that was built on this machine from the model named ``model``."""
     return BuildReport(
         folder=built.folder,

@@ -12,8 +12,6 @@ NOT_YET_CLEAN: frozenset[str] = frozenset(
     {
         "tests/service",
         "tests/tuner",
-        "tests/tuner/compile",
-        "tuner/compile",
     }
 )
 

@@ -98,7 +98,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Tune the subgraph kernels of a network, store every measurement, build the fastest."""
+    """Tune the kernels of neural networks, store every measurement, build the best library."""
     del version  # handled by its callback
     url = server or os.environ.get("TUNER_SERVER") or None
     connection.choose(

@@ -1,15 +1,11 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and the options that errors are about."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from tuner.jobs.requests import ModelRequest
-
-# Options that are not called like the field they set.
+# Options whose name differs from that of the field they set.
 _OPTIONS = {"stop_below_ms": "--stop-below"}
 
 # Groups of options in help pages.
@@ -118,27 +114,13 @@ JsonOption = Annotated[
 ]
 
 
-def model_requests(
-    models: Sequence[str], target: str, inputs: Sequence[str], random_weights: int | None
-) -> "tuple[ModelRequest, ...]":
-    """Return every model with every set of input shapes.
-
-    Raises:
-        RequestError: If the sets do not name the same inputs.
-    """
-    from tuner.jobs import requests
-
-    sets = requests.parse_input_sets(inputs)
-    return requests.model_requests(models, target, sets, random_weights)
-
-
 def option_of(field: str) -> str:
     """Return the option that sets a field of a request, such as ``--trials-per-round``."""
     return _OPTIONS.get(field, f"--{field.replace('_', '-')}")
 
 
 def message_of(error: Exception) -> str:
-    """Return the text of an error, where the field it is about has the name of its option."""
+    """Return the text of an error with the field that it is about named as an option."""
     from tuner.errors import RequestError
 
     if isinstance(error, RequestError) and error.field is not None:

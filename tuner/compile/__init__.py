@@ -1,1 +1,1 @@
-"""Compilation of whole networks into libraries."""
+"""Compilation of networks into libraries, and what checks them: timing and recompilation."""

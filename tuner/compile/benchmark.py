@@ -1,4 +1,4 @@
-"""Check a library against another runtime and time both in turns."""
+"""Timing of a library, and comparison with a peer in turns."""
 
 import os
 import tempfile
@@ -23,23 +23,33 @@ from tuner.workers.pool import Pool
 from tuner.workers.pools import fresh_worker
 
 _TIMEOUT_SECS = 600.0
-# Threads of ONNX Runtime go on spinning for tens of milliseconds after a run, on the cores that
-# the other runtime wants next.
+# Threads of ONNX Runtime spin for tens of milliseconds after a run, on the cores that the other
+# runtime uses next.
 _REST_SECS = 0.3
-# Long enough that caches and threads are warm for nearly all of a turn.
+# Caches and threads are warm for nearly all of a turn.
 _TURN_SECS = 0.1
-_FEWEST_RUNS, _MOST_RUNS = 5, 50
-# Relative to the largest output; sums of thousands of terms in another order stay below it.
+_MIN_RUNS, _MAX_RUNS = 5, 50
+# Relative to the largest output; reordering sums of thousands of terms stays below it.
 TOLERANCE = 1e-3
-# The runtime that runs a model as it is, by the format of the model.
+# Peer that runs the model itself, by the format of the model.
 PEERS = {"onnx": "onnxruntime", "pt2": "torch"}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a bench found; times are medians in seconds, errors the largest of all outputs.
+    """Latency of a library and, with a peer, its errors and the latency of the peer.
 
-    ``relative_error`` is relative to the largest magnitude of the output it is in.
+    Attributes:
+        library_secs: Median latency of the library.
+        library_samples: Samples of the library, seconds.
+        estimated_secs: Latency according to the records; None if one is missing.
+        n_threads: Threads of both runtimes.
+        peer: Module of the peer; None without one.
+        peer_secs: Median latency of the peer.
+        peer_samples: Samples of the peer, seconds.
+        absolute_error: Largest absolute error of all outputs.
+        relative_error: Largest error relative to the largest magnitude of its output.
+        degenerate: True if the outputs are constant, so that their agreement proves little.
     """
 
     library_secs: float
@@ -65,27 +75,22 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """Library over peer: below 1 the library is faster."""
+        """Latency of the library over that of the peer; None without a peer."""
         return self.library_secs / self.peer_secs if self.peer_secs else None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what ``--json`` prints of it."""
-        told = ("mean_secs", "stdev_secs", "ratio", "agrees")
-        return {**vars(self), **{name: getattr(self, name) for name in told}}
 
     @property
     def agrees(self) -> bool:
-        """Whether the outputs are the same within tolerance; true without a peer."""
+        """True if the outputs are equal within the tolerance, or there is no peer."""
         return self.relative_error is None or self.relative_error <= TOLERANCE
 
 
 def bench_library(
     settings: Settings, folder: Path, model: LoadedModel | None, *, n_turns: int, seed: int
 ) -> Comparison:
-    """Time a library; with a model, check its outputs and time its own runtime in turns with it.
+    """Time a library; with a model, compare its outputs and latency with those of a peer.
 
-    Each runtime has a process of its own that does nothing else, both the same number of
-    threads, and they take turns, so that a slow moment of the machine hits both.
+    Each runtime has a process of its own and the same number of threads. They take turns, so that
+    a slow moment of the machine affects both.
 
     Raises:
         RequestError: If the library is missing, damaged, or of another network than the model.
@@ -98,18 +103,18 @@ def bench_library(
     n_threads = len(os.sched_getaffinity(0))
     with (
         device_lock(settings.data_dir),
-        _gpu_held(described.target),
+        _gpu_locked(described.target),
         tempfile.TemporaryDirectory() as scratch,
-        fresh_worker(settings, "bench-library") as ours,
-        fresh_worker(settings, "bench-peer") as theirs,
+        fresh_worker(settings, "bench-library") as library_worker,
+        fresh_worker(settings, "bench-peer") as peer_worker,
     ):
         inputs = Path(scratch) / "inputs.npz"
         np.savez(inputs, **random_inputs(program.inputs, seed))  # type: ignore[arg-type]
-        library = _LibraryRuns(ours, settings.engine, folder.absolute(), inputs)
+        library = _LibraryRuns(library_worker, settings.engine, folder.absolute(), inputs)
         if model is None:
             samples, _ = _in_turns(library, None, n_turns)
             return Comparison(median(samples), samples, estimate, n_threads)
-        peer = _PeerRuns(theirs, model, n_threads, inputs)
+        peer = _PeerRuns(peer_worker, model, n_threads, inputs)
         errors = _compare_outputs(library, peer, Path(scratch))
         samples, peer_samples = _in_turns(library, peer, n_turns)
     return Comparison(
@@ -127,10 +132,15 @@ def bench_library(
 
 
 class _Runs(Protocol):
-    """Runs a network in a process of its own."""
+    """A network that runs in a process of its own."""
 
     def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
-        """Run and time, after warming up; keep the outputs in a file if one is named."""
+        """Run the network and return the samples, seconds.
+
+        Args:
+            n_runs: Runs after a warm-up.
+            outputs: File for the outputs; empty for none.
+        """
 
 
 @dataclass(frozen=True)
@@ -157,7 +167,7 @@ class _PeerRuns:
 
     @property
     def name(self) -> str:
-        """Module of the runtime."""
+        """Module of the peer."""
         return PEERS[self.model.file.format]
 
     def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
@@ -172,14 +182,14 @@ class _PeerRuns:
         return secs
 
 
-def _gpu_held(target: str) -> AbstractContextManager[None]:
-    """Hold the GPU that a library runs on, which is the first that a process sees."""
-    found = gpus.visible_gpu() if kind_named(target) == "cuda" else None
-    return nullcontext() if found is None else gpu_lock(found[0].uuid)
+def _gpu_locked(target: str) -> AbstractContextManager[None]:
+    """Lock the GPU that a library runs on, the first that a process sees."""
+    visible = gpus.visible_gpu() if kind_named(target) == "cuda" else None
+    return nullcontext() if visible is None else gpu_lock(visible[0].uuid)
 
 
 def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Draw inputs: floating-point ones uniform in [0, 1), integers 0 or 1."""
+    """Draw inputs: floats uniform in [0, 1), integers and booleans 0 or 1."""
     rng = np.random.default_rng(seed)
     return {
         name: (
@@ -194,21 +204,24 @@ def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[An
 def _in_turns(
     library: _Runs, peer: _Runs | None, n_turns: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Time two runtimes in turns, each turn as many runs and the other one first."""
-    secs = median(library(_FEWEST_RUNS))
-    n_runs = min(max(round(_TURN_SECS / secs), _FEWEST_RUNS), _MOST_RUNS)
+    """Time two runtimes in turns; return their samples, seconds.
+
+    Every turn has the same number of runs, and the order alternates.
+    """
+    secs = median(library(_MIN_RUNS))
+    n_runs = min(max(round(_TURN_SECS / secs), _MIN_RUNS), _MAX_RUNS)
     samples: list[list[float]] = [[], []]
     for turn in range(n_turns):
         pair = [(library, samples[0]), (peer, samples[1])]
-        for run, into in pair if turn % 2 == 0 else reversed(pair):
+        for run, run_samples in pair if turn % 2 == 0 else reversed(pair):
             if run is not None:
                 time.sleep(_REST_SECS)
-                into.extend(run(n_runs))
+                run_samples.extend(run(n_runs))
     return tuple(samples[0]), tuple(samples[1])
 
 
 class _Errors(NamedTuple):
-    """Largest errors of all outputs, and whether the outputs are constant and prove nothing."""
+    """Largest errors of all outputs; ``degenerate`` if all outputs are constant."""
 
     absolute: float
     relative: float
@@ -216,16 +229,16 @@ class _Errors(NamedTuple):
 
 
 def _compare_outputs(library: _Runs, peer: _Runs, folder: Path) -> _Errors:
-    """Run both once and compare; outputs match by position: the runtimes name them differently."""
-    ours, theirs = str(folder / "ours.npz"), str(folder / "theirs.npz")
-    library(0, ours)
-    peer(0, theirs)
+    """Run both once and compare outputs by position, as the runtimes name them differently."""
+    library_file, peer_file = str(folder / "library.npz"), str(folder / "peer.npz")
+    library(0, library_file)
+    peer(0, peer_file)
     absolute = relative = 0.0
     degenerate = True
-    with np.load(ours) as mine, np.load(theirs) as other:
-        for own_name, other_name in zip(mine.files, other.files, strict=True):
-            expected = other[other_name].astype(np.float64)
-            error = np.abs(mine[own_name].astype(np.float64) - expected)
+    with np.load(library_file) as actual_arrays, np.load(peer_file) as expected_arrays:
+        for name, peer_name in zip(actual_arrays.files, expected_arrays.files, strict=True):
+            expected = expected_arrays[peer_name].astype(np.float64)
+            error = np.abs(actual_arrays[name].astype(np.float64) - expected)
             scale = float(np.abs(expected).max()) or 1.0
             worst = float(error.max()) if np.isfinite(error).all() else float("inf")
             absolute, relative = max(absolute, worst), max(relative, worst / scale)
@@ -238,6 +251,6 @@ def _program_of(described: manifest.Manifest, model: LoadedModel) -> manifest.Pr
         if program.network == model.sha256:
             return program
     raise RequestError(
-        f"the library was built from another network ({described.model_name}); give the same "
-        "model, --input and --random-weights as for tuner build"
+        f"the library was built from another network ({described.model_name}); give the model, "
+        "the input shapes and the random weights that it was built with"
     )

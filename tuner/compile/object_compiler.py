@@ -1,106 +1,56 @@
-"""The objects of a network's subgraphs: out of the build cache, or compiled side by side."""
+"""Objects of a network's subgraphs, read from the build cache or compiled side by side."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from records import tasks
 from tuner.build_cache.cache import BuildLock, Cache
 from tuner.build_cache.entries import Entry
-from tuner.build_cache.keys import Key, KeyDifference
+from tuner.build_cache.keys import Key
+from tuner.compile.subgraphs import (
+    BuildStep,
+    OnStep,
+    SubgraphObjects,
+    SubgraphRequest,
+    symbol_of,
+)
 from tuner.context import Context
-from tuner.engines.base import LinkedObject, ObjectRequest, ObjectResult, TargetInfo
+from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo
 from tuner.errors import WorkError
 from tuner.workers.pool import CallTimeout, Pool, PoolCall, first_of
 from tuner.workers.pools import compiler_pool
 
 KIND = "subgraph"
 _TIMEOUT_SECS = 600.0
-# Fewer are compiled before another process has imported a compiler.
-_WORTH_A_PROCESS = 8
+# Fewer objects are compiled before another process has imported a compiler.
+_MIN_PARALLEL = 8
+
+
+class _Ready(NamedTuple):
+    entry: Entry
+    step: BuildStep
+
+
+class _Locked(NamedTuple):
+    request: SubgraphRequest
+    lock: BuildLock
 
 
 @dataclass(frozen=True)
-class SubgraphRequest:
-    """A subgraph whose object is wanted; without a trace it is a fallback.
-
-    Attributes:
-        workload: Its hash.
-        name: What it computes.
-        task_id: A task of it.
-        trace: How to schedule it.
-        trace_hash: Hash of that.
-        flop: Operations of a call: what has more of them mostly takes longer to compile.
-    """
-
-    workload: str
-    name: str
-    task_id: int
-    trace: str = ""
-    trace_hash: str | None = None
-    flop: float = 0.0
-
-
-@dataclass(frozen=True)
-class Step:
-    """How the object of one subgraph came about.
-
-    Attributes:
-        workload: Its hash.
-        name: What it computes.
-        hit: Whether it was in the cache.
-        secs: What compiling it took, now or when it was compiled.
-        why: Of a miss that is to be explained, the nearest entry; None if there is none.
-    """
-
-    workload: str
-    name: str
-    hit: bool
-    secs: float
-    why: KeyDifference | None = None
-
-
-OnStep = Callable[[Step], None]
-
-
-@dataclass(frozen=True)
-class Objects:
-    """Objects by workload, held in the cache, and how each came about."""
-
-    entries: Mapping[str, Entry]
-    steps: tuple[Step, ...]
-
-    def write_into(self, folder: Path) -> dict[str, LinkedObject]:
-        """Lay out the files of every object below a folder."""
-        linked = {}
-        for workload, entry in self.entries.items():
-            into = folder / entry.digest
-            into.mkdir(exist_ok=True)
-            entry.write_into(into)
-            info = entry.info
-            linked[workload] = LinkedObject(str(into), symbol_of(entry.digest), info["linking"])
-        return linked
-
-    def close(self) -> None:
-        """Let go of the entries."""
-        for entry in self.entries.values():
-            entry.close()
-
-
-@dataclass(frozen=True)
-class Compiler:
-    """Gets objects for one target.
+class ObjectCompiler:
+    """Compiler of objects for one target.
 
     Attributes:
         context: Settings and database.
-        cache: The build cache.
-        target: What to compile for.
-        worker: A process that may compile, too.
-        explain: Whether to look for the nearest entry of every miss.
-        on_step: Function that receives each object's step when the object is ready.
+        cache: Build cache.
+        target: Target.
+        worker: Process that compiles; more are started for many objects.
+        explain: True to look for the nearest entry of every miss.
+        on_step: Function that receives the origin of each object when it is ready.
     """
 
     context: Context
@@ -110,144 +60,138 @@ class Compiler:
     explain: bool = False
     on_step: OnStep = lambda _: None
 
-    def objects(self, wanted: Sequence[SubgraphRequest]) -> Objects:
-        """Find the objects of subgraphs, and compile what nobody has compiled yet.
+    def objects(self, requests: Sequence[SubgraphRequest]) -> SubgraphObjects:
+        """Read the objects of subgraphs from the cache; compile those that are missing.
+
+        Objects that another process compiles at the same time are awaited.
 
         Raises:
-            WorkError: If one cannot be compiled; it is named.
+            WorkError: If a subgraph cannot be compiled; the message names it.
         """
-        got: dict[str, Entry] = {}
-        steps: dict[str, Step] = {}
-        missing = list(wanted)
+        ready: dict[str, _Ready] = {}
+        missing = list(requests)
         while missing:
-            left = []
-            for each in missing:
-                entry = self.cache.find(self.key_of(each))
-                if entry is None:
-                    left.append(each)
-                else:
-                    self._take(each, entry, got, steps, hit=True)
-            missing = self._compile(left, got, steps)
-        return Objects(
-            {each.workload: got[each.workload] for each in wanted},
-            tuple(steps[each.workload] for each in wanted),
+            missing = self._compile(self._find(missing, ready), ready)
+        return SubgraphObjects(
+            {request.workload: ready[request.workload].entry for request in requests},
+            tuple(ready[request.workload].step for request in requests),
         )
 
-    def key_of(self, wanted: SubgraphRequest) -> Key:
-        """Return the key of an object: all that its bytes depend on."""
+    def key_of(self, request: SubgraphRequest) -> Key:
+        """Return the key of an object: everything that its bytes depend on."""
         return Key(
             KIND,
             {
                 "engine": self.context.settings.engine,
-                "workload": wanted.workload,
-                "trace": wanted.trace_hash,
+                "workload": request.workload,
+                "trace": request.trace_hash,
                 "target": self.target.spec,
                 "device": dict(self.target.device),
                 "compiler": dict(self.target.compiler),
             },
-            wanted.name,
+            request.name,
         )
 
-    def object_request(self, wanted: SubgraphRequest, out: Path) -> ObjectRequest:
-        """Return what a worker is asked to compile."""
+    def object_request(self, request: SubgraphRequest, out: Path) -> ObjectRequest:
+        """Return the request that a worker compiles into the folder ``out``."""
         with self.context.readers() as session:
-            ir = tasks.workload_ir(session, wanted.task_id)
-        symbol = symbol_of(self.key_of(wanted).digest)
-        return ObjectRequest(ir, self.target.spec, wanted.trace, symbol, str(out))
+            ir = tasks.workload_ir(session, request.task_id)
+        symbol = symbol_of(self.key_of(request).digest)
+        return ObjectRequest(ir, self.target.spec, request.trace, symbol, str(out))
+
+    def _find(
+        self, requests: Sequence[SubgraphRequest], ready: dict[str, _Ready]
+    ) -> list[SubgraphRequest]:
+        """Take objects from the cache; return the requests that it lacks."""
+        missing = []
+        for request in requests:
+            entry = self.cache.find(self.key_of(request))
+            if entry is None:
+                missing.append(request)
+            else:
+                self._add(request, entry, ready, hit=True)
+        return missing
 
     def _compile(
-        self, missing: Sequence[SubgraphRequest], got: dict[str, Entry], steps: dict[str, Step]
+        self, requests: Sequence[SubgraphRequest], ready: dict[str, _Ready]
     ) -> list[SubgraphRequest]:
         """Compile what no other process compiles now; return what the others did not finish."""
-        others = []
+        elsewhere = []
         with ExitStack() as stack:
-            claimed: list[tuple[SubgraphRequest, BuildLock]] = []
-            for each in missing:
-                claim = self.cache.try_lock(self.key_of(each))
-                if claim is None:
-                    others.append(each)
+            locked: list[_Locked] = []
+            for request in requests:
+                lock = self.cache.try_lock(self.key_of(request))
+                if lock is None:
+                    elsewhere.append(request)
                     continue
-                stack.enter_context(claim)
-                if claim.entry is None:
-                    claimed.append((each, claim))
+                stack.enter_context(lock)
+                if lock.entry is None:
+                    locked.append(_Locked(request, lock))
                 else:
-                    self._take(each, claim.entry, got, steps, hit=True)
-            for each, entry in self._compile_claimed(claimed):
-                self._take(each, entry, got, steps, hit=False)
+                    self._add(request, lock.entry, ready, hit=True)
+            for request, entry in self._compile_locked(locked):
+                self._add(request, entry, ready, hit=False)
         unfinished = []
-        for each in others:
-            waited = self.cache.wait_for(self.key_of(each))
-            if waited is None:
-                unfinished.append(each)
+        for request in elsewhere:
+            finished = self.cache.wait_for(self.key_of(request))
+            if finished is None:
+                unfinished.append(request)
             else:
-                self._take(each, waited, got, steps, hit=True)
+                self._add(request, finished, ready, hit=True)
         return unfinished
 
-    def _compile_claimed(
-        self, claimed: Sequence[tuple[SubgraphRequest, BuildLock]]
-    ) -> Iterator[tuple[SubgraphRequest, Entry]]:
-        """Compile in this build's worker, and in as many more as the settings allow."""
-        n_more = self.context.settings.n_builders - 1 if len(claimed) >= _WORTH_A_PROCESS else 0
+    def _compile_locked(self, locked: Sequence[_Locked]) -> Iterator[tuple[SubgraphRequest, Entry]]:
+        """Compile in the worker of this build, and in as many more as the settings allow."""
+        n_more = self.context.settings.n_builders - 1 if len(locked) >= _MIN_PARALLEL else 0
         with ExitStack() as stack:
             scratch = stack.enter_context(self.cache.new_folder())
             pools = [self.worker]
             if n_more:
                 pools.append(stack.enter_context(compiler_pool(self.context.settings, n_more)))
-            # The longest first, so that no process is left with one at the end.
-            waiting = deque(sorted(claimed, key=lambda each: -each[0].flop))
-            running: dict[PoolCall, tuple[SubgraphRequest, BuildLock, Path]] = {}
+            # The largest first, so that no process ends long after the others.
+            waiting = deque(sorted(locked, key=lambda item: -item.request.flop))
+            running: dict[PoolCall, tuple[_Locked, Path]] = {}
             while waiting or running:
                 for pool in pools:
                     while waiting and _n_calls(running, pool) < pool.n_workers:
-                        each, claim = waiting.popleft()
-                        out = scratch / each.workload
+                        item = waiting.popleft()
+                        out = scratch / item.request.workload
                         out.mkdir()
-                        running[self._submit(pool, each, out)] = (each, claim, out)
+                        running[self._submit(pool, item.request, out)] = (item, out)
                 call = first_of(running)
-                each, claim, out = running.pop(call)
-                yield each, claim.keep(out, _finish(each, call))
+                (request, lock), out = running.pop(call)
+                yield request, lock.keep(out, _entry_info(request, call))
 
-    def _submit(self, pool: Pool, wanted: SubgraphRequest, out: Path) -> PoolCall:
+    def _submit(self, pool: Pool, request: SubgraphRequest, out: Path) -> PoolCall:
         return pool.submit(
             self.context.settings.engine,
             "compile_subgraph",
-            self.object_request(wanted, out),
+            self.object_request(request, out),
             timeout_secs=_TIMEOUT_SECS,
         )
 
-    def _take(
-        self,
-        wanted: SubgraphRequest,
-        entry: Entry,
-        got: dict[str, Entry],
-        steps: dict[str, Step],
-        *,
-        hit: bool,
+    def _add(
+        self, request: SubgraphRequest, entry: Entry, ready: dict[str, _Ready], *, hit: bool
     ) -> None:
-        why = None
+        nearest = None
         if self.explain and not hit:
-            why = self.cache.nearest(self.key_of(wanted))
-        got[wanted.workload] = entry
-        step = Step(wanted.workload, wanted.name, hit, float(entry.info["secs"]), why)
-        steps[wanted.workload] = step
+            nearest = self.cache.nearest(self.key_of(request))
+        secs = float(entry.info["secs"])
+        step = BuildStep(request.workload, request.name, hit, secs, nearest)
+        ready[request.workload] = _Ready(entry, step)
         self.on_step(step)
 
 
-def symbol_of(digest: str) -> str:
-    """Name the function of an object after its key, so that equal keys give equal bytes."""
-    return f"tuner_{digest[:24]}"
-
-
-def _finish(wanted: SubgraphRequest, call: PoolCall) -> dict[str, Any]:
-    """Wait for a compilation, and return what its entry says of it."""
+def _entry_info(request: SubgraphRequest, call: PoolCall) -> dict[str, Any]:
+    """Wait for a compilation, and return the facts that its entry stores."""
     try:
         result: ObjectResult = call.result()
     except CallTimeout as error:
         raise WorkError(
-            f"compiling {wanted.name} took longer than {_TIMEOUT_SECS:.0f} s"
+            f"compiling {request.name} took longer than {_TIMEOUT_SECS:.0f} s"
         ) from error
     except WorkError as error:
-        raise WorkError(f"cannot compile {wanted.name} ({wanted.workload}): {error}") from error
+        raise WorkError(f"cannot compile {request.name} ({request.workload}): {error}") from error
     return {"secs": result.secs, "linking": dict(result.info)}
 
 

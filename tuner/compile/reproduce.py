@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from records import other_targets
 from tuner.build_cache.opening import open_local
-from tuner.compile.object_compiler import Compiler, SubgraphRequest
+from tuner.compile.object_compiler import ObjectCompiler
+from tuner.compile.subgraphs import SubgraphRequest
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.errors import RequestError, WorkError
@@ -105,7 +106,7 @@ def reproduce(
     target = _check_versions(context, manifest, worker)
     with tempfile.TemporaryDirectory(prefix="tuner-reproduce-") as scratch:
         top = Path(scratch)
-        compiler = Compiler(context, open_local(context.settings), target, worker)
+        compiler = ObjectCompiler(context, open_local(context.settings), target, worker)
         subgraphs = []
         for entry in manifest.subgraphs:
             subgraphs.append(_recompile(compiler, entry, top))
@@ -141,7 +142,7 @@ def _differences(prefix: str, then: Mapping[str, Any], now: Mapping[str, Any]) -
     ]
 
 
-def _recompile(compiler: Compiler, entry: SubgraphEntry, top: Path) -> RecompiledSubgraph:
+def _recompile(compiler: ObjectCompiler, entry: SubgraphEntry, top: Path) -> RecompiledSubgraph:
     """Compile one subgraph and compare its files; a failure becomes an outcome."""
     try:
         objects = _compile(compiler, entry, top)
@@ -157,7 +158,7 @@ def _recompile(compiler: Compiler, entry: SubgraphEntry, top: Path) -> Recompile
     return RecompiledSubgraph(entry.name, entry.workload, entry.trace, outcome, why, objects)
 
 
-def _compile(compiler: Compiler, entry: SubgraphEntry, top: Path) -> dict[str, str]:
+def _compile(compiler: ObjectCompiler, entry: SubgraphEntry, top: Path) -> dict[str, str]:
     engine = compiler.context.settings.engine
     with compiler.context.readers() as session:
         request = _subgraph_request(session, entry, engine)

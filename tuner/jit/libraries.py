@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.compile.build_library import Kept, keep_library
+from tuner.compile.build_library import CachedLibrary, build_into_cache
 from tuner.context import Context, open_context
 from tuner.errors import RequestError, TargetError, WorkError
 from tuner.jit import forks
@@ -129,15 +129,15 @@ def _data_dir(options: JitOptions) -> Path | None:
     return None if options.data_dir is None else Path(options.data_dir)
 
 
-def _keep(context: Context, request: ModelRequest) -> Kept:
+def _keep(context: Context, request: ModelRequest) -> CachedLibrary:
     with borrow_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         if prepared.target.kind != "llvm":
             raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is not one")
-        return keep_library(context, [prepared], worker)
+        return build_into_cache(context, [prepared], worker)
 
 
-def _load(kept: Kept) -> "Library":
+def _load(kept: CachedLibrary) -> "Library":
     # The process keeps files that it has mapped, even when they are removed.
     with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
         kept.write_into(Path(folder))

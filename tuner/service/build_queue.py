@@ -9,7 +9,7 @@ from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
 from tuner.build_cache.opening import open_cache
-from tuner.compile.build_library import BuildOptions, Kept, keep_library
+from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.errors import RequestError, TunerError, WorkError
@@ -88,8 +88,8 @@ class BuildQueue:
         self._set(build.id, "running", message=None)
         name = f"build-{build.id}"
         try:
-            kept = await run_long(self._gate, lambda: self._compile(build), name)
-            archive = await run_short(self._gate, lambda: self._pack(kept), name)
+            library = await run_long(self._gate, lambda: self._compile(build), name)
+            archive = await run_short(self._gate, lambda: self._pack(library), name)
         except FATAL_DB_ERRORS:
             raise
         except TunerError as error:
@@ -108,13 +108,13 @@ class BuildQueue:
             self._set(
                 build.id,
                 "done",
-                library_key=kept.entry.digest,
+                library_key=library.entry.digest,
                 archive=archive.name,
                 sha256=archive.sha256,
                 n_bytes=archive.n_bytes,
             )
 
-    def _compile(self, build: Build) -> Kept:
+    def _compile(self, build: Build) -> CachedLibrary:
         """Compile a library into the build cache."""
         job = self._job(build.job_id)
         request = request_of(job.request or {}, self._context.settings.data_dir)
@@ -127,15 +127,15 @@ class BuildQueue:
             loading(self._context, model, self._limits, must_run=False) as (worker, prepared),
             user_facing_errors(model, self._limits),
         ):
-            return keep_library(self._context, [prepared], worker, BuildOptions(build.strict))
+            return build_into_cache(self._context, [prepared], worker, BuildOptions(build.strict))
 
-    def _pack(self, kept: Kept) -> Archive:
+    def _pack(self, library: CachedLibrary) -> Archive:
         """Pack a compiled library into an archive, and release it in the build cache."""
         settings = self._context.settings
         try:
-            with kept.entry, open_cache(settings).new_folder() as folder:
-                kept.write_into(folder)
-                return pack(folder, kept.entry.digest, settings.data_dir)
+            with library.entry, open_cache(settings).new_folder() as folder:
+                library.write_into(folder)
+                return pack(folder, library.entry.digest, settings.data_dir)
         except OSError as error:
             raise WorkError(f"cannot write the library: {error.strerror or error}") from error
 

@@ -1,4 +1,4 @@
-"""From records to a library that computes what the model does, with the real engine."""
+"""Libraries built from records with the relax engine."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def library(tuned: Cli, tmp_path: Path) -> Path:
 
 
 def feeds(seed: int = 0) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """An image."""
+    """Return an image."""
     return {"data": np.random.default_rng(seed).random((1, 1, 28, 28), dtype=np.float32)}
 
 
@@ -124,12 +124,12 @@ def test_strided_input_is_taken(tuned: Cli) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("damage", ["altered", "truncated", "gone"])
+@pytest.mark.parametrize("damage", ["altered", "truncated", "missing"])
 def test_damaged_library_is_not_loaded(library: Path, damage: str) -> None:
     """Loading checks what it loads: altered code never runs."""
     path = library / manifest.LIBRARY
     content = path.read_bytes()
-    if damage == "gone":
+    if damage == "missing":
         path.unlink()
     else:
         half = len(content) // 2
@@ -203,8 +203,8 @@ def test_bench_agrees(tuned: Cli) -> None:
     assert benched["degenerate"] is False
 
 
-def test_bench_for_people_prints_what_matters(tuned: Cli) -> None:
-    """Without --json the medians, the ratio and the verdict are lines of text."""
+def test_bench_prints_its_results(tuned: Cli) -> None:
+    """Without ``--json``, medians, ratio and errors are lines of text."""
     answer = tuned(
         "bench", "mlp.lib", "--against", "onnxruntime", "--model", "zoo:mlp", "--turns", "1"
     )

@@ -1,4 +1,4 @@
-"""Builds that compile what is new and nothing else, with the real engine."""
+"""Incremental builds with the relax engine: only new objects are compiled."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Cli:
-    """A perceptron with a trial on every task, built."""
+    """A perceptron that is tuned with one trial per task and built."""
     cli = Cli(tmp_path_factory.mktemp("incremental"))
     options = ("--trials", "4", "--trials-per-round", "1", "--cost-model", "random")
     assert cli("tune", "zoo:mlp", *options).status == 0
@@ -33,7 +33,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Cli:
 
 @pytest.fixture
 def dynamic(tmp_path: Path) -> Path:
-    """A model of two branches: one has as many rows as the caller likes, one always two."""
+    """A model of two branches: one with a dynamic number of rows, one with two."""
     rng = np.random.default_rng(0)
     made = model(
         [
@@ -54,8 +54,8 @@ def dynamic(tmp_path: Path) -> Path:
     return path
 
 
-def test_changed_layer_compiles_what_is_new_and_nothing_else(tuned: Cli) -> None:
-    """The last layers have another size; the others are hits, and the report names them."""
+def test_only_changed_layers_are_compiled(tuned: Cli) -> None:
+    """The last two layers have another size; the others are cache hits."""
     answer = tuned("build", "zoo:mlp?classes=11", "-o", "eleven.lib")
 
     assert answer.status == 0, answer.err
@@ -65,7 +65,7 @@ def test_changed_layer_compiles_what_is_new_and_nothing_else(tuned: Cli) -> None
 
 
 def test_better_record_compiles_one_subgraph(tuned: Cli) -> None:
-    """And its explanation is the record; the output is that of before."""
+    """The trace explains the miss, and the output stays equal."""
     with open_sessions(tuned.url).begin() as session:
         (task_id,) = session.scalars(
             delete(BestRecord)
@@ -88,22 +88,22 @@ def test_better_record_compiles_one_subgraph(tuned: Cli) -> None:
     assert miss["workload"] in {entry.workload for entry in before.subgraphs if entry.record}
 
 
-def test_explanation_for_people_names_the_part(tuned: Cli) -> None:
-    """A subgraph that no network had is said to be new."""
+def test_a_new_subgraph_is_explained_in_words(tuned: Cli) -> None:
+    """The line names the nearest subgraph of the cache."""
     answer = tuned("build", "zoo:mlp?classes=13", "-o", "thirteen.lib", "--explain")
 
     assert "this subgraph was never compiled before; the nearest is" in answer.err
 
 
 def test_several_shapes_are_one_library(tuned: Cli, dynamic: Path) -> None:
-    """A program each, chosen by the shapes of the call; what they share is there once."""
+    """Each shape has a program, and the programs share weights and objects."""
     options = ("--input", "rows=1,64", "--input", "rows=5,64", "-o", "dynamic.lib", "--json")
 
     answer = tuned("build", str(dynamic), *options)
 
     assert answer.status == 0, answer.err
     built = answer.json
-    assert [each["inputs"]["rows"][0] for each in built["programs"]] == [[1, 64], [5, 64]]
+    assert [program["inputs"]["rows"][0] for program in built["programs"]] == [[1, 64], [5, 64]]
     assert built["misses"] == len(built["subgraphs"]) == 3
     library = tuner.load(tuned.folder / "dynamic.lib")
     assert len(manifest.read(tuned.folder / "dynamic.lib").weights) == 2
@@ -130,29 +130,29 @@ def test_several_shapes_are_one_library(tuned: Cli, dynamic: Path) -> None:
         (("--input", "rows=1,64", "--input", "rows=1,64"), "the same input shapes are given twice"),
         (
             ("--input", "rows=1,64", "--input", "rows=2,64", "--input", "pair=2,64"),
-            "every set is to name the same inputs",
+            "name the same inputs in every set",
         ),
     ],
     ids=["twice", "uneven"],
 )
-def test_sets_of_shapes_that_make_no_sense_are_refused(
+def test_wrong_sets_of_shapes_are_rejected(
     tuned: Cli, dynamic: Path, options: tuple[str, ...], complaint: str
 ) -> None:
-    """Before anything is compiled."""
-    answer = tuned("build", str(dynamic), *options, "-o", "refused.lib")
+    """No library is written."""
+    answer = tuned("build", str(dynamic), *options, "-o", "rejected.lib")
 
     assert answer.status == 2
     assert complaint in answer.complaint
-    assert not (tuned.folder / "refused.lib").exists()
+    assert not (tuned.folder / "rejected.lib").exists()
 
 
 def entries_of(cli: Cli, kind: str) -> Iterator[Path]:
-    """The files of all entries of a kind."""
+    """Return the files of all entries of a kind."""
     return (path for path in (cli.data_dir / "cache").glob(f"*/{kind}/*/*") if path.is_file())
 
 
 def test_damaged_object_is_compiled_again(tuned: Cli) -> None:
-    """With a warning, and the library is right."""
+    """A warning names it, and the library is the same."""
     built = tuned("build", "zoo:mlp?classes=14", "-o", "whole.lib", "--json").json
     damaged = built["subgraphs"][0]["entry"]
     for path in [*entries_of(tuned, "library"), *entries_of(tuned, "subgraph")]:
@@ -168,8 +168,8 @@ def test_damaged_object_is_compiled_again(tuned: Cli) -> None:
     assert first.subgraphs == again.subgraphs
 
 
-def test_builds_at_once_compile_everything_once(tuned: Cli) -> None:
-    """Three processes with three networks that share subgraphs: each object is made once."""
+def test_concurrent_builds_compile_each_object_once(tuned: Cli) -> None:
+    """Three processes build networks that share subgraphs."""
     names = ["zoo:mlp?batch=3", "zoo:mlp?batch=3", "zoo:mlp?batch=3&classes=21"]
     running = [
         tuned.start("build", name, "-o", f"{number}.lib", "--json")
@@ -179,7 +179,7 @@ def test_builds_at_once_compile_everything_once(tuned: Cli) -> None:
 
     assert [answer.status for answer in answers] == [0, 0, 0], answers
     built = [answer.json for answer in answers]
-    missed = [step["workload"] for each in built for step in each["steps"] if not step["hit"]]
-    wanted = {entry["workload"] for each in built for entry in each["subgraphs"]}
-    assert sorted(missed) == sorted(wanted)
-    assert sum(each["cached"] for each in built) == 1
+    compiled = [step["workload"] for row in built for step in row["steps"] if not step["hit"]]
+    workloads = {entry["workload"] for row in built for entry in row["subgraphs"]}
+    assert sorted(compiled) == sorted(workloads)
+    assert sum(row["cached"] for row in built) == 1

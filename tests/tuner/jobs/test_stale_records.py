@@ -13,7 +13,8 @@ from tests.engines.upgrades import age, respell
 from tests.records import make
 from tuner.build_cache.opening import open_local
 from tuner.cli.rendering import stale_records as rendering
-from tuner.compile.object_compiler import Compiler, SubgraphRequest
+from tuner.compile.object_compiler import ObjectCompiler
+from tuner.compile.subgraphs import SubgraphRequest
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.jobs import stale_records
@@ -217,7 +218,7 @@ def test_objects_compiled_before_an_upgrade_are_not_reused(
     """Another version, driver or device gives the same subgraph and trace another key."""
     context, task = context_of(workshop), workshop.prepare().tasks[0]
     request = SubgraphRequest(task.workload_hash, task.name, task.task_id, "[]", "trace")
-    before = Compiler(
+    before = ObjectCompiler(
         context,
         open_local(context.settings),
         toy.describe_target("llvm"),

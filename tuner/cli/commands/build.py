@@ -10,7 +10,7 @@ from tuner.cli import connection, options
 from tuner.cli.console import print_json
 
 if TYPE_CHECKING:
-    from tuner.compile.object_compiler import Step
+    from tuner.compile.subgraphs import BuildStep
     from tuner.settings import SettingOverrides
 
 
@@ -72,8 +72,10 @@ def build(
         tuner build --reproduce model.lib
     """
     from tuner.cli.rendering.reports import build_as_json, show_build
-    from tuner.compile.build_library import BuildOptions, check_out
+    from tuner.compile.build_library import BuildOptions
+    from tuner.compile.checks import check_out
     from tuner.errors import RequestError
+    from tuner.jobs.requests import model_requests, parse_input_sets
 
     overrides: SettingOverrides = {
         "database": database,
@@ -92,7 +94,7 @@ def build(
         return
     if model is None or out is None:
         raise RequestError("give a MODEL and, with --out, a folder for the library")
-    requests = options.model_requests([model], target, inputs, random_weights)
+    requests = model_requests([model], target, parse_input_sets(inputs), random_weights)
     check_out(out)
     if connection.chosen() is None:
         from tuner import local
@@ -139,7 +141,7 @@ def _ignore(_: object) -> None:
     pass
 
 
-def _show_step(step: "Step", *, explain: bool) -> None:
+def _show_step(step: "BuildStep", *, explain: bool) -> None:
     """Print on stderr how the object of a subgraph came about; with ``explain``, why."""
     from tuner.cli.console import print_line, stderr_console
     from tuner.cli.rendering.cache_misses import explain_miss

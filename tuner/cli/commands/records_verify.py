@@ -104,6 +104,7 @@ def verify(
     from tuner import local
     from tuner.cli.rendering.verification import show_remeasured, show_verified, verified_as_json
     from tuner.errors import RequestError
+    from tuner.jobs.requests import model_requests, parse_input_sets
     from tuner.tuning.remeasure_options import VerifyRequest
 
     connection.refuse("records verify")
@@ -111,11 +112,10 @@ def verify(
         raise RequestError("MODEL and --job both select subgraphs; give one of them")
     if model is None and (inputs or random_weights is not None):
         raise RequestError("--input and --random-weights apply to a MODEL; give one")
+    models = () if model is None else (model,)
     request = VerifyRequest(
         target=target,
-        models=options.model_requests([model], target, inputs, random_weights)
-        if model is not None
-        else (),
+        models=model_requests(models, target, parse_input_sets(inputs), random_weights),
         job=job,
         top=top,
         per_task=per_task,

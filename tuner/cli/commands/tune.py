@@ -58,11 +58,12 @@ def tune(
         tuner tune model.onnx --target cuda
         tuner tune model.onnx --rpc tracker.local:9190/rasp4b --target raspberry-pi/4b-aarch64
     """
-    from tuner.jobs.requests import TuneRequest
+    from tuner.jobs.requests import TuneRequest, model_requests, parse_input_sets
     from tuner.jobs.spec import make_spec
 
     request = TuneRequest(
-        options.model_requests(models, target, inputs, random_weights), make_spec(fields)
+        model_requests(models, target, parse_input_sets(inputs), random_weights),
+        make_spec(fields),
     )
     overrides: SettingOverrides = {
         "database": database,

@@ -1,4 +1,4 @@
-"""From a request of the command line to one of the service."""
+"""Requests of the command line, submitted to a server."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,31 +18,31 @@ from tuner.jobs.requests import ModelRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.schemas import JobView
 
-_POLL_SECS = 0.3
-_PATIENCE_SECS = 300.0
+_POLL_INTERVAL_SECS = 0.3
+_OUTAGE_TIMEOUT_SECS = 300.0
 
 
 def submit(client: TunerClient, models: Sequence[ModelRequest], spec: TuneSpec) -> Submitted:
-    """Send models and the options of their job; a bar shows a long upload."""
+    """Upload models with the options of their job; a progress bar shows a long upload."""
     references = [model.reference for model in models]
     with transfer("uploading") as sent:
         return client.tune(*references, sent=sent, **fields_of(models[0], spec))
 
 
 def split(client: TunerClient, model: ModelRequest) -> JobView:
-    """Have a network split into tasks, unless it is already; return its table.
+    """Split a network into tasks unless it is split already; return the table of its job.
 
     Raises:
-        WorkError: If it cannot be.
+        WorkError: If the network cannot be split.
     """
     job = submit(client, [model], TuneSpec(trials=0)).job.id
     while True:
-        view = call_until_available(partial(client.table, job), _PATIENCE_SECS)
+        view = call_until_available(partial(client.table, job), _OUTAGE_TIMEOUT_SECS)
         if view.split is not None and view.tasks:
             return view
         if view.job.state in ENDED:
             raise WorkError(f"job {job} is {view.job.state}: {view.job.message or 'no tasks'}")
-        time.sleep(_POLL_SECS)
+        time.sleep(_POLL_INTERVAL_SECS)
 
 
 def fields_of(model: ModelRequest, spec: TuneSpec) -> TuneFields:
@@ -57,7 +57,7 @@ def fields_of(model: ModelRequest, spec: TuneSpec) -> TuneFields:
 
 @contextmanager
 def transfer(what: str) -> Iterator[Sent]:
-    """Show, in a terminal, how much of something was transferred."""
+    """Show a progress bar of a transfer, in a terminal only."""
     console = stderr_console()
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(

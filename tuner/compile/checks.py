@@ -1,0 +1,63 @@
+"""Checks of a request to build a library, made before anything is compiled."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from records.tasks import WeightedTask
+from tuner.errors import RequestError
+from tuner.jobs.preparation import Prepared
+from tuner.library import manifest as manifests
+
+
+def check_out(out: Path) -> None:
+    """Check that a folder can receive a library: it is missing, empty, or holds a library.
+
+    Raises:
+        RequestError: If it cannot.
+    """
+    if out.is_file():
+        raise RequestError(f"{out} is a file; choose a folder for the library")
+    if out.is_dir() and any(out.iterdir()) and not (out / manifests.MANIFEST).is_file():
+        raise RequestError(
+            f"{out} is not empty and is not a tuner library; choose another output folder"
+        )
+    above = next((folder for folder in out.absolute().parents if folder.exists()), None)
+    if above is not None and not above.is_dir():
+        raise RequestError(f"cannot write {out}: {above} is a file")
+
+
+def check_programs(networks: Sequence[Prepared]) -> None:
+    """Check that networks are one model with several sets of input shapes.
+
+    Raises:
+        RequestError: If inputs or outputs have other names, or two sets are the same.
+    """
+    first = networks[0].model
+    shape_sets = set()
+    for network in networks:
+        model = network.model
+        if (list(model.file.inputs), model.outputs) != (list(first.file.inputs), first.outputs):
+            raise RequestError(
+                f"{model.name} has other inputs or outputs than {first.name}; "
+                "a library holds one model for several shapes"
+            )
+        shapes = tuple(model.file.inputs.items())
+        if shapes in shape_sets:
+            raise RequestError(f"the same input shapes are given twice for {model.name}")
+        shape_sets.add(shapes)
+
+
+def check_complete(tasks: Mapping[str, WeightedTask], workloads: Collection[str]) -> None:
+    """Check that every task has a best record, with which its workload is among ``workloads``.
+
+    Raises:
+        RequestError: If one has none.
+    """
+    missing = [task for workload, task in tasks.items() if workload not in workloads]
+    if missing:
+        raise RequestError(
+            f"{len(missing)} of {len(tasks)} subgraphs have no record for this target, the first "
+            f"is {missing[0].name} ({missing[0].workload_hash}); tune the network first, or "
+            "allow fallbacks",
+            field="strict",
+        )

@@ -1,0 +1,168 @@
+"""The files of a library: objects of its subgraphs, linked, with weights and a manifest."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from records.bests import BestTrace
+from records.tasks import WeightedTask
+from tuner.build_cache.entries import Entry
+from tuner.build_cache.keys import Key
+from tuner.compile.object_compiler import ObjectCompiler
+from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
+from tuner.engines.base import LinkRequest, LinkResult
+from tuner.errors import WorkError
+from tuner.jobs.model_loading import check_file
+from tuner.jobs.preparation import Prepared
+from tuner.library import manifest as manifests
+from tuner.workers.pool import CallTimeout
+
+KIND = "library"
+_LINK_TIMEOUT_SECS = 1800.0
+
+
+@dataclass
+class LibraryBuilder:
+    """Builder of one library for the build cache.
+
+    Attributes:
+        compiler: Compiler of the subgraphs' objects.
+        networks: The model, once for each set of input shapes.
+        best: Best record of each workload that has one.
+        steps: Origin of each object once the library is built; empty before.
+    """
+
+    compiler: ObjectCompiler
+    networks: Sequence[Prepared]
+    best: Mapping[str, BestTrace]
+    steps: tuple[BuildStep, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Key of the library: everything that its bytes depend on."""
+        target = self.compiler.target
+        return Key(
+            KIND,
+            {
+                "networks": [network.model.sha256 for network in self.networks],
+                "engine": self._engine,
+                "pipeline": target.pipeline,
+                "target": target.spec,
+                "device": dict(target.device),
+                "compiler": dict(target.compiler),
+                "traces": {
+                    workload: self.best[workload].trace_hash if workload in self.best else None
+                    for workload in self._tasks
+                },
+                "manifest": manifests.VERSION,
+            },
+            self.networks[0].model.name,
+        )
+
+    def build(self, folder: Path) -> Mapping[str, Any]:
+        """Fill the folder of a cache entry; return the facts that the entry stores.
+
+        Raises:
+            WorkError: If a subgraph cannot be compiled, or the library cannot be linked.
+        """
+        started = time.perf_counter()
+        requests = [
+            subgraph_request(task, self.best.get(workload))
+            for workload, task in self._tasks.items()
+        ]
+        for network in self.networks:
+            check_file(network.model)
+        objects = self.compiler.objects(requests)
+        try:
+            result = self._link(objects, folder)
+            _check_outputs(self.networks, result)
+            manifests.write(folder, self._describe(objects, result, folder))
+        finally:
+            objects.close()
+        self.steps = objects.steps
+        reused_secs = sum(step.secs for step in objects.steps if step.hit)
+        return {"secs": time.perf_counter() - started + reused_secs}
+
+    @property
+    def _tasks(self) -> dict[str, WeightedTask]:
+        return tasks_of(self.networks)
+
+    @property
+    def _engine(self) -> str:
+        return self.compiler.context.settings.engine
+
+    def _link(self, objects: SubgraphObjects, folder: Path) -> LinkResult:
+        with self.compiler.cache.new_folder() as scratch:
+            request = LinkRequest(
+                models=tuple(network.model.file for network in self.networks),
+                target=self.compiler.target.spec,
+                objects=objects.write_into(scratch),
+                out=str(folder),
+            )
+            try:
+                result: LinkResult = self.compiler.worker.call(
+                    self._engine, "link_network", request, timeout_secs=_LINK_TIMEOUT_SECS
+                )
+            except CallTimeout as error:
+                raise WorkError(f"linking took longer than {_LINK_TIMEOUT_SECS:.0f} s") from error
+        return result
+
+    def _describe(
+        self, objects: SubgraphObjects, result: LinkResult, folder: Path
+    ) -> manifests.Manifest:
+        first, target = self.networks[0], self.compiler.target
+        return manifests.Manifest(
+            model_name=first.model.name,
+            target=target.spec,
+            device=dict(target.device),
+            compiler=dict(target.compiler),
+            outputs=first.model.outputs,
+            programs=tuple(
+                manifests.Program(
+                    entry=program.entry,
+                    network=network.model.sha256,
+                    inputs=dict(network.model.file.inputs),
+                    weights=program.weights,
+                    calls=dict(program.calls),
+                )
+                for network, program in zip(self.networks, result.programs, strict=True)
+            ),
+            weights=result.weights,
+            subgraphs=tuple(
+                self._subgraph(task, objects.entries[workload], result)
+                for workload, task in self._tasks.items()
+            ),
+            files={name: manifests.sha256_of(folder / name) for name in result.files},
+            engine=self._engine,
+        )
+
+    def _subgraph(
+        self, task: WeightedTask, entry: Entry, result: LinkResult
+    ) -> manifests.SubgraphEntry:
+        best = self.best.get(task.workload_hash)
+        return manifests.SubgraphEntry(
+            name=task.name,
+            workload=task.workload_hash,
+            n_calls=sum(program.calls.get(task.workload_hash, 0) for program in result.programs),
+            record=None if best is None else best.record_id,
+            latency=None if best is None else best.latency,
+            trace=None if best is None else best.trace_hash,
+            entry=entry.digest,
+            objects={name: file.sha256 for name, file in entry.files.items()},
+        )
+
+
+def tasks_of(networks: Sequence[Prepared]) -> dict[str, WeightedTask]:
+    """Return the tasks of all networks by workload hash."""
+    return {task.workload_hash: task for network in networks for task in network.tasks}
+
+
+def _check_outputs(networks: Sequence[Prepared], result: LinkResult) -> None:
+    for network, program in zip(networks, result.programs, strict=True):
+        if program.n_outputs != len(network.model.outputs):
+            raise WorkError(
+                f"the compiled network has {program.n_outputs} outputs, "
+                f"but the model has {len(network.model.outputs)}"
+            )
