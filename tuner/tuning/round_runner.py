@@ -148,11 +148,11 @@ class RoundRunner:
     ) -> list[Candidate]:
         """Return the candidates to measure: new ones, within the budget and the pick."""
         # Rounds that search at the same time may propose the same; the first one measures it.
-        taken = {candidate.trace for candidate in self._in_flight(pick)}
+        in_flight = {candidate.trace for candidate in self._in_flight(pick)}
         fresh = [
             candidate
             for candidate in proposed
-            if candidate.trace not in taken
+            if candidate.trace not in in_flight
             and not (
                 history.recorded and measure_records.trace_hash(candidate.trace) in history.recorded
             )
