@@ -46,7 +46,7 @@ def test_command_waits_for_its_database(
         answer = finish(process, 120.0)
 
         assert answer.status == 0, answer.err
-        assert "the database failed, going on when it is back" in answer.err
+        assert "the database failed, resuming when it is back" in answer.err
         assert answer.json["measured_now"] == trials
         check_counts(sessions, {1: trials})
         check_bests(sessions)
