@@ -11,7 +11,6 @@ from tests.docs.prose import SUFFIXES, check, check_document, check_python
 NOT_YET_CLEAN: frozenset[str] = frozenset(
     {
         "tests/service",
-        "tests/tuner",
     }
 )
 

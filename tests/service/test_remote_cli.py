@@ -191,7 +191,7 @@ def test_a_folder_that_is_no_library_stays(away: Away) -> None:
     answer = away("build", "zoo:mlp", "-o", "out")
 
     assert answer.status == 2
-    assert "no library" in answer.err
+    assert "is not a tuner library" in answer.err
 
 
 def test_the_table_of_a_job(away: Away, tuned: Answer) -> None:

@@ -67,7 +67,7 @@ def test_durations_are_hours_minutes_and_seconds() -> None:
     [(0, "0 s ago"), (59, "59 s ago"), (130, "2 min ago"), (7200, "2 h ago"), (864000, "10 d ago")],
 )
 def test_ages_take_the_largest_unit(secs: float, expected: str) -> None:
-    """Aware times and Unix times are printed alike, and a time in the future is no age."""
+    """Aware times and Unix times are printed alike, and a time in the future has age 0."""
     then = datetime.now(UTC) - timedelta(seconds=secs)
 
     assert formatting.age(then) == expected
