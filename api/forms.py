@@ -1,6 +1,6 @@
 """Form that submits a network for tuning, as REST and the dashboard receive it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
@@ -103,6 +103,3 @@ def body_schema() -> dict[str, Any]:
             }
         },
     }
-
-
-Kind = Literal["json", "csv", "text"]

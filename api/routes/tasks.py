@@ -2,14 +2,13 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from api import formats, pagination, schemas
 from api.dependencies import ReaderDep, Reading, StateDep
 from api.etag import matches
-from api.forms import Kind
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Failures, Id, PickPage
@@ -38,7 +37,10 @@ async def read_tasks(
     request: Request,
     _subject: Reading,
     state: StateDep,
-    format_: Annotated[Kind | None, Query(alias="format", description="Overrides Accept.")] = None,
+    format_: Annotated[
+        Literal["json", "csv", "text"] | None,
+        Query(alias="format", description="Overrides Accept."),
+    ] = None,
 ) -> Response:
     """Serve the task scheduler table, at most a second old, as JSON, CSV or plain text."""
     headers = request.headers

@@ -1,23 +1,20 @@
 """Options of a tuning job: the one list that every front end takes its options from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
 
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
+from tuner.jobs.spec_fields import ByNetwork, Millis, Timeout, as_request_error, known, refuse
 
 MAX_TRIALS = 10**9
 MAX_SECS = 1e9
@@ -28,14 +25,6 @@ TRIALS_PER_TASK = 64
 ONLY = ""
 
 _MAX_INT = 2**31 - 1
-_MAX_NETWORKS, _MAX_NAME_CHARS = 64, 500
-_MAX_SHOWN_CHARS = 100
-_CONSTRAINTS = {
-    "greater_than": ("above", "gt"),
-    "greater_than_equal": ("at least", "ge"),
-    "less_than": ("below", "lt"),
-    "less_than_equal": ("at most", "le"),
-}
 # Options of the scheduler's objectives by the field that sets them.
 _OBJECTIVE_OPTIONS = {
     "importance": "importance",
@@ -44,51 +33,6 @@ _OBJECTIVE_OPTIONS = {
     "patience": "patience",
 }
 _BY_NETWORK = ("importance", "require_ms", "baseline_ms")
-
-
-def _refuse(text: str) -> PydanticCustomError:
-    # Typed for literals only, because a context could be formatted in.
-    return PydanticCustomError("refused", text)
-
-
-def _by_network(value: object) -> object:
-    """Read texts such as ``NAME=5``; a number alone belongs to the only network."""
-    if isinstance(value, (int, float, str)):
-        value = [str(value)]
-    if not isinstance(value, Sequence):
-        return value
-    numbers: dict[str, str] = {}
-    for text in value:
-        name, _, number = str(text).rpartition("=")
-        if name in numbers:
-            raise _refuse(f"is given twice for {repr(name) if name else 'the network'}")
-        numbers[name] = number
-    return numbers
-
-
-def _printable(name: str) -> str:
-    if not name.isprintable():
-        raise _refuse(f"must be printable, got {name!r}")
-    return name
-
-
-def _known(names: Iterable[str], name: str) -> str:
-    if name not in names:
-        raise _refuse(f"{name!r} is unknown; choose one of {', '.join(names)}")
-    return name
-
-
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_NetworkName = Annotated[str, Field(max_length=_MAX_NAME_CHARS), AfterValidator(_printable)]
-# Forms send texts, once per network.
-_ByNetwork = Annotated[
-    dict[_NetworkName, _Positive],
-    Field(max_length=_MAX_NETWORKS),
-    BeforeValidator(_by_network),
-    WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": _MAX_NETWORKS}),
-]
-_Millis = Annotated[int, Field(ge=0, le=3_600_000)]
-_Timeout = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
 
 class TuneSpec(BaseModel):
@@ -144,14 +88,14 @@ class TuneSpec(BaseModel):
         ),
     ] = "weighted_sum"
     importance: Annotated[
-        _ByNetwork,
+        ByNetwork,
         Field(
             description="Factor of a network in weighted_sum, as [NAME=]FACTOR.",
             json_schema_extra={"default": []},
         ),
     ] = {}
     require_ms: Annotated[
-        _ByNetwork,
+        ByNetwork,
         Field(
             validate_default=True,
             description="Required latency of a network in requirements, as [NAME=]MS; a network "
@@ -160,7 +104,7 @@ class TuneSpec(BaseModel):
         ),
     ] = {}
     baseline_ms: Annotated[
-        _ByNetwork,
+        ByNetwork,
         Field(
             description="Latency that the speedup of a network is relative to in geometric_mean, "
             "as [NAME=]MS.",
@@ -209,18 +153,18 @@ class TuneSpec(BaseModel):
         int, Field(ge=3, le=10**4, description="Number of samples per candidate, at least 3.")
     ] = 3
     min_repeat_ms: Annotated[
-        _Millis,
+        Millis,
         Field(description="Minimum time spent on the samples of a candidate, milliseconds."),
     ] = 10
     cache_flush: Annotated[
         bool, Field(description="Flush the private caches of the CPU before each sample.")
     ] = True
-    cooldown_ms: Annotated[_Millis, Field(description="Pause between samples, milliseconds.")] = 0
+    cooldown_ms: Annotated[Millis, Field(description="Pause between samples, milliseconds.")] = 0
     run_timeout: Annotated[
-        _Timeout, Field(description="Time limit of running a candidate, seconds.")
+        Timeout, Field(description="Time limit of running a candidate, seconds.")
     ] = 20.0
     build_timeout: Annotated[
-        _Timeout, Field(description="Time limit of building a candidate, seconds.")
+        Timeout, Field(description="Time limit of building a candidate, seconds.")
     ] = 60.0
 
     @field_validator("objective", "allocator", "cost_model")
@@ -230,14 +174,14 @@ class TuneSpec(BaseModel):
         if info.field_name == "objective":
             from scheduler.objectives import known_objectives
 
-            return _known(known_objectives(), name)
+            return known(known_objectives(), name)
         if info.field_name == "allocator":
             from scheduler.allocators import ALLOCATORS
 
-            return _known(ALLOCATORS, name)
+            return known(ALLOCATORS, name)
         from tuner import cost_models
 
-        return _known(cost_models.KINDS, name)
+        return known(cost_models.KINDS, name)
 
     @field_validator(*_OBJECTIVE_OPTIONS)
     @classmethod
@@ -246,13 +190,13 @@ class TuneSpec(BaseModel):
 
         objective, field = info.data.get("objective"), str(info.field_name)
         if objective == "requirements" and field == "require_ms" and not value:
-            raise _refuse("the objective requirements needs a latency for a network")
+            raise refuse("the objective requirements needs a latency for a network")
         if objective is None or value in ({}, None):
             return value
         options = option_names(objective)
         if _OBJECTIVE_OPTIONS[field] not in options:
             fields = [name for name, option in _OBJECTIVE_OPTIONS.items() if option in options]
-            raise _refuse(
+            raise refuse(
                 f"the objective {objective} does not take it, but {', '.join(fields) or 'nothing'}"
             )
         return value
@@ -261,7 +205,7 @@ class TuneSpec(BaseModel):
     @classmethod
     def _check_unit(cls, value: float | None, info: ValidationInfo) -> float | None:
         if value is not None and info.data.get("objective") == "geometric_mean":
-            raise _refuse("is in milliseconds, but geometric_mean is in speedups; leave it out")
+            raise refuse("is in milliseconds, but geometric_mean is in speedups; leave it out")
         return value
 
     @property
@@ -303,20 +247,20 @@ class TuneSpec(BaseModel):
         Raises:
             RequestError: If a mapping names another network, or leaves open which one it means.
         """
-        known = ", ".join(names)
+        choices = ", ".join(names)
         update = {}
         for field in _BY_NETWORK:
             values: dict[str, float] = getattr(self, field)
             if ONLY in values:
                 if len(names) > 1 or len(values) > 1:
                     raise RequestError(
-                        f"name the network, as in NAME=VALUE; choose one of {known}", field=field
+                        f"name the network, as in NAME=VALUE; choose one of {choices}", field=field
                     )
                 values = {names[0]: values[ONLY]}
             unknown = sorted(set(values) - set(names))
             if unknown:
                 raise RequestError(
-                    f"{unknown[0]!r} is not a network of this job; choose one of {known}",
+                    f"{unknown[0]!r} is not a network of this job; choose one of {choices}",
                     field=field,
                 )
             update[field] = values
@@ -328,11 +272,11 @@ class TuneSpec(BaseModel):
             return self
         return self.model_copy(update={"trials": TRIALS_PER_TASK * n_tasks})
 
-    def check_measures(self) -> None:
-        """Refuse a budget of 0 trials, which only a service takes.
+    def require_trials(self) -> None:
+        """Refuse a budget of 0 trials, which is for services only.
 
         Raises:
-            RequestError: If it is 0.
+            RequestError: If the budget is 0 trials.
         """
         if self.trials == 0:
             raise RequestError("must be at least 1, got 0", field="trials")
@@ -347,24 +291,4 @@ def make_spec(fields: Mapping[str, object]) -> TuneSpec:
     try:
         return TuneSpec.model_validate(dict(fields))
     except ValidationError as error:
-        raise _as_request_error(error.errors()[0]) from error
-
-
-def _as_request_error(error: ErrorDetails) -> RequestError:
-    field, *inner = map(str, error["loc"])
-    return RequestError(" ".join([*map(repr, filter(None, inner)), _text_of(error)]), field=field)
-
-
-def _text_of(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, as a phrase that follows the name of its field."""
-    kind = error["type"]
-    if kind == "refused":
-        return error["msg"]
-    if kind == "extra_forbidden":
-        return "is not an option"
-    text = error["msg"].replace("Input should be", "must be")
-    if kind in _CONSTRAINTS:
-        word, key = _CONSTRAINTS[kind]
-        limit = error["ctx"][key]
-        text = f"must be {word} {int(limit) if limit == int(limit) else limit}"
-    return f"{text}, got {error['input']!r:.{_MAX_SHOWN_CHARS}}"
+        raise as_request_error(error) from error

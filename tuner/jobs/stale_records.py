@@ -1,11 +1,9 @@
 """Best records of other versions and devices, for subgraphs without one of this target."""
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -15,13 +13,13 @@ from records.other_targets import BestOnTarget, RecordedTrace
 from tuner.context import Context
 from tuner.engines.base import TargetInfo
 from tuner.jobs.preparation import Prepared
-
-# Entries of a device fingerprint that describe the device; the others are versions.
-_DEVICE = ("name", "n_cores")
-# Attributes of a target that decide its instructions; an upgrade may add or drop the others.
-_HARDWARE = ("kind", "arch", "mcpu", "mattr", "mtriple", "mabi", "mfloat-abi", "num-cores", "host")
-
-Differences = Mapping[str, tuple[Any, Any]]
+from tuner.jobs.target_relations import (
+    Differences,
+    differences,
+    is_foreign,
+    is_of_log,
+    is_related,
+)
 
 
 @dataclass(frozen=True)
@@ -223,32 +221,13 @@ def _unknown(
     return tuple(replay for replay in replays if replay.trace_hash not in known)
 
 
-def differences(target: TargetInfo, other: Target) -> dict[str, tuple[Any, Any]]:
-    """Compare the fingerprints and texts of two targets; each value of ``other`` comes first."""
-    here, there = dict(target.device), other.device
-    differs = {
-        name: (there.get(name), here.get(name))
-        for name in sorted(here.keys() | there.keys())
-        if here.get(name) != there.get(name)
-    }
-    if other.spec != target.spec:
-        differs["target"] = (other.spec, target.spec)
-    return differs
-
-
 def _related(session: Session, own: EngineTarget, *, foreign: bool = False) -> dict[int, Target]:
     return {
         row.id: row
         for row in other_targets.all_targets(session)
         if row.id != own.target_id
-        and (_is_related(own.target, row) or (foreign and _is_of_a_log(own.target, row)))
+        and (is_related(own.target, row) or (foreign and is_of_log(own.target, row)))
     }
-
-
-def _is_of_a_log(target: TargetInfo, other: Target) -> bool:
-    """Return whether the other target comes from a log and is of the same kind."""
-    kinds = {str(json.loads(spec).get("kind")) for spec in (target.spec, other.spec)}
-    return imported.is_logged(other) and len(kinds) == 1
 
 
 def _all_weights(
@@ -256,21 +235,6 @@ def _all_weights(
 ) -> Mapping[int, int]:
     # Networks may have been split for the other versions only.
     return other_targets.workload_weights(session, [*related, own.target_id])
-
-
-def _is_related(target: TargetInfo, other: Target) -> bool:
-    """Return whether code for one target is code for the other, apart from software versions."""
-    if other.spec == target.spec:
-        return True
-    upgraded = any(
-        other.device.get(name) != target.device.get(name)
-        for name in (other.device.keys() | target.device.keys()) - set(_DEVICE)
-    )
-    try:
-        there, here = json.loads(other.spec), json.loads(target.spec)
-        return upgraded and all(there.get(name) == here.get(name) for name in _HARDWARE)
-    except (ValueError, AttributeError):
-        return False
 
 
 def _choose(
@@ -285,7 +249,7 @@ def _choose(
     """
 
     def order(best: BestOnTarget) -> tuple[bool, float, int]:
-        return _is_foreign(own.target, related[best.target_id]), best.latency, -best.record_id
+        return is_foreign(own.target, related[best.target_id]), best.latency, -best.record_id
 
     of_logs = [row.id for row in related.values() if imported.is_logged(row)]
     chosen: dict[int, list[BestOnTarget]] = defaultdict(list)
@@ -315,11 +279,7 @@ def _stale(
         weight=weight,
         target_id=best.target_id,
         device=str(other.device.get("name") or "an unnamed device"),
-        foreign=_is_foreign(target, other),
+        foreign=is_foreign(target, other),
         differs=differences(target, other),
         replays=replays,
     )
-
-
-def _is_foreign(target: TargetInfo, other: Target) -> bool:
-    return any(target.device.get(name) != other.device.get(name) for name in _DEVICE)

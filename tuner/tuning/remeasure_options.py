@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tuner.jobs.requests import ModelRequest
-from tuner.jobs.stale_records import Differences
+from tuner.jobs.target_relations import Differences
 
 
 @dataclass(frozen=True)

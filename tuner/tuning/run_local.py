@@ -87,7 +87,7 @@ def _run(
 ) -> list[TuneResult]:
     """Tune each group of networks in a job."""
     started = time.monotonic()
-    request.spec.check_measures()
+    request.spec.require_trials()
     settings = context.settings
     context = replace(context, sessions=sessions_with_retry(context))
     with device_lock(settings.data_dir), open_executor(settings) as executor:

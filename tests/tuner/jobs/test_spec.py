@@ -144,7 +144,7 @@ def test_latencies_become_seconds() -> None:
 def test_a_budget_of_no_trials_is_refused_where_trials_are_measured() -> None:
     """Only a service accepts 0 trials, to split a network into tasks."""
     with pytest.raises(RequestError, match="at least 1") as caught:
-        TuneSpec(trials=0).check_measures()
+        TuneSpec(trials=0).require_trials()
 
     assert caught.value.field == "trials"
-    TuneSpec().check_measures()
+    TuneSpec().require_trials()

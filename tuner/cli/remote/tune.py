@@ -38,7 +38,7 @@ def run(client: TunerClient, request: TuneRequest, *, separate: bool) -> list[Tu
         Detached: If the user stops watching.
     """
     started = time.monotonic()
-    request.spec.check_measures()
+    request.spec.require_trials()
     console = stderr_console()
     groups = [[model] for model in request.models] if separate else [list(request.models)]
     with interruptible():

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.formatting import milliseconds
-from tuner.jobs.stale_records import Differences, StaleBest
+from tuner.jobs.stale_records import StaleBest
+from tuner.jobs.target_relations import Differences
 
 _NUMERIC = ("Calls", "Record", "Latency (ms)")
 
