@@ -101,7 +101,7 @@ def _parse(spec: str) -> Target:
     if spec.split(":", maxsplit=1)[0] == "cuda":
         raise TargetError(
             "the engine relay builds for CPUs alone: its TVM was compiled without CUDA; "
-            "use --target llvm, or --engine relax"
+            "use the target llvm, or the engine relax"
         )
     try:
         target = Target(_read(spec))
