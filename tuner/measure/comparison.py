@@ -1,4 +1,4 @@
-"""Comparison of verified candidates that are timed side by side, in turns."""
+"""Timing of verified candidates in turns, to choose between them; outputs are not compared."""
 
 from collections.abc import Sequence
 from dataclasses import replace

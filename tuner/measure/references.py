@@ -1,4 +1,4 @@
-"""Reference outputs of workloads, against which candidates are verified."""
+"""Files of reference outputs; the engine's ``run`` compares candidates with them."""
 
 import hashlib
 from pathlib import Path

@@ -49,7 +49,7 @@ class PickChooser:
             n_trials: Trials of the round.
 
         Returns:
-            None if every task is exhausted.
+            None if every task is exhausted, or no task is expected to lower the objective.
         """
         decision = self._allocator.choose(snapshot.table, sequence=sequence, n_trials=n_trials)
         if decision is None:

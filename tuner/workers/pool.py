@@ -2,7 +2,8 @@
 
 A call names a function, whose module only the worker imports, never the coordinator. Workers
 print to a log file, ignore Ctrl-C (the coordinator decides what it means) and die with the
-process that started them.
+process that started them. Pebble kills and replaces a worker whose call exceeds its time-out;
+:mod:`tuner.workers.process` limits the memory of each.
 """
 
 import asyncio
