@@ -1,4 +1,4 @@
-"""Databases for processes of the service, each kind in turn, and one that can be stopped."""
+"""Databases for processes of the service: each kind in turn, and one that can be stopped."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Workers of the service as processes, most with an engine that answers at once."""
+"""Workers of the service as processes, most with the toy engine."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass
 class Rig:
-    """A database, and processes that work on it; without the toy they have the real engine."""
+    """A database and processes that work on it, with the toy engine or the real one."""
 
     url: str
     folder: Path
@@ -47,7 +47,7 @@ class Rig:
         self.sessions = database.sessions(self.engine)
 
     def start(self, name: str = "data", *args: str, **environ: str) -> subprocess.Popen[bytes]:
-        """Start a worker with a data directory of its own name; its log is beside it."""
+        """Start a worker with a named data directory, and a log in the folder above."""
         process = self.tuner("worker", "--data-dir", str(self.folder / name), *args, **environ)
         self.processes.append(process)
         return process
@@ -67,7 +67,7 @@ class Rig:
             )
 
     def environ(self, **changes: str) -> dict[str, str]:
-        """Ours, without what a developer may have set."""
+        """Return the environment of a process, without settings of the developer."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
         config = self.folder / "config.toml"
         config.touch()
@@ -83,7 +83,7 @@ class Rig:
         }
 
     def logs(self) -> list[dict[str, Any]]:
-        """Every line that the processes logged."""
+        """Return every line that the processes logged."""
         lines = [
             line
             for log in sorted(self.folder.glob("*.log"))
@@ -92,7 +92,7 @@ class Rig:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def submit(self, model: str = "zoo:mlp", trials: int | None = 8, **options: Any) -> int:
-        """Ask for a job; returns its number."""
+        """Submit a job and return its id."""
         fields = {"cost_model": "random", "trials_per_round": 4, "trials": trials, **options}
         request = TuneRequest((ModelRequest(model),), TuneSpec(**fields))
         with self.sessions.begin() as session:
@@ -104,13 +104,13 @@ class Rig:
             return session.get_one(Job, job_id)
 
     def state(self, job_id: int) -> str:
-        """Read the state of a job; empty while there is no database to ask."""
+        """Read the state of a job; empty while the database is away."""
         with contextlib.suppress(OperationalError):
             return self.job(job_id).state
         return ""
 
     def n_trials(self) -> int:
-        """Count the records; 0 while there is no database to ask."""
+        """Count the records; 0 while the database is away."""
         with contextlib.suppress(OperationalError):
             return len(self.all(MeasureRecord.id))
         return 0
@@ -121,17 +121,17 @@ class Rig:
             return session.scalars(select(column).order_by(column)).all()
 
     def workers(self) -> list[Worker]:
-        """Read what processes say of themselves."""
+        """Read the reports of the worker processes."""
         with self.sessions() as session:
             return workers.list_workers(session)
 
     def active(self) -> list[int]:
-        """Process ids of those that say they are active and did not end."""
-        found = [each for each in self.workers() if each.role == "active" and not each.stopped]
-        return [each.pid for each in found if psutil.pid_exists(each.pid)]
+        """Return the ids of the processes that report themselves as active and have not ended."""
+        active = [row for row in self.workers() if row.role == "active" and not row.stopped]
+        return [row.pid for row in active if psutil.pid_exists(row.pid)]
 
     def build(self, job_id: int, **options: Any) -> Build:
-        """Ask for a library, and wait for what comes of it."""
+        """Request a library, and wait for the end of its build."""
         with self.sessions.begin() as session:
             build_id = builds.request_build(session, job_id, **options).id
 
@@ -143,7 +143,7 @@ class Rig:
         return wait_for(ended)
 
     def check_counts(self, job_id: int) -> None:
-        """Every trial was counted once, the picks and the events have no gaps."""
+        """Check that every trial counts once, and that picks and events have no gaps."""
         with self.sessions() as session:
             counted = session.execute(
                 select(Pick.id, Pick.sequence, Pick.n_measured).where(Pick.job_id == job_id)
@@ -158,7 +158,7 @@ class Rig:
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
     def close(self) -> None:
-        """Kill whatever still runs."""
+        """Kill all processes that still run."""
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -168,7 +168,7 @@ class Rig:
 
 @contextmanager
 def rig(url: str, folder: Path, run_secs: float = 0.0, *, is_toy: bool = True) -> Iterator[Rig]:
-    """Open a rig, and close it whatever happens."""
+    """Open a rig, and close it in any case."""
     opened = Rig(url, folder, run_secs, is_toy)
     try:
         yield opened
@@ -177,7 +177,7 @@ def rig(url: str, folder: Path, run_secs: float = 0.0, *, is_toy: bool = True) -
 
 
 def serve(opened: Rig, *args: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start ``tuner serve``; returns it and its URL, once it is ready."""
+    """Start ``tuner serve``, and return its process and URL once it is ready."""
     port = free_port(HOST)
     data_dir = str(opened.folder / "data")
     process = opened.tuner("serve", "--port", str(port), "--data-dir", data_dir, *args)

@@ -1,4 +1,4 @@
-"""A disk that fills up under a worker: nothing is lost, and it goes on once there is room."""
+"""A disk that fills up under a worker: nothing is lost, and work continues with new room."""
 
 import contextlib
 import errno
@@ -25,14 +25,14 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)]
     if subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let us mount")
+        pytest.skip("this machine does not allow mounting")
     yield folder
     # Lazily: a worker that was killed may have files open for a moment.
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path, name: str = "ballast") -> Path:
-    """Leave no byte on a disk; returns the file that takes them."""
+    """Fill a disk to its last byte, and return the file that fills it."""
     ballast = disk / name
     with ballast.open("wb", buffering=0) as stream:
         for size in (1 << 16, 1 << 12, 1):
@@ -43,16 +43,16 @@ def fill(disk: Path, name: str = "ballast") -> Path:
 
 
 def messages(opened: Rig) -> str:
-    """What the worker logged."""
+    """Return the messages that the worker logged."""
     return "\n".join(line["message"] for line in opened.logs())
 
 
 def check_whole(opened: Rig, job: int) -> None:
-    """The job has its trials, each once, and none is blamed for the disk."""
+    """Check that each trial of the job counts once, and that none failed because of the disk."""
     assert len(opened.all(MeasureRecord.id)) == _TRIALS
     opened.check_counts(job)
-    said = [text for text in opened.all(MeasureRecord.error_text) if text]
-    assert not [text for text in said if os.strerror(errno.ENOSPC) in text]
+    errors = [text for text in opened.all(MeasureRecord.error_text) if text]
+    assert not [text for text in errors if os.strerror(errno.ENOSPC) in text]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def check_whole(opened: Rig, job: int) -> None:
 def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(
     postgres_url: str, disk: Path, tmp_path: Path, is_toy: bool
 ) -> None:
-    """No candidate is blamed, the worker lives, and what was measured stays."""
+    """The job fails without a failed candidate; the worker lives, and the records stay."""
     with rig(postgres_url, tmp_path, run_secs=0.05, is_toy=is_toy) as opened:
         worker = opened.start("disk")
         job = opened.submit(trials=_TRIALS)
@@ -90,7 +90,7 @@ def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(
 def test_a_library_that_does_not_fit_is_a_failed_build(
     postgres_url: str, disk: Path, tmp_path: Path
 ) -> None:
-    """With the reason; nothing of it is left, and it is built once there is room."""
+    """The build says why it failed, leaves nothing behind, and succeeds with new room."""
     with rig(postgres_url, tmp_path) as opened:
         opened.start("disk")
         job = opened.submit(trials=8)
@@ -110,10 +110,10 @@ def test_a_library_that_does_not_fit_is_a_failed_build(
     assert kept == [built.library_key]
 
 
-def test_a_job_goes_on_by_itself_when_the_disk_of_its_database_was_full(
+def test_a_job_continues_when_the_disk_of_its_database_has_room_again(
     disk: Path, tmp_path: Path
 ) -> None:
-    """The worker stands by and tries again, as when there is no database."""
+    """The worker stands by and tries again, as without a database."""
     with rig(f"sqlite:///{disk / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
         worker = opened.start("data")
         job = opened.submit(trials=_TRIALS)

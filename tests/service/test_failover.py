@@ -21,7 +21,7 @@ _TRIALS = 48
 
 
 def check_done(opened: Rig, job: int) -> None:
-    """The job ended with its budget, each trial once."""
+    """Check that the job spent its budget, and that each trial counts once."""
     wait_for(lambda: opened.state(job) == "done", 60.0)
     assert len(opened.all(MeasureRecord.id)) == _TRIALS
     opened.check_counts(job)
@@ -29,7 +29,7 @@ def check_done(opened: Rig, job: int) -> None:
 
 @contextmanager
 def counting_active(opened: Rig) -> Iterator[list[int]]:
-    """Look all the time how many workers are active; gives the list of what was seen."""
+    """Count the active workers all the time; yields the list of counts."""
     seen: list[int] = []
     stopping = threading.Event()
 
@@ -48,7 +48,7 @@ def counting_active(opened: Rig) -> Iterator[list[int]]:
 
 @contextmanager
 def watching(url: str, job: int) -> Iterator[list[int]]:
-    """Read the events of a job all the time; gives the list of their numbers."""
+    """Read the events of a job all the time; yields the list of their numbers."""
     seen: list[int] = []
     failures: list[Exception] = []
 
@@ -72,14 +72,14 @@ def watching(url: str, job: int) -> Iterator[list[int]]:
 
 
 def get(url: str, path: str) -> httpx.Response:
-    """Ask the API."""
+    """Send a request to the API."""
     return httpx.get(url + path, timeout=20.0, trust_env=False)
 
 
 def check_unavailable(url: str, path: str) -> None:
-    """The API answers as one does whose database is gone, and lives."""
-    for each in (path, "/readyz"):
-        answer = get(url, each)
+    """Check that the API is alive, and reports that its database is away."""
+    for checked in (path, "/readyz"):
+        answer = get(url, checked)
         assert answer.status_code == 503, answer.text
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["type"].endswith(":unavailable")
@@ -100,12 +100,12 @@ def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: P
         pair = [opened.start(), opened.start()]
         wait_for(lambda: len(opened.workers()) == 2 and opened.n_trials() >= 4)
         (active,) = opened.active()
-        (other,) = {each.pid for each in pair} - {active}
+        (other,) = {process.pid for process in pair} - {active}
         children = psutil.Process(active).children(recursive=True)
 
         os.kill(active, signal.SIGKILL)
         killed = time.monotonic()
-        next(each for each in pair if each.pid == active).wait()
+        next(process for process in pair if process.pid == active).wait()
         wait_for(lambda: opened.active() == [other], 15.0 - (time.monotonic() - killed))
 
         check_done(opened, job)
@@ -144,10 +144,10 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
         assert opened.active() == [other.pid]
 
 
-def test_a_job_outlives_its_database(own_postgres: Any, tmp_path: Path) -> None:
+def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: Path) -> None:
     """PostgreSQL stops in the middle of a round and starts seconds later.
 
-    Meanwhile the API says so, and how long to wait; whoever watches misses nothing.
+    During the outage the API says how long to wait, and a client that watches misses no event.
     """
     with rig(own_postgres.get_uri(), tmp_path, run_secs=0.05) as opened:
         _, url = serve(opened)

@@ -1,4 +1,4 @@
-"""Logs that a program can read."""
+"""Logs as JSON lines."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from tuner.service import logs
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What is logged, with the loggers as they were after it."""
+    """The log of a test; the loggers are restored after it."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     written = io.StringIO()
@@ -25,12 +25,12 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    """Every line, parsed."""
+    """Parse every line."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_has_what_is_bound_and_what_is_given(stream: io.StringIO) -> None:
-    """Inner fields win, and are gone outside."""
+def test_a_line_has_the_bound_fields_and_the_given_ones(stream: io.StringIO) -> None:
+    """Fields that are bound inside replace those outside, and end with their context."""
     log = logging.getLogger("tuner.test")
     with logs.bound(job=3, pick=1):
         with logs.bound(pick=2):
@@ -54,7 +54,7 @@ def test_a_line_has_what_is_bound_and_what_is_given(stream: io.StringIO) -> None
 
 
 def test_an_exception_stays_on_its_line(stream: io.StringIO) -> None:
-    """With its traceback as a field; what JSON does not know is text."""
+    """The traceback is a field, and values that are not JSON become text."""
     try:
         raise ValueError("broken")
     except ValueError:

@@ -1,6 +1,6 @@
-"""From a network to a tuned library with nothing in place of anything.
+"""From a network to a tuned library without substitutes.
 
-A server and a worker as processes, PostgreSQL, and the engine that compiles.
+A server and a worker run as processes, with PostgreSQL and the real engine.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ _SHAPE = (1, 3, 16, 16)
 
 
 def draw(*shape: int, seed: int) -> Array:
-    """Numbers around zero."""
+    """Draw numbers around zero."""
     return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
 
 def small_network() -> bytes:
-    """Two convolutions, an average and a classifier, as an ONNX file."""
+    """Return an ONNX file of two convolutions, an average and a classifier."""
     nodes = [
         helper.make_node("Conv", ["data", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c0"], ["r0"]),
@@ -60,7 +60,7 @@ def small_network() -> bytes:
 
 
 def unpacked(archive: bytes, folder: Path) -> Path:
-    """Unpack a library as anybody with a tar does."""
+    """Unpack a library with tar."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-xzf", "-", "-C", str(folder)], input=archive, check=True)
     return folder
@@ -69,7 +69,7 @@ def unpacked(archive: bytes, folder: Path) -> Path:
 def test_a_network_becomes_a_tuned_library_that_computes_the_same(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    """Uploaded, watched, built, fetched, verified, and compared with ONNX Runtime."""
+    """A model is uploaded, tuned, built and downloaded, and computes what ONNX Runtime does."""
     path = tmp_path / "small.onnx"
     path.write_bytes(small_network())
     with rig(postgres_url, tmp_path, is_toy=False) as opened:

@@ -1,4 +1,4 @@
-"""Every command with ``--server``: a user with a URL, a service with everything else."""
+"""Commands with ``--server``: the user has a URL, and the service everything else."""
 
 import json
 import os
@@ -24,13 +24,13 @@ TRIALS = 40
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service, its candidates slow enough to be watched."""
+    """A service whose candidates are slow enough to be watched."""
     with running(tmp_path_factory.mktemp("service"), TOY_RUN_SECS="0.02") as service:
         yield service
 
 
-class Away:
-    """A user whose commands name a service; they have no database."""
+class RemoteUser:
+    """A user whose commands name a service, and who has no database."""
 
     def __init__(self, shell: Shell, url: str) -> None:
         self.shell, self.url, self.folder = shell, url, shell.folder
@@ -52,22 +52,22 @@ class Away:
 
 
 @pytest.fixture
-def away(service: Service, tmp_path: Path) -> Away:
-    """A user somewhere else."""
-    return Away(Shell(tmp_path), service.url)
+def away(service: Service, tmp_path: Path) -> RemoteUser:
+    """A user on another machine."""
+    return RemoteUser(Shell(tmp_path), service.url)
 
 
 @pytest.fixture(scope="module")
 def tuned(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Answer:
-    """What tuning a network printed."""
-    user = Away(Shell(tmp_path_factory.mktemp("tuned")), service.url)
+    """The output of a command that tuned a network."""
+    user = RemoteUser(Shell(tmp_path_factory.mktemp("tuned")), service.url)
     answer = user("tune", "zoo:mlp", "--trials", str(TRIALS), "--json")
     assert answer.status == 0, answer.err
     return answer
 
 
-def test_tune_tells_what_it_tells_here(away: Away, tuned: Answer) -> None:
-    """One object on stdout, progress on stderr; a second time nothing is measured."""
+def test_tune_prints_the_same_as_locally(away: RemoteUser, tuned: Answer) -> None:
+    """It prints one object on stdout and progress on stderr; a repetition measures nothing."""
     again = away("tune", "zoo:mlp", "--trials", str(TRIALS))
 
     assert tuned.json["trials"] == tuned.json["measured_now"] == TRIALS
@@ -78,8 +78,8 @@ def test_tune_tells_what_it_tells_here(away: Away, tuned: Answer) -> None:
     assert " trials, 0 of them now" in again.out
 
 
-def test_models_are_uploaded_and_tuned_separately(away: Away) -> None:
-    """Two files, two jobs; a shape for their dynamic dimension."""
+def test_models_are_uploaded_and_tuned_separately(away: RemoteUser) -> None:
+    """Two files become two jobs, whose dynamic dimensions need a shape."""
     for name, width in (("one", 4), ("two", 5)):
         path = away.folder / f"{name}.onnx"
         path.write_bytes(relu_model("batch", width).SerializeToString())
@@ -93,8 +93,8 @@ def test_models_are_uploaded_and_tuned_separately(away: Away) -> None:
     assert [job["network"] for job in one.json["jobs"]] == ["one"]
 
 
-def test_a_network_that_cannot_be_tuned_is_one_line(away: Away) -> None:
-    """What the worker said of it; exit status 1."""
+def test_a_network_that_cannot_be_tuned_is_one_line(away: RemoteUser) -> None:
+    """The command prints the error of the worker, and exits with status 1."""
     (away.folder / "bad.onnx").write_bytes(os.urandom(999))
 
     answer = away("tune", "bad.onnx", "--trials", "4")
@@ -104,23 +104,23 @@ def test_a_network_that_cannot_be_tuned_is_one_line(away: Away) -> None:
     assert "Traceback" not in answer.err
 
 
-def test_ctrl_c_detaches(away: Away) -> None:
-    """The job goes on; the message says how to stop it, and that works."""
+def test_ctrl_c_leaves_the_job_running(away: RemoteUser) -> None:
+    """The message contains the command that cancels the job."""
     process = away.start("tune", "zoo:mlp", "--trials", "3000", "--seed", "7")
     assert process.stderr is not None
     job = process.stderr.readline().split()[1]
     process.stderr.readline()
 
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, message = process.communicate(timeout=20)
 
     assert process.returncode == 130
-    assert f"jobs cancel {job}" in said
+    assert f"jobs cancel {job}" in message
     assert away("jobs", "cancel", job, "--json").json["state"] == "cancelled"
 
 
-def test_the_table_is_live_in_a_terminal(away: Away, tuned: Answer) -> None:
-    """It is drawn again as trials arrive, and stays at the end."""
+def test_the_table_is_live_in_a_terminal(away: RemoteUser, tuned: Answer) -> None:
+    """The table is redrawn as trials arrive, and stays at the end."""
     spent = away("table", str(tuned.json["job"]), "--json").json["spent_trials"]
     ours, theirs = pty.openpty()
     environ = away.shell.environ(TERM="xterm", COLUMNS="120", LINES="40")
@@ -144,8 +144,8 @@ def test_the_table_is_live_in_a_terminal(away: Away, tuned: Answer) -> None:
     assert "now task" in seen
 
 
-def test_tasks_are_listed(away: Away, tuned: Answer) -> None:
-    """Without measuring anything, and without disturbing the job that has them."""
+def test_tasks_are_listed(away: RemoteUser, tuned: Answer) -> None:
+    """The list measures nothing, and does not change the job that has the tasks."""
     listed = away("tasks", "zoo:mlp", "--json").json
     shown = away("tasks", "zoo:mlp").out
 
@@ -158,8 +158,10 @@ def test_tasks_are_listed(away: Away, tuned: Answer) -> None:
     assert state["budget_trials"] >= TRIALS
 
 
-def test_a_library_is_built_there_and_put_here(away: Away, tuned: Answer) -> None:
-    """It is the one that records say is best; a second time it was there already."""
+def test_a_library_is_built_by_the_service_and_stored_locally(
+    away: RemoteUser, tuned: Answer
+) -> None:
+    """The library uses the best records, and a second build takes it from the cache."""
     latency = away("table", str(tuned.json["job"]), "--json").json["total_latency_secs"]
     built = away("build", "zoo:mlp", "-o", "out", "--json")
     again = away("build", "zoo:mlp", "-o", "out")
@@ -174,8 +176,8 @@ def test_a_library_is_built_there_and_put_here(away: Away, tuned: Answer) -> Non
     assert "on this machine" in benched.err
 
 
-def test_a_strict_build_without_records_is_refused(away: Away) -> None:
-    """One line; no folder."""
+def test_a_strict_build_without_records_is_refused(away: RemoteUser) -> None:
+    """The command prints one line and makes no folder."""
     answer = away("build", "zoo:mlp?batch=9", "-o", "out", "--strict")
 
     assert (answer.status, answer.out) == (1, "")
@@ -183,8 +185,8 @@ def test_a_strict_build_without_records_is_refused(away: Away) -> None:
     assert not (away.folder / "out").exists()
 
 
-def test_a_folder_that_is_no_library_stays(away: Away) -> None:
-    """It is refused before anything is asked for."""
+def test_a_folder_that_is_not_a_library_is_not_replaced(away: RemoteUser) -> None:
+    """The command refuses it before it sends a request."""
     (away.folder / "out").mkdir()
     (away.folder / "out" / "mine").touch()
 
@@ -194,8 +196,8 @@ def test_a_folder_that_is_no_library_stays(away: Away) -> None:
     assert "is not a tuner library" in answer.err
 
 
-def test_the_table_of_a_job(away: Away, tuned: Answer) -> None:
-    """As the database of the service has it; with picks, and why."""
+def test_the_table_of_a_job(away: RemoteUser, tuned: Answer) -> None:
+    """The table is that of the service, with its picks and their reasons."""
     job = str(tuned.json["job"])
     shown = away("table", job, "--picks", "3").out
     explained = away("table", job, "--why", "--picks", "99").out
@@ -213,8 +215,10 @@ def test_the_table_of_a_job(away: Away, tuned: Answer) -> None:
     assert (unknown.status, "no job 777; known jobs: " in unknown.err) == (2, True)
 
 
-def test_jobs_are_steered(away: Away, service: Service) -> None:
-    """Paused, resumed, extended, preferred, cancelled, taken off the list."""
+def test_jobs_are_paused_extended_resumed_cancelled_and_deleted(
+    away: RemoteUser, service: Service
+) -> None:
+    """Each command changes the job as it says."""
     with TunerClient(service.url) as client:
         number = client.tune("zoo:mlp", trials=3000, seed=11).job.id
         next(event for event in client.events(number) if event.kind == "trial")
@@ -232,8 +236,8 @@ def test_jobs_are_steered(away: Away, service: Service) -> None:
     assert f"no job {job}; known jobs" in away("jobs", "pause", job).err
 
 
-def test_records_are_listed_and_carried(away: Away, tuned: Answer) -> None:
-    """Out of the service into a file, back, and into a database here."""
+def test_records_are_listed_exported_and_imported(away: RemoteUser, tuned: Answer) -> None:
+    """An export can be imported into the service again, and into a local database."""
     best = away("records", "best", "--job", str(tuned.json["job"]), "--json").json["records"]
     listed = away("records", "list", "--limit", "5", "--json").json["records"]
     exported = away("records", "export", "x.jsonl", "--json").json
@@ -251,8 +255,8 @@ def test_records_are_listed_and_carried(away: Away, tuned: Answer) -> None:
     assert best[0].keys() == local[0].keys()
 
 
-def test_a_damaged_log_is_refused(away: Away) -> None:
-    """One line says where."""
+def test_a_damaged_log_is_refused(away: RemoteUser) -> None:
+    """The command names the damaged line."""
     (away.folder / "bad.jsonl").write_text("hello\n")
 
     answer = away("records", "import", "bad.jsonl")
@@ -261,16 +265,16 @@ def test_a_damaged_log_is_refused(away: Away) -> None:
     assert answer.err.startswith("tuner: cannot import bad.jsonl: line 1: not a log")
 
 
-def test_a_job_is_replayed(away: Away, tuned: Answer) -> None:
-    """Its curves come over the network."""
+def test_a_job_is_replayed(away: RemoteUser, tuned: Answer) -> None:
+    """The curves of the job are downloaded."""
     replays = away("replay", str(tuned.json["job"]), "--json").json["replays"]
 
     assert len(replays) == 4
     assert all(replay["trials"] >= TRIALS for replay in replays)
 
 
-def test_the_doctor_looks_at_the_service(away: Away, tuned: Answer) -> None:
-    """Version, database, clock, access, workers."""
+def test_the_doctor_checks_the_service(away: RemoteUser, tuned: Answer) -> None:
+    """It checks version, database, clock, access and workers."""
     assert tuned.status == 0
     checks = {check["name"]: check for check in away("doctor", "--json").json["checks"]}
 
@@ -279,9 +283,9 @@ def test_the_doctor_looks_at_the_service(away: Away, tuned: Answer) -> None:
     assert checks["access"]["details"] == {"scopes": ["read", "submit", "admin"]}
 
 
-def test_nobody_there_is_one_line(tmp_path: Path) -> None:
-    """Of any command; the doctor says how to begin."""
-    user = Away(Shell(tmp_path), f"http://127.0.0.1:{free_port()}")
+def test_a_service_that_cannot_be_reached_is_reported_in_one_line(tmp_path: Path) -> None:
+    """Every command names the URL, and the doctor says how to start a service."""
+    user = RemoteUser(Shell(tmp_path), f"http://127.0.0.1:{free_port()}")
 
     for arguments in (("jobs", "ls"), ("tune", "zoo:mlp"), ("doctor",)):
         answer = user(*arguments)
@@ -305,10 +309,10 @@ def test_nobody_there_is_one_line(tmp_path: Path) -> None:
         (("worker",), "works on this machine"),
     ],
 )
-def test_what_makes_no_sense_there_is_refused(
-    away: Away, arguments: tuple[str, ...], words: str
+def test_options_and_commands_without_a_remote_meaning_are_refused(
+    away: RemoteUser, arguments: tuple[str, ...], words: str
 ) -> None:
-    """One line that says why."""
+    """The command prints one line with the reason."""
     (away.folder / "net.pt2").write_bytes(b"PK")
 
     answer = away(*arguments)
@@ -320,7 +324,7 @@ def test_what_makes_no_sense_there_is_refused(
 
 
 def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
-    """TUNER_SERVER and TUNER_TOKEN; the token is in nothing that is printed."""
+    """TUNER_SERVER and TUNER_TOKEN replace the options, and no output contains the token."""
     service = Service(tmp_path)
     user = Shell(tmp_path / "user")
     user.folder.mkdir()
@@ -329,7 +333,7 @@ def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
         token = make_token(service.here.url, "read")
         named = {"TUNER_SERVER": service.url}
         listed = user("jobs", "ls", "--json", **named, TUNER_TOKEN=token)
-        nobody = user("jobs", "ls", **named)
+        anonymous = user("jobs", "ls", **named)
         reader = user("tune", "zoo:mlp", **named, TUNER_TOKEN=token)
         wrong = user("--token", "tuner_secret", "jobs", "ls", **named)
         doctor = user("doctor", "--json", **named, TUNER_TOKEN=token)
@@ -337,9 +341,9 @@ def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
         service.stop("api")
 
     assert listed.json == {"jobs": []}
-    assert (nobody.status, "tuner: --token: no token was sent" in nobody.err) == (2, True)
+    assert (anonymous.status, "tuner: --token: no token was sent" in anonymous.err) == (2, True)
     assert (reader.status, "submit" in reader.err) == (2, True)
     assert (wrong.status, "tuner_secret" in wrong.err) == (2, False)
     checks = {check["name"]: check for check in doctor.json["checks"]}
     assert checks["access"]["details"] == {"scopes": ["read"]}
-    assert token not in json.dumps([vars(each) for each in (listed, nobody, reader, doctor)])
+    assert token not in json.dumps([vars(answer) for answer in (listed, anonymous, reader, doctor)])

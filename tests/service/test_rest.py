@@ -1,4 +1,4 @@
-"""From one upload to a verified library, by REST alone: a server, a worker, a real database."""
+"""From an upload to a verified library by REST: a server, a worker and a real database."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ FORM = {"trials": "24", "trials_per_round": "4", "cost_model": "random", "input"
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Rig]:
-    """A service with everything on a database of each kind in turn, for all tests here."""
+    """A service on a database of each kind in turn, for all tests of this file."""
     folder = tmp_path_factory.mktemp("service")
     with ExitStack() as stack:
         url = f"sqlite:///{folder / 'tuner.db'}"
@@ -38,8 +38,8 @@ def opened(
 def client(opened: Rig) -> Iterator[httpx.Client]:
     """A client of the service."""
     _, url = serve(opened)
-    with httpx.Client(base_url=url, timeout=30, trust_env=False) as found:
-        yield found
+    with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
+        yield http
 
 
 def watch(client: httpx.Client, job_id: int, after: int = 0) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def watch(client: httpx.Client, job_id: int, after: int = 0) -> list[dict[str, A
     seen, deadline = [], time.monotonic() + 90
     with client.stream("GET", f"{AT}/jobs/{job_id}/events?after={after}") as answer:
         for line in answer.iter_lines():
-            # A stream that has nothing to say sends a line every 15 seconds.
+            # A stream without events sends a line every 15 seconds.
             assert time.monotonic() < deadline, "the job does not end"
             if line.startswith("data: "):
                 seen.append(json.loads(line[6:]))
@@ -57,7 +57,7 @@ def watch(client: httpx.Client, job_id: int, after: int = 0) -> list[dict[str, A
 
 
 def test_from_a_model_to_a_library(opened: Rig, client: httpx.Client) -> None:
-    """Submitted, watched, built, fetched, checked; the same again measures nothing."""
+    """A model is uploaded, tuned, built and downloaded; the same request again measures nothing."""
     model = relu_model("n", 4).SerializeToString()
     key = {"idempotency-key": "once"}
     files = {"model": ("tiny.onnx", model)}
@@ -93,8 +93,8 @@ def test_from_a_model_to_a_library(opened: Rig, client: httpx.Client) -> None:
     _check_lists(client, client.get(links["self"]).json()["job"])
 
 
-def test_a_model_that_is_none_fails_its_job_and_nothing_else(client: httpx.Client) -> None:
-    """With a reason; the service goes on."""
+def test_a_file_that_is_not_a_model_fails_its_job_alone(client: httpx.Client) -> None:
+    """The job says why it failed, and the service continues."""
     whole = relu_model(1, 4).SerializeToString()
     for content in (b"hello, world", whole[: len(whole) // 2]):
         files = {"model": ("net.onnx", content)}
@@ -102,12 +102,12 @@ def test_a_model_that_is_none_fails_its_job_and_nothing_else(client: httpx.Clien
         assert watch(client, job_id)[-1]["data"]["state"] == "failed"
         message = client.get(f"{AT}/jobs/{job_id}").json()["job"]["message"]
         assert "ONNX model" in message
-        assert "/uploads/" not in message, "it says where files are on the server"
+        assert "/uploads/" not in message, "the message shows a path of the server"
     assert client.get("/readyz").status_code == 200
 
 
-def test_a_job_is_paused_and_goes_on(opened: Rig, client: httpx.Client) -> None:
-    """Between rounds; with more to spend it goes further."""
+def test_a_job_is_paused_resumed_cancelled_and_deleted(opened: Rig, client: httpx.Client) -> None:
+    """A paused job measures nothing, and a resumed one continues where it was."""
     form = {"zoo": "mlp", "trials": "400", "trials_per_round": "4", "cost_model": "random"}
     submitted = client.post(f"{AT}/tune", files={name: (None, form[name]) for name in form})
     at = submitted.json()["links"]["self"]
@@ -130,8 +130,8 @@ def _library(client: httpx.Client, links: dict[str, str]) -> bytes:
     at = f"{links['self']}/builds/{build['id']}"
 
     def ended() -> dict[str, Any] | None:
-        found: dict[str, Any] = client.get(at).json()
-        return found if found["state"] in ("done", "failed") else None
+        current: dict[str, Any] = client.get(at).json()
+        return current if current["state"] in ("done", "failed") else None
 
     build = wait_for(ended, 60)
     assert build["state"] == "done", build
@@ -143,17 +143,17 @@ def _library(client: httpx.Client, links: dict[str, str]) -> bytes:
 
 
 def _check_lists(client: httpx.Client, job: dict[str, Any]) -> None:
-    networks = {each["id"]: each for each in client.get(f"{AT}/networks").json()["items"]}
+    networks = {network["id"]: network for network in client.get(f"{AT}/networks").json()["items"]}
     network = networks[job["network_id"]]
     assert network["target_ids"] == [job["target_id"]]
     tasks = client.get(f"{AT}/networks/{network['id']}/tasks").json()["items"]
     best = client.get(f"{AT}/records/best", params={"workload": tasks[0]["workload"]}).json()
     assert best["items"][0]["latency_secs"] == tasks[0]["latency_secs"]
-    assert [each["id"] for each in client.get(f"{AT}/targets").json()["items"]] == [1]
+    assert [target["id"] for target in client.get(f"{AT}/targets").json()["items"]] == [1]
     libraries = client.get(f"{AT}/libraries").json()["items"]
-    assert network["id"] in [each["network_id"] for each in libraries]
-    (worker,) = [each for each in client.get(f"{AT}/workers").json()["items"] if each["alive"]]
+    assert network["id"] in [library["network_id"] for library in libraries]
+    (worker,) = [item for item in client.get(f"{AT}/workers").json()["items"] if item["alive"]]
     assert worker["role"] == "active"
     audit = client.get(f"{AT}/audit", params={"job": job["id"]}).json()["items"]
-    actions = sorted(each["action"] for each in audit)
-    assert actions == ["build", "tune", "tune"], "a retry with its key is no action"
+    actions = sorted(entry["action"] for entry in audit)
+    assert actions == ["build", "tune", "tune"], "a retry with its key counted as an action"

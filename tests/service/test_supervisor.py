@@ -1,4 +1,4 @@
-"""The whole service under one process: it comes up, heals, and goes away whole."""
+"""The whole service under one supervisor: its start, its repair and its end."""
 
 import json
 import signal
@@ -23,15 +23,15 @@ from tuner.service.supervisor import Serving, check_port, programs
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Rig]:
-    """An empty SQLite database, and whoever works on it."""
-    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.02) as found:
-        yield found
+    """A rig with an empty SQLite database."""
+    with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.02) as rigged:
+        yield rigged
 
 
-def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """All processes below one."""
-    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
-    return found
+def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return all processes below one."""
+    children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return children
 
 
 def get(url: str) -> bytes:
@@ -43,12 +43,12 @@ def get(url: str) -> bytes:
 
 
 @pytest.mark.slow("20 s: processes start again")
-def test_the_service_heals_and_ends_whole(opened: Rig) -> None:
-    """Its API runs at a lower priority; a worker that is killed comes back; SIGTERM ends all."""
+def test_a_supervisor_restarts_a_worker_and_ends_all_processes(opened: Rig) -> None:
+    """The API has a lower priority; a killed worker is restarted; SIGTERM ends all processes."""
     job = opened.submit(trials=40)
     process, url = serve(opened)
     wait_for(lambda: opened.n_trials() >= 4)
-    api = next(each for each in family(process) if "api" in each.cmdline())
+    api = next(child for child in descendants(process) if "api" in child.cmdline())
     assert api.nice() == psutil.Process().nice() + 5
     assert json.loads(get(f"{url}/api/v1/jobs/{job}"))["job"]["state"] == "running"
 
@@ -56,26 +56,26 @@ def test_the_service_heals_and_ends_whole(opened: Rig) -> None:
 
     wait_for(lambda: opened.state(job) == "done", 60.0)
     opened.check_counts(job)
-    everyone = family(process)
+    processes = descendants(process)
     process.terminate()
     assert process.wait(10.0) == 128 + signal.SIGTERM
-    assert not psutil.wait_procs(everyone, 2.0)[1]
+    assert not psutil.wait_procs(processes, 2.0)[1]
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed(opened: Rig) -> None:
-    """Neither its processes nor the workers of those."""
+    """Neither its processes nor their workers remain."""
     process, _ = serve(opened)
     wait_for(opened.active)
-    everyone = family(process)
-    assert len(everyone) >= 4
+    processes = descendants(process)
+    assert len(processes) >= 4
 
     process.kill()
 
-    assert not psutil.wait_procs(everyone, 5.0)[1]
+    assert not psutil.wait_procs(processes, 5.0)[1]
 
 
 def test_the_api_alone_measures_nothing(opened: Rig) -> None:
-    """A job waits until there is a worker."""
+    """A job of a service without a worker stays in the queue."""
     job = opened.submit(trials=0)
     _, url = serve(opened, "--api-only")
 
@@ -83,8 +83,8 @@ def test_the_api_alone_measures_nothing(opened: Rig) -> None:
     assert opened.active() == []
 
 
-def test_a_port_that_is_taken_is_said(opened: Rig) -> None:
-    """In one line, and nothing is started."""
+def test_a_port_in_use_is_reported(opened: Rig) -> None:
+    """The command fails with one line, and starts nothing."""
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         process = opened.tuner("serve", "--port", str(port))
@@ -95,15 +95,15 @@ def test_a_port_that_is_taken_is_said(opened: Rig) -> None:
         check_port("no such host.invalid", 1)
 
 
-def test_an_api_may_end_in_good_order() -> None:
-    """Its supervisor waits for longer than requests under way may take to end."""
+def test_a_supervisor_waits_for_running_requests() -> None:
+    """Its grace period is longer than the time that running requests get to end."""
     assert api_main._SHUTDOWN_TIMEOUT_SECS + 2 <= supervisor._GRACE_SECS
 
 
-def test_a_child_that_ends_is_started_again_later_each_time(
+def test_a_child_that_ends_is_restarted_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After a second, after two, after four."""
+    """The pauses are one, two and four seconds."""
     clock = [0.0]
     monkeypatch.setattr("tuner.service.children.time.monotonic", lambda: clock[0])
     child = Child(Program("it", (sys.executable, "-c", "raise SystemExit(3)")))
@@ -121,8 +121,8 @@ def test_a_child_that_ends_is_started_again_later_each_time(
         clock[0] += 0.5
 
 
-def test_what_is_served_is_where_a_browser_finds_it() -> None:
-    """An address that means all of them is one that can be opened."""
+def test_the_url_of_a_service_can_be_opened_in_a_browser() -> None:
+    """An address that stands for all interfaces is replaced by that of the local one."""
     urls = [Serving(host, 80, (), None).url for host in ("0.0.0.0", "::", "localhost", "10.0.0.1")]
 
     assert urls == [
@@ -131,4 +131,4 @@ def test_what_is_served_is_where_a_browser_finds_it() -> None:
         "http://localhost:80",
         "http://10.0.0.1:80",
     ]
-    assert [each.nice for each in programs(Serving(HOST, 80, (), ()))] == [0, 5]
+    assert [program.nice for program in programs(Serving(HOST, 80, (), ()))] == [0, 5]

@@ -1,4 +1,4 @@
-"""What one worker does with jobs and builds."""
+"""Jobs and builds of one worker."""
 
 import hashlib
 import signal
@@ -22,7 +22,7 @@ _MEMORY_MB = "400"
 
 @pytest.fixture(scope="module")
 def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A worker that takes jobs while all these tests run."""
+    """A worker that serves the jobs of all tests of this file."""
     folder = tmp_path_factory.mktemp("service")
     with rig(f"sqlite:///{folder / 'tuner.db'}", folder, run_secs=0.02) as opened:
         opened.start("data", "--load-memory-mb", _MEMORY_MB)
@@ -30,19 +30,19 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 def set_state(at_work: Rig, job_id: int, state: JobState) -> None:
-    """Ask for a state, as the API does."""
+    """Request a state, as the API does."""
     with at_work.sessions.begin() as session:
         jobs.set_state(session, job_id, state)
 
 
 def ended(at_work: Rig, job_id: int, secs: float = 40.0) -> str:
-    """Wait until a job has ended; returns its state."""
+    """Wait until a job has ended, and return its state."""
     wait_for(lambda: at_work.state(job_id) in ("done", "failed"), secs)
     return at_work.state(job_id)
 
 
-def test_a_job_is_tuned_and_another_with_a_bad_model_is_not(at_work: Rig) -> None:
-    """The bad one says what is wrong with it; each trial of the good one counts once."""
+def test_a_bad_model_fails_its_job_alone(at_work: Rig) -> None:
+    """Its job says what is wrong; another job is tuned, and each of its trials counts once."""
     bad, good = at_work.submit("zoo:nope"), at_work.submit("zoo:mlp", 12)
 
     assert (ended(at_work, bad), ended(at_work, good)) == ("failed", "done")
@@ -51,8 +51,8 @@ def test_a_job_is_tuned_and_another_with_a_bad_model_is_not(at_work: Rig) -> Non
     at_work.check_counts(good)
 
 
-def test_no_trials_are_a_network_split_into_tasks(at_work: Rig) -> None:
-    """Nothing is measured, and its tasks are known."""
+def test_a_job_of_no_trials_splits_its_network_into_tasks(at_work: Rig) -> None:
+    """Nothing is measured, and the tasks are stored."""
     before = at_work.n_trials()
 
     job = at_work.submit("zoo:mlp?batch=3", 0)
@@ -62,16 +62,16 @@ def test_no_trials_are_a_network_split_into_tasks(at_work: Rig) -> None:
     assert at_work.n_trials() == before
 
 
-def test_no_limit_is_so_many_trials_a_task(at_work: Rig) -> None:
-    """Whoever looks at the job sees its limit."""
+def test_a_job_without_limits_gets_a_number_of_trials_per_task(at_work: Rig) -> None:
+    """The row of the job shows that limit."""
     job = at_work.submit("zoo:mlp?batch=4", None)
 
     wait_for(lambda: at_work.job(job).budget_trials == 64 * 4)
     set_state(at_work, job, "cancelled")
 
 
-def test_an_upload_that_is_no_model_fails_in_plain_words(at_work: Rig) -> None:
-    """Its message names it as its owner does, and no path of this machine."""
+def test_an_upload_that_is_not_a_model_fails_in_plain_words(at_work: Rig) -> None:
+    """The message names the model as its owner does, without a path of this machine."""
     sha256 = hashlib.sha256(b"hello").hexdigest()
     path = upload_path(at_work.folder / "data", sha256)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def test_an_upload_that_is_no_model_fails_in_plain_words(at_work: Rig) -> None:
 
 
 def test_a_model_that_takes_too_much_memory_fails(at_work: Rig) -> None:
-    """Its process ends or gives up; the worker goes on."""
+    """Its process ends or gives up, and the worker continues."""
     job = at_work.submit("zoo:resnet-50")
 
     assert ended(at_work, job) == "failed"
@@ -95,11 +95,11 @@ def test_a_model_that_takes_too_much_memory_fails(at_work: Rig) -> None:
 
 
 def test_a_job_is_paused_resumed_and_cancelled(at_work: Rig) -> None:
-    """It ends with its round, and goes on where it was."""
+    """A job ends with its round, and a resumed one continues where it was."""
     job = at_work.submit("zoo:mlp?batch=6", 400)
     wait_for(lambda: at_work.job(job).spent_secs > 0)
     set_state(at_work, job, "paused")
-    # Another job gets its turn only when the round is over.
+    # A load takes longer than the round that may still run.
     ended(at_work, at_work.submit("zoo:mlp?batch=7", 0))
     before = at_work.n_trials()
     ended(at_work, at_work.submit("zoo:mlp?batch=8", 0))
@@ -117,7 +117,7 @@ def test_a_job_is_paused_resumed_and_cancelled(at_work: Rig) -> None:
 
 
 def test_a_job_cancelled_in_the_queue_is_not_loaded(at_work: Rig) -> None:
-    """It never has a network."""
+    """A cancelled job never has a network."""
     first = at_work.submit("zoo:mlp?batch=10", 0)
     job = at_work.submit("zoo:mlp?batch=11", 0)
     set_state(at_work, job, "cancelled")
@@ -128,7 +128,7 @@ def test_a_job_cancelled_in_the_queue_is_not_loaded(at_work: Rig) -> None:
 
 
 def test_a_library_is_built_into_the_same_archive_each_time(at_work: Rig) -> None:
-    """Its hash is that of the file, and the files are those of the manifest."""
+    """The stored hash is that of the archive, which has the files of the manifest."""
     job = at_work.submit("zoo:mlp", 12)
     ended(at_work, job)
     first = at_work.build(job)
@@ -151,8 +151,8 @@ def test_a_library_is_built_into_the_same_archive_each_time(at_work: Rig) -> Non
     assert sum(entry.record is not None for entry in described.subgraphs) >= 1
 
 
-def test_builds_that_cannot_be_are_explained(at_work: Rig) -> None:
-    """A job without its records when they are asked for, and a job of the command line."""
+def test_builds_that_fail_say_why(at_work: Rig) -> None:
+    """A strict build without records fails, and a build of a job of the command line."""
     unmeasured = at_work.submit("zoo:mlp?batch=13", 0)
     ended(at_work, unmeasured)
     with at_work.sessions.begin() as session:
@@ -171,7 +171,7 @@ def test_builds_that_cannot_be_are_explained(at_work: Rig) -> None:
 
 
 def test_logs_name_the_job_the_pick_and_the_record(at_work: Rig) -> None:
-    """A line a trial."""
+    """Each trial has a line."""
     ended(at_work, at_work.submit("zoo:mlp", 12))
 
     trials = [line for line in at_work.logs() if line["message"] == "trial"]
@@ -181,16 +181,16 @@ def test_logs_name_the_job_the_pick_and_the_record(at_work: Rig) -> None:
     assert all(("latency_secs" in line) != ("error" in line) for line in trials)
 
 
-def test_a_worker_says_what_it_does(at_work: Rig) -> None:
-    """Others read it from the database."""
+def test_a_worker_reports_its_activity(at_work: Rig) -> None:
+    """The report is a row of the database."""
     (worker,) = at_work.workers()
 
     assert (worker.role, worker.device) == ("active", {"name": "toy"})
     assert 0.0 < worker.busy_share <= 1.0
 
 
-def test_a_job_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """SIGTERM puts it back into the queue within seconds; a paused one stays paused."""
+def test_a_job_continues_after_a_restart(tmp_path: Path) -> None:
+    """SIGTERM returns it to the queue within seconds; a paused job stays paused."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
         job, paused = opened.submit(trials=60), opened.submit("zoo:mlp?batch=2")
         set_state(opened, paused, "paused")
@@ -212,7 +212,7 @@ def test_a_job_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
-    """After as long as was allowed; its process is gone, and the next job is served."""
+    """Its process ends after the time-out, and the next job is served."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
         opened.start("data", "--load-timeout", "5", TOY_SPLIT_SECS="600")
         slow = opened.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}", 0)
@@ -223,7 +223,7 @@ def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
 
 
 def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
-    """On the one CPU that loads and measures, another job is tuned to its end meanwhile."""
+    """Another job is tuned to its end during the load, on the CPU that does both."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
         worker = opened.start("data", TOY_SPLIT_SECS="600")
         slow = opened.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}")
@@ -238,7 +238,7 @@ def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
 
 
 def test_a_worker_waits_for_the_device(tmp_path: Path) -> None:
-    """While somebody else measures on its machine it says so, and takes no jobs."""
+    """While another process measures on its machine, it reports that and claims no job."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
         job = opened.submit(trials=0)
         with device_lock(tmp_path / "data"):

@@ -97,7 +97,10 @@ class ServiceWorker:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
-                task.cancel()
+                # An interrupt cancels every task of the loop; a second request would cut short
+                # what a part does at its end.
+                if not task.cancelling():
+                    task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in ended:
             task.result()

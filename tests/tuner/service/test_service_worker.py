@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from sqlalchemy import update
@@ -22,6 +22,7 @@ from tuner.service import build_queue, job_loader
 from tuner.service.leader_election import CoordinatorLease
 from tuner.service.loading import Limits, load_all
 from tuner.service.service_worker import ServiceWorker
+from tuner.tuning.coordinator import Coordinator
 
 _TIMEOUT_SECS = 60.0
 
@@ -140,8 +141,12 @@ def test_a_job_is_tuned_while_another_is_loaded(
         run_beside(context, workers, scenario)
 
 
+@pytest.mark.parametrize("is_interrupted", [False, True])
 def test_a_worker_that_ends_returns_its_jobs_to_the_queue(
-    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+    context: Context,
+    workers: LocalExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    is_interrupted: bool,
 ) -> None:
     """A job that is measured, a job that is loaded and a build that runs can all be resumed."""
 
@@ -161,15 +166,50 @@ def test_a_worker_that_ends_returns_its_jobs_to_the_queue(
         request_build(context, 1)
         submit(context, request(2))
         await until(lambda: loading.is_set() and building.is_set())
+        if is_interrupted:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(job_loader, "load_all", load)
     monkeypatch.setattr(build_queue, "keep_library", build)
     building = threading.Event()
     with blocking() as (loading, released):
-        run_beside(context, workers, scenario)
+        with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
+            run_beside(context, workers, scenario)
 
         assert [job_of(context, job_id).state for job_id in (1, 2)] == ["queued", "queued"]
         assert build_of(context, 1).state == "queued"
+
+
+def test_an_interrupt_does_not_cut_short_the_end_of_a_part(
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that was cancelled with all tasks of the loop is not cancelled again."""
+    ended = []
+
+    async def serve(_: Coordinator) -> None:
+        try:
+            await asyncio.sleep(_TIMEOUT_SECS)
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append("coordinator")
+
+    async def run() -> None:
+        with CoordinatorLease(context.engine) as lease:
+            held = lease.acquire()
+            assert held is not None
+            worker = ServiceWorker(context, workers, lease, held, Limits(2**30))
+            serving = asyncio.create_task(worker._run())
+            await asyncio.sleep(0.1)
+            for part in asyncio.all_tasks() - {serving, asyncio.current_task()}:
+                part.cancel()
+            await asyncio.sleep(0)
+            serving.cancel()
+            await asyncio.wait([serving])
+
+    monkeypatch.setattr(Coordinator, "serve", serve)
+    asyncio.run(run())
+
+    assert ended == ["coordinator"]
 
 
 def test_a_lost_lease_ends_the_worker(context: Context, workers: LocalExecutor) -> None:
