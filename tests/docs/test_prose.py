@@ -7,13 +7,6 @@ import pytest
 from tests.docs.documents import ROOT
 from tests.docs.prose import SUFFIXES, check, check_document, check_python
 
-# Packages that still break a rule. Remove an entry once its package is clean.
-NOT_YET_CLEAN: frozenset[str] = frozenset(
-    {
-        "tests/service",
-    }
-)
-
 _WHOLE = ("records", "scheduler", "api", "benchmarks", "docs")
 _SPLIT = ("tuner", "tests", "tests/tuner")
 
@@ -37,11 +30,8 @@ def _files(package: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("package", _packages())
-def test_prose_keeps_the_rules(package: str, request: pytest.FixtureRequest) -> None:
+def test_prose_keeps_the_rules(package: str) -> None:
     """No docstring opening, phrase or identifier that CONTRIBUTING.md bans."""
-    if package in NOT_YET_CLEAN:
-        request.applymarker(pytest.mark.xfail(reason=f"{package} is listed as not yet clean"))
-
     findings = [
         f"{path.relative_to(ROOT)}:{finding.line}: {finding.rule}: {finding.text}"
         for path in _files(package)
@@ -49,11 +39,6 @@ def test_prose_keeps_the_rules(package: str, request: pytest.FixtureRequest) -> 
     ]
 
     assert not findings, "\n".join(["", *findings])
-
-
-def test_packages_that_are_not_yet_clean_exist() -> None:
-    """The list of exceptions names packages of the repository only."""
-    assert set(_packages()) >= NOT_YET_CLEAN
 
 
 @pytest.mark.parametrize(

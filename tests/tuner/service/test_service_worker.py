@@ -108,7 +108,7 @@ def test_a_job_is_tuned_while_a_library_is_built(
         released.wait()
         raise WorkError("too large")
 
-    monkeypatch.setattr(build_queue, "keep_library", build)
+    monkeypatch.setattr(build_queue, "build_into_cache", build)
     with blocking() as (started, released):
         run_beside(context, workers, scenario)
 
@@ -170,7 +170,7 @@ def test_a_worker_that_ends_returns_its_jobs_to_the_queue(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(job_loader, "load_all", load)
-    monkeypatch.setattr(build_queue, "keep_library", build)
+    monkeypatch.setattr(build_queue, "build_into_cache", build)
     building = threading.Event()
     with blocking() as (loading, released):
         with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
