@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import update
@@ -141,12 +141,8 @@ def test_a_job_is_tuned_while_another_is_loaded(
         run_beside(context, workers, scenario)
 
 
-@pytest.mark.parametrize("is_interrupted", [False, True])
 def test_a_worker_that_ends_returns_its_jobs_to_the_queue(
-    context: Context,
-    workers: LocalExecutor,
-    monkeypatch: pytest.MonkeyPatch,
-    is_interrupted: bool,
+    context: Context, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is measured, a job that is loaded and a build that runs can all be resumed."""
 
@@ -166,15 +162,12 @@ def test_a_worker_that_ends_returns_its_jobs_to_the_queue(
         request_build(context, 1)
         submit(context, request(2))
         await until(lambda: loading.is_set() and building.is_set())
-        if is_interrupted:
-            raise KeyboardInterrupt
 
     monkeypatch.setattr(job_loader, "load_all", load)
     monkeypatch.setattr(build_queue, "build_into_cache", build)
     building = threading.Event()
     with blocking() as (loading, released):
-        with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
-            run_beside(context, workers, scenario)
+        run_beside(context, workers, scenario)
 
         assert [job_of(context, job_id).state for job_id in (1, 2)] == ["queued", "queued"]
         assert build_of(context, 1).state == "queued"
