@@ -111,7 +111,7 @@ def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:
     """An agent that was stopped goes on after its call was given up."""
     job = hall.job_of("net", 40)
     runners: Any = hall.workers.runners
-    slot = next(runner.slot for runner in runners if runner.name == "left/cpu")
+    left = next(runner.agent for runner in runners if runner.name == "left/cpu")
     stopped: list[psutil.Process] = []
 
     def stop() -> None:
@@ -119,7 +119,7 @@ def test_answer_that_comes_late_counts_once(hall: Hall, rack: Rack) -> None:
             stopped.extend(rack.agents("left"))
             for agent in stopped:
                 agent.suspend()
-        elif stopped and not slot.is_ready:
+        elif stopped and not left.is_ready:
             resume(stopped)
 
     try:

@@ -123,12 +123,16 @@ class JobSnapshot:
         Others' trials on a task are credited as :func:`scheduler.budget.credited_trials` says. A
         task that others exhausted is settled; one that only this job exhausted is not, and its
         remaining trials go to other tasks. If an equivalent job spent as much as the budget, the
-        job has nothing left to spend.
+        job has nothing left to spend. The trials of one that did not come to its end, because it
+        was cancelled or still runs, count in full once every task has had a trial: until then all
+        of them may lie on one task.
         """
         if budget is None:
             return sum(self.own)
         credited = self._credited_trials(budget) if any(self.others) else 0
-        return max(credited, sum(self.own) + self.shared, budget if self.reached >= budget else 0)
+        untried = any(features.alive and not features.n_trials for features in self.features)
+        shared = 0 if untried else self.shared
+        return max(credited, sum(self.own) + shared, budget if self.reached >= budget else 0)
 
     def _credited_trials(self, budget: int) -> int:
         own, others = np.array(self.own), np.array(self.others)

@@ -153,16 +153,11 @@ class Pool:
                 )
 
     def _start(self) -> Any:
-        self._context = WorkerContext(self._settings.interpreter)
+        self._context = WorkerContext(self._settings.interpreter, self._settings.log)
         return ProcessPool(
             max_workers=self._settings.n_workers,
             initializer=set_up,
-            initargs=(
-                str(self._settings.log),
-                dict(self._settings.environ),
-                os.getpid(),
-                self._settings.max_bytes,
-            ),
+            initargs=(dict(self._settings.environ), os.getpid(), self._settings.max_bytes),
             context=self._context,
         )
 

@@ -20,11 +20,10 @@ _MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new th
 _retired = False
 
 
-def set_up(log: str, environ: dict[str, str], parent: int, max_bytes: int | None = None) -> None:
+def set_up(environ: dict[str, str], parent: int, max_bytes: int | None = None) -> None:
     """Prepare a new process before it imports anything of an engine.
 
     Args:
-        log: File that its output is appended to.
         environ: Environment variables to set.
         parent: Id of the process whose death ends this one.
         max_bytes: Limit of its memory for data; None for no limit.
@@ -35,10 +34,6 @@ def set_up(log: str, environ: dict[str, str], parent: int, max_bytes: int | None
     os.environ.update(environ)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(parent)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
 
 
 def die_with_parent(parent: int) -> None:

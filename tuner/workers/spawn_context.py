@@ -5,6 +5,7 @@ import os
 from contextlib import suppress
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.engines.environments import Interpreter
@@ -12,6 +13,13 @@ from tuner.engines.environments import Interpreter
 # Workers unpickle a class of this module, in environments that need not have psutil.
 if TYPE_CHECKING:
     import psutil
+
+# Sends the output of a worker to its log from the first instruction on: one that starts while its
+# pool is closed finds the pool's semaphores removed, and prints a traceback.
+_REDIRECT = """\
+import os; log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644); \
+os.dup2(log, 1); os.dup2(log, 2); os.close(log)
+"""
 
 # Lets another environment import the tuner's packages, and nothing else that lies beside them.
 _BOOT = """\
@@ -35,25 +43,24 @@ class WorkerContext(SpawnContext):
 
     Args:
         interpreter: Python that runs them; None for that of this process.
+        log: File that their output is appended to; None for the output of this process.
     """
 
-    def __init__(self, interpreter: Interpreter | None = None) -> None:
+    def __init__(self, interpreter: Interpreter | None = None, log: Path | None = None) -> None:
         super().__init__()
         self._interpreter = interpreter
+        self._log = log
         self._workers: list[SpawnProcess] = []
         self._paused: list[psutil.Process] = []
 
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]  # noqa: N802
         """Make a worker; the name and the case are Python's."""
-        worker = _WorkerProcess(self._interpreter, *args, **kwargs)
+        worker = _WorkerProcess(self._interpreter, self._log, *args, **kwargs)
         self._workers = [other for other in self._workers if not _has_ended(other)] + [worker]
         return worker
 
     def kill_all(self) -> None:
-        """Kill every worker, those that still start among them.
-
-        A worker left to start would find its pool's semaphores removed, and print a traceback.
-        """
+        """Kill every worker, those that still start among them."""
         for worker in self._workers:
             if worker.pid is not None and not _has_ended(worker):
                 worker.kill()
@@ -80,9 +87,12 @@ class WorkerContext(SpawnContext):
 class _WorkerProcess(SpawnProcess):
     """A spawned process that leaves the caller's main module alone."""
 
-    def __init__(self, interpreter: Interpreter | None, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, interpreter: Interpreter | None, log: Path | None, *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.interpreter = interpreter
+        self.log = log
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802  the name is Python's
@@ -106,7 +116,7 @@ class _WorkerStart(popen_spawn_posix.Popen):
         child_reads, parent_writes = os.pipe()
         self.finalizer = util.Finalize(self, _close, (parent_reads, parent_writes))
         self.sentinel = parent_reads
-        program, *arguments = _command(process_obj.interpreter, tracker, child_reads)
+        program, *arguments = _command(process_obj, tracker, child_reads)
         try:
             passed = [*self._fds, tracker, child_reads, child_writes]
             self.pid = util.spawnv_passfds(os.fsencode(program), [program, *arguments], passed)
@@ -142,17 +152,20 @@ def _preparation(worker: _WorkerProcess) -> dict[str, Any]:
     return data
 
 
-def _command(interpreter: Interpreter | None, tracker: int, pipe: int) -> list[str]:
+def _command(worker: _WorkerProcess, tracker: int, pipe: int) -> list[str]:
     """Return the command line of a child.
 
     A Python of another environment runs isolated: PYTHONPATH may name packages of this one.
     """
+    interpreter = worker.interpreter
+    redirect = "" if worker.log is None else _REDIRECT.format(log=str(worker.log))
     if interpreter is None:
         command = spawn.get_command_line(tracker_fd=tracker, pipe_handle=pipe)
-        return [os.fsdecode(part) for part in command]
+        *options, program, mark = [os.fsdecode(part) for part in command]
+        return [*options, redirect + program, mark]
     arguments = f"tracker_fd={tracker}, pipe_handle={pipe}"
     program = _BOOT.format(folders=dict(interpreter.folders), arguments=arguments)
-    return [interpreter.path, "-I", "-c", program, "--multiprocessing-fork"]
+    return [interpreter.path, "-I", "-c", redirect + program, "--multiprocessing-fork"]
 
 
 def _close(*descriptors: int) -> None:

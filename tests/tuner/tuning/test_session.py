@@ -1,5 +1,6 @@
 """Sessions of one job, from their picks to their winners, with the toy engine."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -214,6 +215,19 @@ def test_larger_budget_pays_for_the_difference(workshop: Workshop) -> None:
     workshop.tune(workshop.prepare("second"), 100)
 
     assert 60 < len(workshop.trials()) <= 160
+
+
+def test_a_job_that_ended_after_one_task_pays_for_no_other_task(workshop: Workshop) -> None:
+    """An equal job with a smaller budget tunes the tasks that a cancelled one never reached."""
+    cancelled = workshop.session(workshop.prepare(), 4000, trials_per_round=48, seed=1)
+    cancelled.start()
+    workshop.run_round(cancelled)
+    assert len({trial.task_id for trial in workshop.trials()}) == 1
+
+    snapshot = workshop.tune(workshop.prepare(), 40)
+
+    assert all(row.n_trials > 0 for row in snapshot.rows)
+    assert all(math.isfinite(row.latency) for row in snapshot.rows)
 
 
 def test_network_that_shares_tasks_pays_for_the_rest(workshop: Workshop) -> None:

@@ -52,8 +52,8 @@ def test_a_paused_worker_uses_no_core_and_then_continues(group: PoolGroup, pool:
 
 def test_processes_that_a_worker_started_pause_with_it(group: PoolGroup, pool: Pool) -> None:
     """A linker or compiler below a worker uses no core either."""
+    worker = psutil.Process(pool.call(helpers.NAME, "whoami"))
     pool.submit(helpers.NAME, "run_sleeper", 60.0)
-    (worker,) = _wait_for_children(psutil.Process(), "spawn_main")
     (child,) = _wait_for_children(worker, "time.sleep")
 
     group.pause()
@@ -81,8 +81,8 @@ def test_a_paused_group_starts_no_calls(group: PoolGroup, pool: Pool) -> None:
 
 def test_a_paused_pool_can_be_closed(group: PoolGroup, pool: Pool) -> None:
     """Its workers are killed, and what they started does not stay stopped for ever."""
+    worker = psutil.Process(pool.call(helpers.NAME, "whoami"))
     pool.submit(helpers.NAME, "run_sleeper", 60.0)
-    (worker,) = _wait_for_children(psutil.Process(), "spawn_main")
     (child,) = _wait_for_children(worker, "time.sleep")
     group.pause()
 
