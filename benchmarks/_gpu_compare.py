@@ -16,8 +16,8 @@ from benchmarks._gpu_networks import Network
 from benchmarks._gpu_race import FAILURES, Race, Runs, explain, relative_error, summarise
 from benchmarks._gpu_steps import OURS, PEERS, judge
 from tuner.engines.base import NetworkRun
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool, PoolCall
-from tuner.workers.pools import fresh_worker
 
 # Share of the step's time for the set-up of peers: compiling tries kernels for minutes.
 _PEERS_SHARE = 0.6

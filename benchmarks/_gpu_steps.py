@@ -7,7 +7,7 @@ from benchmarks._gpu_commands import StepError, ask_gpu
 from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
 from tuner.compile.benchmark import TOLERANCE, random_inputs
 from tuner.library import manifest
-from tuner.workers.pools import fresh_worker
+from tuner.workers.factory import fresh_worker
 
 PEERS = "benchmarks._gpu_peers"
 OURS = "ours"

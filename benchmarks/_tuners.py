@@ -22,8 +22,8 @@ from tuner.jobs.spec import TuneSpec
 from tuner.library.manifest import Inputs
 from tuner.settings import Settings
 from tuner.tuning.run_local import run_tuning
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 EVALUATOR: dict[str, Any] = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
 _TURNS = 8

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from scheduler.allocators import ALLOCATORS
-from tuner.replay import recording as recordings
-from tuner.replay.compare import GOALS, compare, geometric_means, plot
+from tuner.job_replay import recording as recordings
+from tuner.job_replay.compare import GOALS, compare, geometric_means, plot
 
 _CURVES = Path(__file__).parent / "curves"
 

@@ -27,8 +27,8 @@ from tuner.compile.build_library import BuiltLibrary, build_library
 from tuner.context import Context, open_context
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 _MODELS = ("zoo:resnet-18", "squeezenet", "zoo:mobilenet", "resnet50")
 _CHANGED = "resnet50"

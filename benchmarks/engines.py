@@ -22,8 +22,8 @@ from benchmarks._tuners import Plan, Racer, Tuned, build_ours, library_of, race,
 from tuner.context import open_context
 from tuner.jobs.preparation import Prepared
 from tuner.settings import Settings, read_settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 _DRIVER = "benchmarks._ansor"
 _NAMES = ("relax", "tune_relax", "relay", "auto_scheduler")

@@ -22,7 +22,7 @@ from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.library.manifest import Manifest
 from tuner.tuning.run_local import run_tuning
-from tuner.workers.pools import fresh_worker
+from tuner.workers.factory import fresh_worker
 
 
 def main() -> None:

@@ -108,7 +108,7 @@ def simulate(
     from benchmarks.simulation.scenario import Costs, Faults, Scenario
     from records import database as databases
     from tuner.errors import WorkError
-    from tuner.replay import recording as files
+    from tuner.job_replay import recording as files
 
     scenario = Scenario(
         n_devices=devices,

@@ -90,7 +90,7 @@ def assign(
     return job
 
 
-def waiting(session: Session) -> list[Job]:
+def claimable(session: Session) -> list[Job]:
     """Return the submitted jobs that a coordinator should run, the oldest first.
 
     Running jobs are included: the caller is the only coordinator, so a running job that it does

@@ -88,17 +88,19 @@ class Trajectory:
         picks: Task of each pick.
         trials: Trials spent, including this pick's.
         secs: Device time spent, seconds.
-        total_secs: Total latency after the pick, seconds; inf while a task has none.
+        total_latency_secs: Total latency after the pick, seconds; inf while a task has none.
     """
 
     picks: Ints
     trials: Ints
     secs: Floats
-    total_secs: Floats
+    total_latency_secs: Floats
 
     def reach(self, goal_secs: float) -> tuple[float, float]:
         """Return the trials and device seconds until the total reaches the goal; inf if never."""
-        reached = np.flatnonzero((self.total_secs <= goal_secs) & np.isfinite(self.total_secs))
+        reached = np.flatnonzero(
+            (self.total_latency_secs <= goal_secs) & np.isfinite(self.total_latency_secs)
+        )
         if not reached.size:
             return float("inf"), float("inf")
         first = int(reached[0])

@@ -27,7 +27,7 @@ Inputs = Mapping[str, Sequence[SupportsIndex]]
 _SETTINGS = frozenset(SettingOverrides.__annotations__)
 
 
-class TuneFields(SettingOverrides, fields.TuneFields, total=False):
+class TuneArguments(SettingOverrides, fields.SpecFields, total=False):
     """Options of :func:`tune`: those of the job, and settings."""
 
 
@@ -68,7 +68,7 @@ def tune(
     inputs: Inputs | None = None,
     random_weights: int | None = None,
     on_status: "StatusCallback | None" = None,
-    **options: Unpack[TuneFields],
+    **options: Unpack[TuneArguments],
 ) -> "TuneReport":
     """Tune a network, or several networks in one job.
 
@@ -76,7 +76,7 @@ def tune(
     stored as soon as it is measured: interrupt the call at any time, and the same call resumes.
 
     >>> import tuner
-    >>> tuner.tune("zoo:resnet-18", trials=1000).total_secs  # doctest: +SKIP
+    >>> tuner.tune("zoo:resnet-18", trials=1000).total_latency_secs  # doctest: +SKIP
 
     Args:
         *models: Paths of ``.onnx`` or ``.pt2`` files, or ``zoo:NAME``.

@@ -27,8 +27,8 @@ from tuner.tuning.remeasure import verify_records
 from tuner.tuning.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.status import TuningCallbacks
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 _DEFINITION_TIMEOUT_SECS = 120.0
 

@@ -25,7 +25,7 @@ class TuneReport:
         network: Name of the network.
         target: Target as canonical JSON.
         tasks: Rows of the task scheduler table at the end.
-        total_secs: Estimated latency of the network; None while a task has no best record.
+        total_latency_secs: Estimated latency of the network; None while a task has no best record.
         measured_now: Trials that this run measured.
         secs: Duration of the run.
         first_trial_secs: Time to the first trial of the run; None without one.
@@ -38,7 +38,7 @@ class TuneReport:
     network: str
     target: str
     tasks: Sequence[TaskView]
-    total_secs: float | None
+    total_latency_secs: float | None
     measured_now: int
     secs: float
     first_trial_secs: float | None
@@ -122,13 +122,13 @@ class BuildReport:
 
 def report_tuning(result: TuneResult) -> TuneReport:
     """Report a job that ran on this machine."""
-    total = result.snapshot.total_secs
+    total = result.snapshot.total_latency_secs
     return TuneReport(
         job=result.job_id,
         network=result.network,
         target=result.target,
         tasks=view_snapshot(result.snapshot),
-        total_secs=total if math.isfinite(total) else None,
+        total_latency_secs=total if math.isfinite(total) else None,
         measured_now=result.n_measured,
         secs=result.secs,
         first_trial_secs=result.first_trial_secs,

@@ -13,9 +13,9 @@ from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Failures, Id, PickPage
 from records import jobs, tasks
+from tuner.job_replay import recording as recordings
 from tuner.queries import history, picks
 from tuner.queries import jobs as job_queries
-from tuner.replay import recording as recordings
 from tuner.schemas import HistoryView, JobView
 
 router = APIRouter(prefix=PREFIX, tags=["jobs"])

@@ -14,7 +14,7 @@ from api.settings import ApiSettings
 from records import jobs
 from tests.api import make
 from tests.api.conftest import Served, serving
-from tuner.replay import recording as recordings
+from tuner.job_replay import recording as recordings
 
 
 def test_the_table_comes_in_three_formats(served: Served) -> None:

@@ -22,13 +22,13 @@ PARAMETERS = {parameter.name: parameter for parameter in PROGRAM.commands["tune"
 
 def test_keywords_are_the_fields_of_the_spec() -> None:
     """The keywords for type checkers have the names and the order of the fields."""
-    assert list(get_type_hints(fields.TuneFields)) == NAMES
+    assert list(get_type_hints(fields.SpecFields)) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_keyword_has_the_type_of_its_field(name: str) -> None:
     """A type checker accepts the default of the spec."""
-    hint = get_type_hints(fields.TuneFields)[name]
+    hint = get_type_hints(fields.SpecFields)[name]
 
     TypeAdapter(hint).validate_python(getattr(TuneSpec(), name), strict=True)
 
@@ -61,4 +61,4 @@ def test_the_python_api_takes_every_field() -> None:
     """The Python API adds settings."""
     own = get_type_hints(SettingOverrides)
 
-    assert set(get_type_hints(tuner.api.TuneFields)) == {*NAMES, *own}
+    assert set(get_type_hints(tuner.api.TuneArguments)) == {*NAMES, *own}

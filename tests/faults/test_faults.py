@@ -33,9 +33,9 @@ from tuner.settings import Settings
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.options import SessionOptions
 from tuner.tuning.search import SearchInputs, SearchSettings, search
 from tuner.tuning.session import TuningSession
+from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
 
 # By name: the module itself imports TVM, which only workers do.

@@ -150,7 +150,7 @@ def test_upgraded_service_keeps_its_jobs_and_tokens(url: str) -> None:
     engine = database.open_database(url)
 
     with database.sessions(engine).begin() as session:
-        assert [job.name for job in submissions.waiting(session)] == [
+        assert [job.name for job in submissions.claimable(session)] == [
             "never loaded",
             "the same network",
         ]

@@ -37,7 +37,7 @@ def test_a_submission_is_queued_once(session: Session) -> None:
 
     assert (is_new, is_again) == (True, False)
     assert first.id == again.id != other.id
-    assert [job.id for job in submissions.waiting(session)] == [first.id, other.id]
+    assert [job.id for job in submissions.claimable(session)] == [first.id, other.id]
     assert [e.kind for e in events.events_after(session, first.id, 0)] == ["state"]
 
 

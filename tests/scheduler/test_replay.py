@@ -27,7 +27,7 @@ def test_round_robin_by_hand() -> None:
     assert done.picks.tolist() == [0, 1, 2, 0, 2, 0]
     assert done.trials.tolist() == [4, 8, 16, 20, 28, 30]
     assert done.secs.tolist() == [1.0, 3.0, 7.0, 8.0, 12.0, 12.5]
-    assert done.total_secs.tolist() == [INF, INF, INF, INF, 14.0, 10.0]
+    assert done.total_latency_secs.tolist() == [INF, INF, INF, INF, 14.0, 10.0]
     assert SMALL.final_secs == 10.0
 
 
@@ -45,7 +45,7 @@ def test_an_empty_trajectory_reaches_nothing() -> None:
     done = replay(SMALL, of_weights("round-robin"), max_trials=0)
 
     assert isinstance(done, Trajectory)
-    assert done.picks.size == done.total_secs.size == 0
+    assert done.picks.size == done.total_latency_secs.size == 0
     assert done.reach(1e9) == (INF, INF)
 
 
@@ -56,7 +56,7 @@ def test_every_round_is_spent_once(name: str) -> None:
 
     assert np.bincount(done.picks).tolist() == [3, 1, 2]
     assert done.trials[-1] == 30
-    assert done.total_secs[-1] == SMALL.final_secs
+    assert done.total_latency_secs[-1] == SMALL.final_secs
     assert (np.diff(done.trials) > 0).all()
 
 
@@ -82,7 +82,7 @@ def test_rounds_that_fail_at_first_are_retried(name: str) -> None:
 
     tries = np.flatnonzero(done.picks == 0)[:4]
     assert np.diff(tries)[1:].tolist() == [3, 5]  # two and four picks in between
-    assert np.isfinite(done.total_secs[-1])
+    assert np.isfinite(done.total_latency_secs[-1])
 
 
 def test_a_task_without_rounds_is_never_picked() -> None:
@@ -122,7 +122,7 @@ def test_a_replay_repeats_itself(name: str) -> None:
     first, second = (replay(recording, of_weights(name)) for _ in range(2))
 
     assert first.picks.tolist() == second.picks.tolist()
-    assert first.total_secs.tolist() == second.total_secs.tolist()
+    assert first.total_latency_secs.tolist() == second.total_latency_secs.tolist()
 
 
 @pytest.mark.parametrize("name", ["gradient", "forecast"])

@@ -14,7 +14,7 @@ Shape = TypeVar("Shape")
 Item = TypeVar("Item")
 
 
-class TuneFields(fields.TuneFields, total=False):
+class TuneFields(fields.SpecFields, total=False):
     """Options of a job and of its models; the service has a default for each.
 
     Attributes:

@@ -19,8 +19,8 @@ from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 _TIMEOUT_SECS = 600.0
 # Threads of ONNX Runtime spin for tens of milliseconds after a run, on the cores that the other

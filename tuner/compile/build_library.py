@@ -1,4 +1,4 @@
-"""Building of a network into a library with the best records."""
+"""Building of a network into a library with the best records, through the build cache."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from records.tasks import WeightedTask
 from tuner.build_cache.entries import Entry
 from tuner.build_cache.opening import open_cache
 from tuner.compile.checks import check_complete, check_out, check_programs
-from tuner.compile.library_builder import LibraryBuilder, tasks_of
+from tuner.compile.library_files import LibraryFiles, tasks_of
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
@@ -148,8 +148,8 @@ def build_into_cache(
         check_complete(tasks, best)
     cache, target = open_cache(context.settings), networks[0].target
     compiler = ObjectCompiler(context, cache, target, worker, options.explain, options.on_step)
-    builder = LibraryBuilder(compiler, networks, best)
-    made = cache.get_or_make(builder.key, builder.build)
+    files = LibraryFiles(compiler, networks, best)
+    made = cache.get_or_make(files.key, files.make)
     name = f"entry {made.entry.digest[:12]}"
     manifest = manifests.parse(made.entry.read(manifests.MANIFEST), name)
     _store(context, networks, made.entry, manifest)
@@ -157,7 +157,7 @@ def build_into_cache(
         entry=made.entry,
         manifest=_with_records(manifest, best),
         cached=made.hit,
-        steps=builder.steps,
+        steps=files.steps,
         compile_secs=float(made.entry.info["secs"]),
     )
 

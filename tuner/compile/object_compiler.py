@@ -21,8 +21,8 @@ from tuner.compile.subgraphs import (
 from tuner.context import Context
 from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo
 from tuner.errors import WorkError
+from tuner.workers.factory import compiler_pool
 from tuner.workers.pool import CallTimeout, Pool, PoolCall, first_of
-from tuner.workers.pools import compiler_pool
 
 KIND = "subgraph"
 _TIMEOUT_SECS = 600.0

@@ -13,8 +13,8 @@ from tuner.devices.locks import device_lock, gpu_lock
 from tuner.engines.base import TargetInfo
 from tuner.errors import TargetError
 from tuner.settings import Settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 CPU = "cpu"
 CPU_KIND = "llvm"

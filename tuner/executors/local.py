@@ -14,8 +14,8 @@ from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.settings import Settings
 from tuner.workers.base import Call
+from tuner.workers.factory import builder_pool
 from tuner.workers.pool import Pool, PoolCall
-from tuner.workers.pools import builder_pool
 from tuner.workers.utilisation import UtilisationMeter
 
 _TRAINING_MODULE = "tuner.cost_models.training"

@@ -19,8 +19,8 @@ from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.library.manifest import Manifest
 from tuner.settings import Settings, read_settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout
-from tuner.workers.pools import fresh_worker
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library

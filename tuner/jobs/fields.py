@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 
-class TuneFields(TypedDict, total=False):
+class SpecFields(TypedDict, total=False):
     """Fields of :class:`tuner.jobs.spec.TuneSpec`; what is left out has its default.
 
     A number alone in place of a mapping by network belongs to the only network.

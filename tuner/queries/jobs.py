@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from records import events, jobs, networks, task_stats, tasks
 from records.models import Job, JobStatus, Network, Target
 from records.tasks import WeightedTask
-from tuner.queries.latencies import network_latencies
+from tuner.queries.latencies import total_latencies
 from tuner.queries.picks import last_pick
 from tuner.queries.tasks import read_tasks
 from tuner.schemas import JobSummary, JobView, OutlookView, SplitView
@@ -46,9 +46,11 @@ def read_job(session: Session, job_id: int) -> JobView:
     weighted = tasks.tasks_of_job(session, job)
     spent_trials, outlook = _forecast(session, job, status, weighted)
     n_trials = task_stats.trials_of_jobs(session, [job_id])[job_id]
-    total_secs = network_latencies(session, [job_id]).get(job_id)
+    total_latency_secs = total_latencies(session, [job_id]).get(job_id)
     return JobView(
-        job=_summary(session, job, status, n_trials, max(spent_trials, n_trials), total_secs),
+        job=_summary(
+            session, job, status, n_trials, max(spent_trials, n_trials), total_latency_secs
+        ),
         tasks=read_tasks(session, job, status, weighted),
         outlook=outlook,
         last_pick=last_pick(session, job_id, weighted),
@@ -112,7 +114,7 @@ def summaries(session: Session, rows: Sequence[Job]) -> list[JobSummary]:
     stmt = select(JobStatus).where(JobStatus.job_id.in_(ids))
     statuses = {status.job_id: status for status in session.scalars(stmt)}
     n_trials = task_stats.trials_of_jobs(session, ids)
-    totals = network_latencies(session, ids)
+    totals = total_latencies(session, ids)
     shown = []
     for job in rows:
         status, n_own = statuses.get(job.id), n_trials.get(job.id, 0)
@@ -143,7 +145,7 @@ def _summary(
     status: JobStatus | None,
     n_trials: int,
     spent_trials: int,
-    total_secs: float | None,
+    total_latency_secs: float | None,
 ) -> JobSummary:
     network = None if job.network_id is None else session.get_one(Network, job.network_id)
     target = None if job.target_id is None else session.get_one(Target, job.target_id)
@@ -166,7 +168,7 @@ def _summary(
         trials=n_trials,
         spent_trials=spent_trials,
         spent_secs=job.spent_secs,
-        total_latency_secs=total_secs,
+        total_latency_secs=total_latency_secs,
         n_events=job.n_events,
         from_service=job.submission != "",
         created=job.created,

@@ -1,4 +1,4 @@
-"""Estimated latencies of networks, by the best records of the moment."""
+"""Total latencies: estimates for whole networks, by the best records of the moment."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from records.models import BestRecord, Job, NetworkTask, Task
 
 
-def network_latencies(session: Session, job_ids: Sequence[int]) -> dict[int, float]:
+def total_latencies(session: Session, job_ids: Sequence[int]) -> dict[int, float]:
     """Add up the best latencies of each job's tasks, each times its weight in the network.
 
     Lists, pages, metrics and the command line all show this sum: the one that a coordinator
@@ -17,11 +17,11 @@ def network_latencies(session: Session, job_ids: Sequence[int]) -> dict[int, flo
     Returns:
         Seconds by job; a job is left out while one of its tasks has no best record.
     """
-    rows = session.execute(_NETWORK_LATENCIES, {"job_ids": job_ids})
+    rows = session.execute(_TOTAL_LATENCIES, {"job_ids": job_ids})
     return {job_id: secs for job_id, secs in rows}  # noqa: C416  rows are not pairs to mypy
 
 
-def _network_latencies() -> Select[int, float]:
+def _select_total_latencies() -> Select[int, float]:
     return (
         select(Job.id, func.sum(NetworkTask.weight * BestRecord.latency))
         .join(NetworkTask, NetworkTask.network_id == Job.network_id)
@@ -34,4 +34,4 @@ def _network_latencies() -> Select[int, float]:
 
 
 # Built once: building it takes longer than the database takes to answer.
-_NETWORK_LATENCIES = _network_latencies()
+_TOTAL_LATENCIES = _select_total_latencies()

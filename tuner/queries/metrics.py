@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from records.models import ERROR_KINDS, Job, JobFailure, JobState, Pick
 from records.service_models import Build
-from tuner.queries.latencies import network_latencies
+from tuner.queries.latencies import total_latencies
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def recent_latencies(session: Session, limit: int) -> Iterator[JobLatency]:
     """Yield the latencies of the jobs that changed last; those without one are left out."""
     stmt = select(Job.id, Job.state).where(~Job.hidden).order_by(Job.updated.desc()).limit(limit)
     jobs = session.execute(stmt).all()
-    latencies = network_latencies(session, [job.id for job in jobs])
+    latencies = total_latencies(session, [job.id for job in jobs])
     for job_id, state in jobs:
         if job_id in latencies:
             yield JobLatency(job_id, state, latencies[job_id])

@@ -38,7 +38,7 @@ class JobProgress:
 
 def progress_of_status(status: TuningStatus) -> JobProgress:
     """Return the progress of a session in this process."""
-    total, outlook = status.snapshot.total_secs, status.outlook
+    total, outlook = status.snapshot.total_latency_secs, status.outlook
     eta = _eta_secs(status.budget, status.spent_trials, status.spent_secs)
     if status.trials_to_stop is not None and status.spent_trials and status.spent_secs:
         until_stop = status.trials_to_stop * status.spent_secs / status.spent_trials

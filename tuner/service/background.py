@@ -5,24 +5,24 @@ from typing import TypeVar
 
 from tuner.devices.cpu_gate import CpuGate
 from tuner.tuning.event_loop import run_in_thread
-from tuner.workers.pool_group import PoolGroup
+from tuner.workers.pause_group import PauseGroup
 
 Result = TypeVar("Result")
 
 
-async def run_short(gate: CpuGate, work: Callable[[], Result], name: str) -> Result:
+async def run_between_measurements(gate: CpuGate, work: Callable[[], Result], name: str) -> Result:
     """Run work of a second or so: it waits for a measurement to end, and the next one for it."""
     async with gate.shared():
         return await run_in_thread(work, name)
 
 
-async def run_long(gate: CpuGate, work: Callable[[], Result], name: str) -> Result:
+async def run_beside_measurements(gate: CpuGate, work: Callable[[], Result], name: str) -> Result:
     """Run work that worker processes do; they pause while the cores are measured.
 
     Measurements do not wait for the work, and the work continues whenever a round searches or
     builds. The thread itself, which mostly waits for its workers, does not pause.
     """
-    pools = PoolGroup()
+    pools = PauseGroup()
 
     def collect_and_run() -> Result:
         with pools.collecting():

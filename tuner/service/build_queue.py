@@ -16,9 +16,9 @@ from tuner.errors import RequestError, TunerError, WorkError
 from tuner.jobs.submission import request_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
-from tuner.service.background import run_long, run_short
+from tuner.service.background import run_beside_measurements, run_between_measurements
 from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
-from tuner.service.loading import Limits, loading, user_facing_errors
+from tuner.service.limited_loading import ProcessLimits, loaded_model, user_facing_errors
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 _POLL_INTERVAL_SECS = 0.5
@@ -43,7 +43,7 @@ class BuildQueue:
     """
 
     def __init__(
-        self, context: Context, limits: Limits, gate: CpuGate, on_activity: ActivityCallback
+        self, context: Context, limits: ProcessLimits, gate: CpuGate, on_activity: ActivityCallback
     ) -> None:
         self._context = context
         self._limits = limits
@@ -67,7 +67,7 @@ class BuildQueue:
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
-        build = await run_short(self._gate, self._next_build, "next-build")
+        build = await run_between_measurements(self._gate, self._next_build, "next-build")
         if build is None:
             return False
         self.is_building = True
@@ -88,8 +88,8 @@ class BuildQueue:
         self._set(build.id, "running", message=None)
         name = f"build-{build.id}"
         try:
-            library = await run_long(self._gate, lambda: self._compile(build), name)
-            archive = await run_short(self._gate, lambda: self._pack(library), name)
+            library = await run_beside_measurements(self._gate, lambda: self._compile(build), name)
+            archive = await run_between_measurements(self._gate, lambda: self._pack(library), name)
         except FATAL_DB_ERRORS:
             raise
         except TunerError as error:
@@ -124,7 +124,7 @@ class BuildQueue:
             )
         model = request.models[build.model_index]
         with (
-            loading(self._context, model, self._limits, must_run=False) as (worker, prepared),
+            loaded_model(self._context, model, self._limits, must_run=False) as (worker, prepared),
             user_facing_errors(model, self._limits),
         ):
             return build_into_cache(self._context, [prepared], worker, BuildOptions(build.strict))

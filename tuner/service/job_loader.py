@@ -16,10 +16,10 @@ from tuner.errors import TunerError
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.submission import request_of
 from tuner.service import logs
-from tuner.service.loading import Limits, load_all
+from tuner.service.limited_loading import ProcessLimits, load_all
 from tuner.tuning.context import TuningContext
-from tuner.tuning.options import SessionOptions
 from tuner.tuning.session import TuningSession
+from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
@@ -59,7 +59,7 @@ class JobLoader:
     def __init__(
         self,
         context: Context,
-        limits: Limits,
+        limits: ProcessLimits,
         on_activity: ActivityCallback,
         describe: DescribeTarget | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class JobLoader:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
         with self._context.readers() as session:
-            waiting = [job.id for job in submissions.waiting(session) if job.id not in busy]
+            waiting = [job.id for job in submissions.claimable(session) if job.id not in busy]
         for job_id in waiting:
             self._claimed.add(job_id)
             with self._context.sessions.begin() as session:

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from records.models import Job
-from tuner.service.background import run_long, run_short
+from tuner.service.background import run_beside_measurements, run_between_measurements
 from tuner.service.job_loader import JobLoader
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
@@ -57,7 +57,9 @@ class JobPoller:
     async def _start_load(self) -> bool:
         """Claim a job and start to load it; returns whether one was waiting."""
         busy = self._coordinator.active_job_ids | set(self._loads.values())
-        job = await run_short(self._context.cpu_gate, lambda: self._loader.claim(busy), "claim-job")
+        job = await run_between_measurements(
+            self._context.cpu_gate, lambda: self._loader.claim(busy), "claim-job"
+        )
         if job is None:
             return False
         load = asyncio.create_task(self._load(job), name=f"load-job-{job.id}")
@@ -66,7 +68,9 @@ class JobPoller:
 
     async def _load(self, job: Job) -> None:
         name = f"load-job-{job.id}"
-        loaded = await run_long(self._context.cpu_gate, lambda: self._loader.load(job), name)
+        loaded = await run_beside_measurements(
+            self._context.cpu_gate, lambda: self._loader.load(job), name
+        )
         session = None if loaded is None else self._loader.open(self._context, loaded)
         if session is not None:
             self._coordinator.admit(session)

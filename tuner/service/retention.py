@@ -15,7 +15,7 @@ from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.jobs.submission import uploads_of
 from tuner.service.archives import archives_of
-from tuner.service.background import run_short
+from tuner.service.background import run_between_measurements
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 _RETENTION_INTERVAL_SECS = 3600.0
@@ -42,7 +42,9 @@ class RetentionTask:
         """
         while True:
             try:
-                await run_short(self._gate, lambda: remove_unused(self._context), "retention")
+                await run_between_measurements(
+                    self._gate, lambda: remove_unused(self._context), "retention"
+                )
             except FATAL_DB_ERRORS:
                 raise
             except Exception:

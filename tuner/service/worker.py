@@ -1,4 +1,4 @@
-"""The worker process of the service: stands by, and coordinates once no other process does.
+"""The worker process of the service: a standby, and the active worker once no other process is.
 
 It holds no state that the database does not: whatever ends it, this or another process resumes.
 """
@@ -18,9 +18,9 @@ from tuner.devices.locks import device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
 from tuner.executors.factory import open_executor
-from tuner.service.leader_election import CoordinatorLease
-from tuner.service.loading import Limits
-from tuner.service.service_worker import ServiceWorker
+from tuner.service.active_worker import ActiveWorker
+from tuner.service.coordinator_lease import CoordinatorLease
+from tuner.service.limited_loading import ProcessLimits
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 from tuner.workers.base import CallTimeout
 
@@ -32,7 +32,7 @@ _ENGINE_START_TIMEOUT_SECS = 120.0
 _LOG = logging.getLogger(__name__)
 
 
-def run_worker(context: Context, limits: Limits) -> None:
+def run_worker(context: Context, limits: ProcessLimits) -> None:
     """Stand by, coordinate, and stand by again after an error, until interrupted.
 
     Active jobs then return to the queue, and the next coordinator resumes them.
@@ -86,14 +86,16 @@ def coordinating(context: Context, lease: CoordinatorLease) -> Iterator[HeldLeas
         _sleep(_LEASE_POLL_INTERVAL_SECS)
 
 
-def _coordinate(context: Context, lease: CoordinatorLease, held: HeldLease, limits: Limits) -> None:
+def _coordinate(
+    context: Context, lease: CoordinatorLease, held: HeldLease, limits: ProcessLimits
+) -> None:
     """Run the jobs of the service while the lease is held."""
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     lease.set_role("active", "starting workers")
     with open_executor(context.settings, lease.meter) as executor:
         executor.warm_up()
         lease.set_role("active", "waiting for jobs", _cpu_fingerprint(executor))
-        ServiceWorker(context, executor, lease, held, limits).run()
+        ActiveWorker(context, executor, lease, held, limits).run()
 
 
 def _cpu_fingerprint(executor: Executor) -> dict[str, object]:

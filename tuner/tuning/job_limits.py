@@ -6,7 +6,7 @@ from records import submissions
 from records.jobs import JobStanding
 from records.models import Job
 from scheduler.budget import Budget
-from tuner.tuning.options import SessionOptions
+from tuner.tuning.session_options import SessionOptions
 
 
 class RequestedLimits(NamedTuple):

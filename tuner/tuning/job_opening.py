@@ -11,7 +11,7 @@ from records import jobs
 from records.models import Job
 from tuner.errors import RequestError
 from tuner.jobs.preparation import Prepared
-from tuner.tuning.options import SessionOptions
+from tuner.tuning.session_options import SessionOptions
 
 # Settings of the evaluator that change what a latency means.
 _COMPARED_SETTINGS = ("cache_flush", "number")

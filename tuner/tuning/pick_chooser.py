@@ -9,7 +9,7 @@ from scheduler.allocator import GreedyAllocator
 from scheduler.outlook import Outlook, look_ahead, trials_until
 from tuner.jobs.objective import objective_of
 from tuner.jobs.preparation import Prepared
-from tuner.tuning.options import SessionOptions
+from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.snapshot import JobSnapshot
 
 if TYPE_CHECKING:

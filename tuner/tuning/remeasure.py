@@ -31,7 +31,7 @@ from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.storage_retry import sessions_with_retry
-from tuner.workers.pools import fresh_worker
+from tuner.workers.factory import fresh_worker
 
 # Name of the worker in records that no search proposed.
 WORKER = "verify"

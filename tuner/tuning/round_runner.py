@@ -15,8 +15,8 @@ from tuner.jobs.preparation import Prepared
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.tuning.context import TuningContext
-from tuner.tuning.options import SessionOptions
 from tuner.tuning.search import SearchInputs, search
+from tuner.tuning.session_options import SessionOptions
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
-from tuner.tuning.options import SessionOptions
 from tuner.tuning.session import TuningSession
+from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import StatusCallback, TuningCallbacks
 from tuner.tuning.storage_retry import run_with_reconnect, sessions_with_retry
-from tuner.workers.pools import fresh_worker
+from tuner.workers.factory import fresh_worker
 
 _SILENT = TuningCallbacks()
 

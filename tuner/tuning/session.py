@@ -21,9 +21,9 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.job_limits import JobLimits, requested_limits
 from tuner.tuning.job_opening import open_job
 from tuner.tuning.job_timer import JobTimer
-from tuner.tuning.options import SessionOptions, round_size
 from tuner.tuning.pick_chooser import PickChooser
 from tuner.tuning.round_runner import NothingLeft, RoundRunner, SearchFailed
+from tuner.tuning.session_options import SessionOptions, round_size
 from tuner.tuning.snapshot import JobSnapshot, read_snapshot
 from tuner.tuning.status import StatusCallback, TuningStatus
 from tuner.tuning.status_publisher import StatusPublisher, StatusUpdate
@@ -297,7 +297,7 @@ class TuningSession:
             pick.id,
             self.job_id,
             secs,
-            total_secs=snapshot.total_secs,
+            total_secs=snapshot.total_latency_secs,
             spent_trials=snapshot.spent_trials(self._limits.budget.trials),
             job_trials=sum(snapshot.own),
             spent_secs=self._timer.take(),

@@ -107,7 +107,7 @@ class JobSnapshot:
         )
 
     @property
-    def total_secs(self) -> float:
+    def total_latency_secs(self) -> float:
         """Estimated latency of the network, seconds; inf while a task has no record."""
         pairs = zip(self.tasks, self.latencies, strict=True)
         return sum(task.weight * latency for task, latency in pairs)

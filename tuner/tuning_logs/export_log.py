@@ -17,8 +17,8 @@ from tuner.tuning_logs.formats import FORMATS
 from tuner.tuning_logs.trace_replay import submit
 from tuner.tuning_logs.writers import Writer
 from tuner.workers.base import CallTimeout
+from tuner.workers.factory import builder_pool
 from tuner.workers.pool import Pool
-from tuner.workers.pools import builder_pool
 
 _BATCH = 128
 _TIMEOUT_SECS = 120.0

@@ -22,8 +22,8 @@ from tuner.tuning_logs.formats import FORMATS, Format
 from tuner.tuning_logs.targets import Targets
 from tuner.tuning_logs.trace_replay import Replays, submit
 from tuner.tuning_logs.workloads import IncludedWorkloads, NamedWorkloads, Workloads
+from tuner.workers.factory import builder_pool
 from tuner.workers.pool import Pool
-from tuner.workers.pools import builder_pool
 
 # Maximum lines and characters of a group, which is held in memory.
 _GROUP_LINES = 512

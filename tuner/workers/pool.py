@@ -3,7 +3,7 @@
 A call names a function, whose module only the worker imports, never the coordinator. Workers
 print to a log file, ignore Ctrl-C (the coordinator decides what it means) and die with the
 process that started them. Pebble kills and replaces a worker whose call exceeds its time-out;
-:mod:`tuner.workers.process` limits the memory of each.
+:mod:`tuner.workers.worker_process` limits the memory of each.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from tuner.engines.environments import Interpreter
 from tuner.errors import WorkerLost, WorkError
 from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import done_event
-from tuner.workers.pool_group import current_group
-from tuner.workers.process import invoke, set_up
+from tuner.workers.pause_group import current_group
 from tuner.workers.spawn_context import WorkerContext
+from tuner.workers.worker_process import invoke, set_up
 
 __all__ = ["CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
 
@@ -63,7 +63,10 @@ class WorkerSettings:
 
 
 class Pool:
-    """A pool of worker processes."""
+    """A pool of worker processes.
+
+    :mod:`tuner.workers.factory` opens those of the tuner.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         settings.log.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.replay import Recording
 from tests.tuner.cli.commands.conftest import ROOT
-from tuner.replay import recording as recordings
+from tuner.job_replay import recording as recordings
 
 CURVES: list[Path] = sorted((ROOT / "benchmarks" / "curves").glob("*.jsonl.gz"))
 

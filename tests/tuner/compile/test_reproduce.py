@@ -20,8 +20,8 @@ from tuner.errors import RequestError
 from tuner.library import manifest as manifests
 from tuner.library.manifest import Manifest
 from tuner.settings import Settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 N_TASKS = toy.N_TASKS
 

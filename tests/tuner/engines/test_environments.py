@@ -15,8 +15,8 @@ from tuner.engines import environments, installing
 from tuner.engines.environments import ENGINES, Environment, Interpreter
 from tuner.errors import RequestError, WorkError
 from tuner.settings import Settings, read_settings
+from tuner.workers.factory import builder_pool, fresh_worker
 from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.pools import builder_pool, fresh_worker
 from tuner.workers.split_env_pool import SplitEnvPool
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RequestError
-from tuner.workers import process
+from tuner.workers import worker_process
 
 NAME = "tests.tuner.executors.helpers"
 
@@ -122,5 +122,5 @@ def allocate(n_bytes: int) -> int:
 
 def retire() -> int:
     """Return the process id, and serve no other call."""
-    process.retire()
+    worker_process.retire()
     return os.getpid()

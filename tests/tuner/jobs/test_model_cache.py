@@ -17,8 +17,8 @@ from tuner.jobs.model_cache import ModelQuery, load
 from tuner.jobs.model_loading import check_file
 from tuner.networks.base import LoadedModel
 from tuner.settings import read_settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 
 class Loads:

@@ -13,8 +13,8 @@ from tests.tuner.networks.models import model
 from tuner.errors import ModelError, WorkerLost
 from tuner.jobs.model_loading import LoadLimits, load_in
 from tuner.settings import Settings
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 _N_MUTANTS = 60
 _MAX_BYTES = 4 * 2**30

@@ -33,7 +33,7 @@ def test_the_table_is_that_of_the_scheduler(workshop: Workshop, session: TuningS
     own_terms: dict[str, Any] = {"gradient": None, "last_pick": None}
     assert [replace(task, **own_terms) for task in view.tasks] == view_snapshot(overview)
     assert all(task.gflops > 0 for task in view.tasks)
-    assert view.job.total_latency_secs == pytest.approx(overview.total_secs)
+    assert view.job.total_latency_secs == pytest.approx(overview.total_latency_secs)
     assert (view.job.state, view.job.trials) == ("done", sum(overview.own))
     assert view.job.spent_trials >= 40
 

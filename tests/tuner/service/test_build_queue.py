@@ -7,7 +7,7 @@ from tests.tuner.service.test_job_loader import submit
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.service.build_queue import BuildQueue
-from tuner.service.loading import Limits
+from tuner.service.limited_loading import ProcessLimits
 
 
 def test_a_build_of_a_deleted_job_says_so(context: Context) -> None:
@@ -19,7 +19,7 @@ def test_a_build_of_a_deleted_job_says_so(context: Context) -> None:
         submissions.hide(session, job_id)
 
     async def serve() -> bool:
-        queue = BuildQueue(context, Limits(2**30), CpuGate(), lambda _job, _activity: None)
+        queue = BuildQueue(context, ProcessLimits(2**30), CpuGate(), lambda _job, _activity: None)
         return await queue.serve_next()
 
     assert asyncio.run(serve())

@@ -18,7 +18,7 @@ from tuner.jobs.spec import TuneSpec
 from tuner.jobs.submission import submit_request
 from tuner.service import job_loader
 from tuner.service.job_loader import JobLoader, LoadedJob
-from tuner.service.loading import Limits
+from tuner.service.limited_loading import ProcessLimits
 
 REQUEST = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=0))
 
@@ -26,7 +26,7 @@ REQUEST = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=0))
 @pytest.fixture
 def loader(context: Context) -> JobLoader:
     """A loader of an empty database."""
-    return JobLoader(context, Limits(2**30), lambda _job, _activity: None)
+    return JobLoader(context, ProcessLimits(2**30), lambda _job, _activity: None)
 
 
 def load_next(loader: JobLoader) -> LoadedJob | None:

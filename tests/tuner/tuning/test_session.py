@@ -56,7 +56,7 @@ def test_same_job_again_measures_nothing(workshop: Workshop) -> None:
     again = workshop.tune(prepared, 40)
 
     assert workshop.trials() == before
-    assert again.total_secs == first.total_secs
+    assert again.total_latency_secs == first.total_latency_secs
 
 
 def test_smaller_budget_measures_nothing(workshop: Workshop) -> None:
@@ -77,7 +77,7 @@ def test_raised_budget_buys_the_difference(workshop: Workshop) -> None:
     second = workshop.tune(prepared, 72, trials_per_round=8)
 
     assert len(workshop.trials()) == 72
-    assert second.total_secs <= first.total_secs
+    assert second.total_latency_secs <= first.total_latency_secs
 
 
 def test_seconds_stop_a_job(workshop: Workshop) -> None:
@@ -131,7 +131,7 @@ def test_total_is_the_weighted_sum_of_best_records(workshop: Workshop) -> None:
     with workshop.sessions() as session:
         best = {row.task_id: row.latency for row in session.scalars(select(BestRecord))}
     weights = {row.task_id: row.weight for row in snapshot.rows}
-    assert snapshot.total_secs == pytest.approx(
+    assert snapshot.total_latency_secs == pytest.approx(
         sum(weights[task_id] * latency for task_id, latency in best.items())
     )
     assert sum(row.share for row in snapshot.rows) == pytest.approx(1.0)
@@ -255,7 +255,7 @@ def test_tasks_that_the_budget_did_not_reach_are_not_failures(workshop: Workshop
     """A job of one trial for four tasks is done, with an unknown total."""
     snapshot = workshop.tune(workshop.prepare(), 1)
 
-    assert snapshot.total_secs == float("inf")
+    assert snapshot.total_latency_secs == float("inf")
     assert workshop.job().state == "done"
 
 

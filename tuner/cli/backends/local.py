@@ -12,10 +12,10 @@ from records.models import Job, JobState, Target, Task, Workload
 from tuner.cli.backends.base import no_such_job
 from tuner.context import Context
 from tuner.errors import RequestError
+from tuner.job_replay import recording as recordings
 from tuner.queries import jobs as job_queries
 from tuner.queries import picks as pick_queries
 from tuner.queries import records as record_queries
-from tuner.replay import recording as recordings
 from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
 
 if TYPE_CHECKING:

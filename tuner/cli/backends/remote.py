@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 from tuner.cli.backends.base import no_such_job
 from tuner.client import NotFoundError, RequestRejected, TunerClient
 from tuner.errors import RequestError
-from tuner.replay import recording as recordings
+from tuner.job_replay import recording as recordings
 from tuner.schemas import BestView, Imported, JobSummary, JobView, PickView, RecordView
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from scheduler.replay import Recording
     from tuner.cli.backends.base import Backend
-    from tuner.replay.compare import Replayed
+    from tuner.job_replay.compare import Replayed
 
 
 def replay(
@@ -64,9 +64,9 @@ def replay(
     """
     from scheduler.allocators import ALLOCATORS
     from tuner.errors import RequestError
-    from tuner.replay import recording as recordings
-    from tuner.replay.compare import compare
-    from tuner.replay.compare import plot as draw
+    from tuner.job_replay import recording as recordings
+    from tuner.job_replay.compare import compare
+    from tuner.job_replay.compare import plot as draw
 
     unknown = sorted(set(allocator) - set(ALLOCATORS))
     if unknown:
@@ -89,7 +89,7 @@ def replay(
 
 def _recording(backend: "Backend", source: str) -> "Recording":
     from tuner.errors import RequestError
-    from tuner.replay import recording as recordings
+    from tuner.job_replay import recording as recordings
 
     if not (source.isascii() and source.isdigit()):
         return recordings.read(Path(source))
@@ -114,7 +114,7 @@ def _show(curves: "Sequence[Recording]", results: "Sequence[Replayed]") -> None:
 
     from tuner.cli.console import stdout_console
     from tuner.formatting import clock, milliseconds
-    from tuner.replay.compare import GOALS
+    from tuner.job_replay.compare import GOALS
 
     console = stdout_console()
     for curve in curves:

@@ -57,7 +57,7 @@ def worker(
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
-    from tuner.service.loading import Limits, default_max_bytes
+    from tuner.service.limited_loading import ProcessLimits, default_max_bytes
     from tuner.service.worker import run_worker
 
     logs.set_up()
@@ -68,4 +68,4 @@ def worker(
             database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine
         ) as context,
     ):
-        run_worker(context, Limits(max_bytes, load_timeout))
+        run_worker(context, ProcessLimits(max_bytes, load_timeout))

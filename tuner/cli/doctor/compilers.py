@@ -32,7 +32,7 @@ def check_linker() -> Check:
 
 def check_target(settings: Settings) -> Check:
     """Describe this CPU in a worker; its log is temporary, as the data directory may be broken."""
-    from tuner.workers.pools import fresh_worker
+    from tuner.workers.factory import fresh_worker
 
     fix = "reinstall apache-tvm and apache-tvm-ffi in the versions above"
     with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as folder:

@@ -91,7 +91,7 @@ def _report(watch: Watch, submitted: Submitted, started: float) -> TuneReport:
         network=job.network or job.name,
         target=job.target or "",
         tasks=view.tasks,
-        total_secs=job.total_latency_secs,
+        total_latency_secs=job.total_latency_secs,
         measured_now=job.trials - submitted.job.trials,
         secs=time.monotonic() - started,
         first_trial_secs=None if first is None else first - started,

@@ -19,7 +19,7 @@ def tuning_as_json(report: TuneReport) -> dict[str, Any]:
         "job": report.job,
         "network": report.network,
         "target": report.target,
-        "total_latency_secs": report.total_secs,
+        "total_latency_secs": report.total_latency_secs,
         "trials": report.trials,
         "measured_now": report.measured_now,
         "secs": report.secs,
@@ -39,7 +39,7 @@ def show_tuning(report: TuneReport) -> None:
         n_tasks = len(report.tasks)
         console.print(f"{n_untuned} of {n_tasks} tasks have no best record yet; raise the budget.")
     console.print(
-        f"Estimated total latency: [bold]{milliseconds(report.total_secs)} ms[/bold]; "
+        f"Estimated total latency: [bold]{milliseconds(report.total_latency_secs)} ms[/bold]; "
         f"{report.trials} trials, {report.measured_now} of them now, in {report.secs:.0f} s.",
         highlight=False,
     )

@@ -13,9 +13,9 @@ from tuner.devices.locks import gpu_lock
 from tuner.errors import DeviceBusy
 from tuner.settings import Settings
 from tuner.workers.base import Call
+from tuner.workers.factory import fresh_worker
 from tuner.workers.future_call import FutureCall
 from tuner.workers.pool import Pool, PoolCall
-from tuner.workers.pools import fresh_worker
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:

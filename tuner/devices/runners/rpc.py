@@ -22,8 +22,8 @@ from tuner.engines.base import RemoteAnswer, RemoteServer, TargetInfo
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.settings import Settings
 from tuner.workers.base import CallTimeout
+from tuner.workers.factory import fresh_worker
 from tuner.workers.future_call import FutureCall
-from tuner.workers.pools import fresh_worker
 from tuner.workers.utilisation import UtilisationMeter
 
 _DESCRIBE_TIMEOUT_SECS = 60

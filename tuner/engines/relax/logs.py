@@ -98,7 +98,7 @@ def _read_trace(module: tvm.IRModule, text: str) -> TraceText:
 
 def _write_trace(module: tvm.IRModule, trace: str, target: tvm.target.Target) -> TraceText:
     try:
-        schedule = traces.complete(module, trace, target)
+        schedule = traces.replay_and_postprocess(module, trace, target)
     except WorkError as error:
         return TraceText(problem=str(error))
     whole = traces.plain(schedule.trace.as_json(remove_postproc=False))

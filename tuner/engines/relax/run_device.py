@@ -10,7 +10,7 @@ import tvm
 from tuner.devices import gpus
 from tuner.engines.base import EvaluatorSettings
 from tuner.engines.relax import cache_flush, devices
-from tuner.workers import process
+from tuner.workers import worker_process
 
 # The largest L2 on the market, for targets and devices that do not report theirs.
 _MAX_L2_BYTES = 128 * 2**20
@@ -70,7 +70,7 @@ class LocalDevice:
         """
         if is_gpu(target) and devices.is_broken():
             self._kept_errors.append(error)
-            process.retire()
+            worker_process.retire()
 
 
 def is_gpu(target: str) -> bool:

@@ -47,10 +47,10 @@ def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRM
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
-    return complete(module, trace, target).mod if trace else module
+    return replay_and_postprocess(module, trace, target).mod if trace else module
 
 
-def complete(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
+def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
     """Replay a trace and post-process it; the trace of the schedule then holds both.
 
     Raises:

@@ -24,7 +24,7 @@ from tuner.executors.ray.file_transfer import FolderContent, pack, rename, unpac
 from tuner.executors.ray.folders import process_folder
 from tuner.settings import read_settings
 from tuner.workers.base import CallTimeout
-from tuner.workers.pools import builder_pool
+from tuner.workers.factory import builder_pool
 
 if TYPE_CHECKING:
     from tuner.workers.pool import Pool

@@ -19,9 +19,9 @@ from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.service import build_queue, job_loader
-from tuner.service.leader_election import CoordinatorLease
-from tuner.service.loading import Limits, load_all
-from tuner.service.service_worker import ServiceWorker
+from tuner.service.active_worker import ActiveWorker
+from tuner.service.coordinator_lease import CoordinatorLease
+from tuner.service.limited_loading import ProcessLimits, load_all
 from tuner.tuning.coordinator import Coordinator
 
 _TIMEOUT_SECS = 60.0
@@ -42,7 +42,7 @@ def run_beside(context: Context, executor: LocalExecutor, scenario: Scenario) ->
         with CoordinatorLease(context.engine) as lease:
             held = lease.acquire()
             assert held is not None
-            worker = ServiceWorker(context, executor, lease, held, Limits(2**30))
+            worker = ActiveWorker(context, executor, lease, held, ProcessLimits(2**30))
             serving = asyncio.ensure_future(worker._run())
             playing = asyncio.ensure_future(scenario())
             await asyncio.wait({serving, playing}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +190,7 @@ def test_an_interrupt_does_not_cut_short_the_end_of_a_part(
         with CoordinatorLease(context.engine) as lease:
             held = lease.acquire()
             assert held is not None
-            worker = ServiceWorker(context, workers, lease, held, Limits(2**30))
+            worker = ActiveWorker(context, workers, lease, held, ProcessLimits(2**30))
             serving = asyncio.create_task(worker._run())
             await asyncio.sleep(0.1)
             for part in asyncio.all_tasks() - {serving, asyncio.current_task()}:

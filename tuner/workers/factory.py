@@ -1,4 +1,4 @@
-"""The pools of this machine: builders, compilers, and single processes for whole networks.
+"""Opens the pools of this machine: builders, compilers, and processes for whole networks.
 
 A whole network is loaded only in a process that ends with its work, so that no long-lived worker
 keeps a network's weights in memory.

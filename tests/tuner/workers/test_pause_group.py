@@ -9,18 +9,18 @@ import psutil
 import pytest
 
 from tests.tuner.executors import helpers
+from tuner.workers.pause_group import PauseGroup
 from tuner.workers.pool import Pool, WorkerSettings
-from tuner.workers.pool_group import PoolGroup
 
 
 @pytest.fixture
-def group() -> PoolGroup:
+def group() -> PauseGroup:
     """A group without pools."""
-    return PoolGroup()
+    return PauseGroup()
 
 
 @pytest.fixture
-def pool(group: PoolGroup, tmp_path: Path) -> Iterator[Pool]:
+def pool(group: PauseGroup, tmp_path: Path) -> Iterator[Pool]:
     """A pool of one worker in the group."""
     with group.collecting():
         opened = Pool(WorkerSettings(1, tmp_path / "worker.log"))
@@ -34,7 +34,7 @@ def status_of(pid: int) -> str:
     return str(psutil.Process(pid).status())
 
 
-def test_a_paused_worker_uses_no_core_and_then_continues(group: PoolGroup, pool: Pool) -> None:
+def test_a_paused_worker_uses_no_core_and_then_continues(group: PauseGroup, pool: Pool) -> None:
     """A call that is running when its group pauses ends after the group resumes."""
     pid = pool.call(helpers.NAME, "whoami")
     call = pool.submit(helpers.NAME, "hang", 0.3)
@@ -50,7 +50,7 @@ def test_a_paused_worker_uses_no_core_and_then_continues(group: PoolGroup, pool:
     assert status_of(pid) != psutil.STATUS_STOPPED
 
 
-def test_processes_that_a_worker_started_pause_with_it(group: PoolGroup, pool: Pool) -> None:
+def test_processes_that_a_worker_started_pause_with_it(group: PauseGroup, pool: Pool) -> None:
     """A linker or compiler below a worker uses no core either."""
     worker = psutil.Process(pool.call(helpers.NAME, "whoami"))
     pool.submit(helpers.NAME, "run_sleeper", 60.0)
@@ -64,7 +64,7 @@ def test_processes_that_a_worker_started_pause_with_it(group: PoolGroup, pool: P
     assert status_of(child.pid) != psutil.STATUS_STOPPED
 
 
-def test_a_paused_group_starts_no_calls(group: PoolGroup, pool: Pool) -> None:
+def test_a_paused_group_starts_no_calls(group: PauseGroup, pool: Pool) -> None:
     """A thread that submits a call waits until the group resumes."""
     pids: list[int] = []
     thread = threading.Thread(target=lambda: pids.append(pool.call(helpers.NAME, "whoami")))
@@ -79,7 +79,7 @@ def test_a_paused_group_starts_no_calls(group: PoolGroup, pool: Pool) -> None:
     assert len(pids) == 1
 
 
-def test_a_paused_pool_can_be_closed(group: PoolGroup, pool: Pool) -> None:
+def test_a_paused_pool_can_be_closed(group: PauseGroup, pool: Pool) -> None:
     """Its workers are killed, and what they started does not stay stopped for ever."""
     worker = psutil.Process(pool.call(helpers.NAME, "whoami"))
     pool.submit(helpers.NAME, "run_sleeper", 60.0)
@@ -93,7 +93,7 @@ def test_a_paused_pool_can_be_closed(group: PoolGroup, pool: Pool) -> None:
     child.kill()
 
 
-def test_pools_outside_a_group_do_not_pause(group: PoolGroup, tmp_path: Path) -> None:
+def test_pools_outside_a_group_do_not_pause(group: PauseGroup, tmp_path: Path) -> None:
     """Builders and runners of a coordinator belong to no group."""
     with Pool(WorkerSettings(1, tmp_path / "worker.log")) as other:
         group.pause()

@@ -1,4 +1,4 @@
-"""Pools of one piece of background work, whose processes pause together."""
+"""Groups of pools of one piece of background work, whose processes pause together."""
 
 import threading
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tuner.workers.pool import Pool
 
-_CURRENT: ContextVar["PoolGroup | None"] = ContextVar("pool_group", default=None)
+_CURRENT: ContextVar["PauseGroup | None"] = ContextVar("pause_group", default=None)
 
 
-class PoolGroup:
+class PauseGroup:
     """Pools that are opened inside :meth:`collecting`, until they are closed.
 
     Pausing stops their processes by SIGSTOP, so that they use no core, and keeps threads from
@@ -64,6 +64,6 @@ class PoolGroup:
             self._is_running.set()
 
 
-def current_group() -> PoolGroup | None:
+def current_group() -> PauseGroup | None:
     """Return the group that collects the pools of this thread or task, if there is one."""
     return _CURRENT.get()

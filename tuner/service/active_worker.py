@@ -1,4 +1,4 @@
-"""The service while this process coordinates: named tasks of one event loop."""
+"""The service while this process is the active worker: named tasks of one event loop."""
 
 import asyncio
 from dataclasses import replace
@@ -10,10 +10,10 @@ from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices
 from tuner.service.build_queue import BuildQueue
+from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.job_loader import JobLoader
 from tuner.service.job_poller import JobPoller
-from tuner.service.leader_election import CoordinatorLease
-from tuner.service.loading import Limits
+from tuner.service.limited_loading import ProcessLimits
 from tuner.service.retention import RetentionTask
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
@@ -23,7 +23,7 @@ from tuner.tuning.storage_retry import wait_for_lock
 _LEASE_CHECK_INTERVAL_SECS = 0.5
 
 
-class ServiceWorker:
+class ActiveWorker:
     """Runs the jobs and builds of the service as long as this process holds the lease.
 
     Its parts are tasks of one event loop:
@@ -53,7 +53,7 @@ class ServiceWorker:
         executor: Executor,
         lease: CoordinatorLease,
         held: HeldLease,
-        limits: Limits,
+        limits: ProcessLimits,
     ) -> None:
         settings = context.settings
         fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))

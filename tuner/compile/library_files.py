@@ -24,14 +24,14 @@ _LINK_TIMEOUT_SECS = 1800.0
 
 
 @dataclass
-class LibraryBuilder:
-    """Builder of one library for the build cache.
+class LibraryFiles:
+    """Maker of one library's files, as an entry of the build cache.
 
     Attributes:
         compiler: Compiler of the subgraphs' objects.
         networks: The model, once for each set of input shapes.
         best: Best record of each workload that has one.
-        steps: Origin of each object once the library is built; empty before.
+        steps: Origin of each object once the files are made; empty before.
     """
 
     compiler: ObjectCompiler
@@ -61,7 +61,7 @@ class LibraryBuilder:
             self.networks[0].model.name,
         )
 
-    def build(self, folder: Path) -> Mapping[str, Any]:
+    def make(self, folder: Path) -> Mapping[str, Any]:
         """Fill the folder of a cache entry; return the facts that the entry stores.
 
         Raises:

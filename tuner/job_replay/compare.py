@@ -100,7 +100,7 @@ def plot(results: Sequence[Replayed], path: Path) -> None:
                 trajectory = result.trajectory
                 axes.step(
                     trajectory.trials,
-                    trajectory.total_secs * 1e3,
+                    trajectory.total_latency_secs * 1e3,
                     where="post",
                     label=result.allocator,
                 )

@@ -12,12 +12,12 @@ from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkEr
 from tuner.jobs.model_loading import LoadLimits
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.requests import ModelRequest
+from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
-from tuner.workers.pools import fresh_worker
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """Limits on the loading or compiling of a model.
 
     Attributes:
@@ -37,7 +37,7 @@ def default_max_bytes() -> int:
 def load_all(
     context: Context,
     models: Sequence[ModelRequest],
-    limits: Limits,
+    limits: ProcessLimits,
     describe: DescribeTarget | None = None,
 ) -> Prepared:
     """Load the models of a job and split them into tasks, each in a process of its own.
@@ -54,16 +54,16 @@ def load_all(
     """
     members = []
     for model in models:
-        with loading(context, model, limits, describe=describe) as (_, prepared):
+        with loaded_model(context, model, limits, describe=describe) as (_, prepared):
             members.append(prepared)
     return combine(context.sessions, members)
 
 
 @contextmanager
-def loading(
+def loaded_model(
     context: Context,
     model: ModelRequest,
-    limits: Limits,
+    limits: ProcessLimits,
     *,
     must_run: bool = True,
     describe: DescribeTarget | None = None,
@@ -88,7 +88,7 @@ def loading(
 
 
 @contextmanager
-def user_facing_errors(model: ModelRequest, limits: Limits) -> Iterator[None]:
+def user_facing_errors(model: ModelRequest, limits: ProcessLimits) -> Iterator[None]:
     """Rewrite errors raised inside for the owner of a model: without paths, and with its limits.
 
     Raises:

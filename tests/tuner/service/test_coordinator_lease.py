@@ -5,7 +5,7 @@ from sqlalchemy import select
 from records import workers
 from records.service_models import Worker
 from tuner.context import Context
-from tuner.service.leader_election import CoordinatorLease
+from tuner.service.coordinator_lease import CoordinatorLease
 
 
 def test_processes_with_the_same_host_and_process_id_are_different(context: Context) -> None:
