@@ -1,4 +1,4 @@
-"""Opens the pools of this machine: builders, compilers, and processes for whole networks.
+"""Factory of the pools of this machine: builders, compilers, processes for whole networks.
 
 A whole network is loaded only in a process that ends with its work, so that no long-lived worker
 keeps a network's weights in memory.
