@@ -19,7 +19,7 @@ DEMO_SECONDS ?= 240
 # expire, pages to load.
 JOBS ?= 3
 # Threads that wait for others yield their core, for more processes run than there are cores.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup \
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
 	--no-loadscope-reorder
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
