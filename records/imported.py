@@ -103,6 +103,7 @@ def _row(task_id: int, new: LoggedTrial) -> dict[str, Any]:
         "max_error": None,
         "confirmed_secs": None,
         "conditions": None,
+        "clock_factor": None,
         "worker": WORKER,
         "created": new.created or now(),
         "features": None,

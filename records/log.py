@@ -19,10 +19,12 @@ _COPIED_COLUMNS = (
     "module_hash",
     "run_secs",
     "latency",
+    "clock_factor",
     "error_kind",
     "error_text",
     "verified",
     "confirmed_secs",
+    "confirmed_factor",
     "conditions",
     "worker",
 )

@@ -107,7 +107,7 @@ class Importer:
                 MeasureRecord.verified,
                 MeasureRecord.confirmed_secs.is_(None),
             )
-            .values(confirmed_secs=columns["confirmed_secs"])
+            .values({name: columns[name] for name in ("confirmed_secs", "confirmed_factor")})
             .returning(MeasureRecord.id)
         )
         return confirmed

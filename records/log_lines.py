@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 FORMAT = "subgraph-tuner records"
-VERSION = 2
+VERSION = 3
 
 _TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
 _NUMBER, _NUMBER_OR_NONE = (int, float), (int, float, type(None))
@@ -25,11 +25,13 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "module_hash": _TEXT_OR_NONE,
         "run_secs": (list, type(None)),
         "latency": _NUMBER_OR_NONE,
+        "clock_factor": _NUMBER_OR_NONE,
         "error_kind": _TEXT_OR_NONE,
         "error_text": _TEXT_OR_NONE,
         "verified": (bool,),
         "max_error": (int, float, str, type(None)),
         "confirmed_secs": (list, type(None)),
+        "confirmed_factor": _NUMBER_OR_NONE,
         "conditions": (dict, type(None)),
         "worker": _TEXT,
         "created": _TEXT,
@@ -38,7 +40,9 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     },
 }
 # Default values of fields that logs of older versions lack.
-_DEFAULTS: dict[str, dict[str, Any]] = {"record": {"conditions": None}}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "record": {"conditions": None, "clock_factor": None, "confirmed_factor": None}
+}
 
 
 def header() -> str:
@@ -131,10 +135,14 @@ def record_columns(fields: dict[str, Any]) -> dict[str, Any]:
     for name in ("run_secs", "confirmed_secs"):
         if columns[name] is not None:
             columns[name] = _durations(name, columns[name])
-    if columns["run_secs"] is not None and columns["latency"] != statistics.median(
-        columns["run_secs"]
-    ):
-        raise ValueError(f"latency {columns['latency']} is not the median of run_secs")
+    for name in ("clock_factor", "confirmed_factor"):
+        if columns[name] is not None and not 0.0 < columns[name] < math.inf:
+            raise ValueError(f"{name} must be finite and positive, got {columns[name]}")
+    if columns["run_secs"] is not None:
+        median = statistics.median(columns["run_secs"])
+        factor = columns["clock_factor"]
+        if columns["latency"] != (median if factor is None else median * factor):
+            raise ValueError(f"latency {columns['latency']} is not the median of run_secs")
     if isinstance(columns["max_error"], str):
         if columns["max_error"] != "inf":
             raise ValueError(f"max_error must be a number or 'inf', got {columns['max_error']!r}")

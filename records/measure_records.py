@@ -38,6 +38,8 @@ class NewRecord:
         module_hash: Structural hash of the scheduled module.
         verified: True if the output was compared with a reference and agrees.
         max_error: Largest difference from the reference; NaN is stored as infinity.
+        clock_factor: Factor that divides the drift of the device's clock out of the samples,
+            finite and positive; None if the drift is unknown.
         features: Input of a cost model.
         conditions: Clocks and temperature of the device during the measurement, and under
             ``throttled`` the reason why it ran below its speed; infinity and NaN become null.
@@ -54,6 +56,7 @@ class NewRecord:
     module_hash: str | None = None
     verified: bool = False
     max_error: float | None = None
+    clock_factor: float | None = None
     features: bytes | None = None
     conditions: Mapping[str, Any] | None = None
 
@@ -113,7 +116,8 @@ def add_records(session: Session, new: Sequence[NewRecord]) -> list[StoredRecord
         transaction or from earlier in this group.
 
     Raises:
-        ValueError: If ``run_secs`` is empty or contains a value that is not a duration.
+        ValueError: If ``run_secs`` is empty or contains a value that is not a duration, or a
+            clock factor is not positive.
         sqlalchemy.exc.IntegrityError: If a trial has both samples and an error, or neither,
             or an unknown error kind, task or pick. Roll the transaction back then.
     """
@@ -209,7 +213,7 @@ def _columns(new: NewRecord) -> Row:
     values = vars(new) | {"latency": None}
     if new.run_secs is not None:
         values["run_secs"] = _durations(new.run_secs)
-        values["latency"] = statistics.median(values["run_secs"])
+        values["latency"] = latency_of(values["run_secs"], new.clock_factor)
     if new.conditions is not None:
         values["conditions"] = events.finite(dict(new.conditions))
     if new.error_text is not None:
@@ -217,6 +221,17 @@ def _columns(new: NewRecord) -> Row:
     if new.max_error is not None and math.isnan(new.max_error):
         values["max_error"] = math.inf
     return values
+
+
+def latency_of(samples: Sequence[float], clock_factor: float | None) -> float:
+    """Return the latency of samples, seconds: their median, without the drift of the clock.
+
+    Raises:
+        ValueError: If the factor is not finite and positive.
+    """
+    if clock_factor is not None and not 0.0 < clock_factor < math.inf:
+        raise ValueError(f"a clock factor must be finite and positive, got {clock_factor}")
+    return statistics.median(samples) * (1.0 if clock_factor is None else clock_factor)
 
 
 def _durations(samples: Sequence[float]) -> list[float]:

@@ -299,7 +299,12 @@ class Event(Base):
 
 
 class MeasureRecord(Base):
-    """One spent trial: a trace with its samples in seconds, or with its error."""
+    """One spent trial: a trace with its samples in seconds, or with its error.
+
+    Samples are stored as they were taken. ``latency`` is their median times ``clock_factor``, the
+    speed of the device while they were taken relative to its speed at its first measurement;
+    ``confirmed_factor`` is that of the final. A null factor counts as 1.
+    """
 
     __tablename__ = "measure_record"
     __table_args__ = (
@@ -322,12 +327,14 @@ class MeasureRecord(Base):
     trace_hash: Mapped[str]
     module_hash: Mapped[str | None]
     run_secs: Mapped[list[float] | None]
-    latency: Mapped[float | None]  # median of run_secs
+    latency: Mapped[float | None]  # median of run_secs times clock_factor
+    clock_factor: Mapped[float | None]
     error_kind: Mapped[str | None]
     error_text: Mapped[str | None]
     verified: Mapped[bool]
     max_error: Mapped[float | None]
     confirmed_secs: Mapped[list[float] | None]  # of the final interleaved re-measurement
+    confirmed_factor: Mapped[float | None]
     conditions: Mapped[dict[str, Any] | None]  # of the device while it was timed
     worker: Mapped[str]
     created: Mapped[datetime] = mapped_column(default=now)

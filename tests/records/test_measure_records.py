@@ -36,6 +36,24 @@ def test_latency_is_the_median_and_every_sample_is_kept(session: Session) -> Non
     assert session.get_one(MeasureFeature, record.id).features == b"\x00\x01"
 
 
+def test_a_clock_factor_changes_the_latency_and_no_sample(session: Session) -> None:
+    """Samples stay as they were taken; the latency is free of the drift."""
+    new = make.timed(make.task(session), "t", 3.0, 1.0, 2.0, clock_factor=0.5)
+
+    record = measure_records.add_record(session, new)
+
+    assert record is not None
+    assert (record.latency, record.run_secs, record.clock_factor) == (1.0, [3.0, 1.0, 2.0], 0.5)
+
+
+def test_a_clock_factor_must_be_positive(session: Session) -> None:
+    """A device that was measured to have stopped is an error of the caller."""
+    new = make.timed(make.task(session), "t", 1.0, clock_factor=0.0)
+
+    with pytest.raises(ValueError, match="finite and positive, got 0.0"):
+        measure_records.add_record(session, new)
+
+
 @pytest.mark.parametrize(
     ("changes", "constraint"),
     [

@@ -189,6 +189,19 @@ def test_downgrade_keeps_both_submissions_of_one_network(engine: Engine) -> None
     assert n_picks == 2
 
 
+def test_downgrade_drops_clock_factors(engine: Engine) -> None:
+    """Revision 0004 has no clock factors; the latency that one gave stays."""
+    with database.sessions(engine).begin() as session:
+        new = make.timed(make.task(session), "t", 1.0, clock_factor=0.5)
+        measure_records.add_record(session, new)
+    migrations.downgrade(engine, "0004")
+    migrations.migrate(engine, "again")
+
+    with database.sessions(engine)() as session:
+        record = session.scalars(select(MeasureRecord)).one()
+        assert (record.latency, record.clock_factor) == (0.5, None)
+
+
 def test_downgrade_drops_conditions_and_devices(engine: Engine) -> None:
     """Revision 0003 has neither conditions nor devices; records and picks stay."""
     with database.sessions(engine).begin() as session:
