@@ -1,11 +1,12 @@
 """Best records: the fastest verified record of each task."""
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import and_, case, select
+from sqlalchemy import select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
@@ -32,13 +33,13 @@ class Offer(NamedTuple):
     record_id: int
     latency: float
     confirmed: bool = False
+    disturbed: bool = False
 
 
 def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
     """Make verified records the best of their tasks if they are strictly faster.
 
-    A confirmed best record is compared by its first latency: the final measures under stricter
-    conditions, so its longer latency would lose to any new record.
+    A record whose samples stayed disturbed replaces no other: a final has to time it first.
 
     Args:
         session: The transaction.
@@ -49,8 +50,12 @@ def offer(session: Session, offers: Sequence[Offer]) -> set[int]:
     """
     if not offers:
         return set()
-    rows = [offered._asdict() for offered in sorted(offers)]
-    return set(session.scalars(_upsert_best(session), rows))
+    best_ids: set[int] = set()
+    for disturbed, upsert in ((False, _upsert_best), (True, _insert_best)):
+        rows = [_columns(one) for one in sorted(offers) if one.disturbed is disturbed]
+        if rows:
+            best_ids |= set(session.scalars(upsert(session), rows))
+    return best_ids
 
 
 def best_latencies(session: Session, task_ids: Sequence[int]) -> dict[int, float]:
@@ -88,8 +93,16 @@ def top_records(session: Session, task_id: int, k: int) -> list[MeasureRecord]:
     )
 
 
-def confirm(session: Session, record_id: int, samples: Sequence[float]) -> MeasureRecord:
+def confirm(
+    session: Session, record_id: int, samples: Sequence[float], clock_factor: float | None = None
+) -> MeasureRecord:
     """Store the samples, seconds, of a record's final interleaved re-measurement.
+
+    Args:
+        session: The transaction.
+        record_id: The record.
+        samples: All samples of its turns.
+        clock_factor: Factor that divides the drift of the device's clock out of the samples.
 
     Raises:
         NoSuchRow: If the record does not exist.
@@ -101,34 +114,48 @@ def confirm(session: Session, record_id: int, samples: Sequence[float]) -> Measu
     if not samples:
         raise ValueError(f"record {record_id} cannot be confirmed without samples")
     record.confirmed_secs = [float(sample) for sample in samples]
+    record.confirmed_factor = clock_factor
     session.flush()
     return record
 
 
-def champion(session: Session, task_id: int) -> MeasureRecord | None:
-    """Return the confirmed record with the lowest median, or None; ties go to the oldest."""
-    confirmed = session.scalars(
-        select(MeasureRecord)
-        .where(
-            MeasureRecord.task_id == task_id,
-            MeasureRecord.verified,
-            MeasureRecord.confirmed_secs.is_not(None),
+def confirmed_records(session: Session, task_id: int) -> list[MeasureRecord]:
+    """Return the verified records of a task that were in a final, the oldest first."""
+    return list(
+        session.scalars(
+            select(MeasureRecord)
+            .where(
+                MeasureRecord.task_id == task_id,
+                MeasureRecord.verified,
+                MeasureRecord.confirmed_secs.is_not(None),
+            )
+            .order_by(MeasureRecord.id)
         )
-        .order_by(MeasureRecord.id)
-    ).all()
-    return min(confirmed, key=lambda record: (_confirmed_latency(record), record.id), default=None)
+    )
 
 
-def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
-    """Make the confirmed record with the lowest median the best; ties go to the oldest.
+def choose_confirmed(
+    session: Session, task_id: int, record_ids: Collection[int] | None = None
+) -> MeasureRecord:
+    """Make the confirmed record with the lowest latency the best; ties go to the oldest.
+
+    Args:
+        session: The transaction.
+        task_id: The task.
+        record_ids: Records to choose from; None for all that were in a final.
 
     Raises:
-        NoValidRecord: If no verified record of the task was confirmed.
+        NoValidRecord: If none of the records is verified and confirmed.
     """
-    winner = champion(session, task_id)
-    if winner is None:
+    confirmed = [
+        record
+        for record in confirmed_records(session, task_id)
+        if record_ids is None or record.id in record_ids
+    ]
+    if not confirmed:
         raise NoValidRecord(f"no verified record of task {task_id} was confirmed")
-    latency = _confirmed_latency(winner)
+    winner = min(confirmed, key=latency_of)
+    latency = latency_of(winner)
     stmt = insert(session, BestRecord).values(
         task_id=task_id, record_id=winner.id, latency=latency, confirmed=True
     )
@@ -137,8 +164,15 @@ def choose_confirmed(session: Session, task_id: int) -> MeasureRecord:
     return winner
 
 
-def _confirmed_latency(record: MeasureRecord) -> float:
-    return statistics.median(record.confirmed_secs or [])
+def latency_of(record: MeasureRecord) -> float:
+    """Return the latency of a record, seconds: that of its final if it was in one."""
+    if record.confirmed_secs:
+        return statistics.median(record.confirmed_secs) * (record.confirmed_factor or 1.0)
+    return math.inf if record.latency is None else record.latency
+
+
+def _columns(offered: Offer) -> dict[str, object]:
+    return {name: value for name, value in offered._asdict().items() if name != "disturbed"}
 
 
 def _new_values(stmt: postgresql.Insert) -> dict[str, object]:
@@ -147,18 +181,18 @@ def _new_values(stmt: postgresql.Insert) -> dict[str, object]:
 
 def _replace_slower(stmt: postgresql.Insert) -> ReturningInsert[int]:
     """Replace slower records in one statement, so that the faster of two writers wins."""
-    first_latency = (
-        select(MeasureRecord.latency)
-        .where(MeasureRecord.id == BestRecord.record_id)
-        .scalar_subquery()
-    )
-    by_first_latency = and_(BestRecord.confirmed, ~stmt.excluded.confirmed)
-    current = case((by_first_latency, first_latency), else_=BestRecord.latency)
     return stmt.on_conflict_do_update(
         index_elements=[BestRecord.task_id],
         set_=_new_values(stmt),
-        where=stmt.excluded.latency < current,
+        where=stmt.excluded.latency < BestRecord.latency,
     ).returning(table(BestRecord).c.record_id)
 
 
+def _replace_none(stmt: postgresql.Insert) -> ReturningInsert[int]:
+    return stmt.on_conflict_do_nothing(index_elements=[BestRecord.task_id]).returning(
+        table(BestRecord).c.record_id
+    )
+
+
 _upsert_best = built_once(BestRecord, _replace_slower)
+_insert_best = built_once(BestRecord, _replace_none)

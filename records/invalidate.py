@@ -34,7 +34,7 @@ def withdraw(session: Session, record_id: int) -> MeasureRecord | None:
 
 def _choose_best(session: Session, task_id: int) -> None:
     """Choose the best record, preferring winners of finals to records that were in none."""
-    if bests.champion(session, task_id) is not None:
+    if bests.confirmed_records(session, task_id):
         bests.choose_confirmed(session, task_id)
         return
     for fastest in bests.top_records(session, task_id, 1):

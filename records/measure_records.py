@@ -287,15 +287,25 @@ def _add_to_totals(session: Session, trials: Sequence[Row]) -> dict[int, aggrega
 
 
 def _offers(trials: Sequence[Row]) -> list[bests.Offer]:
-    """Return the fastest verified trial of each task, the first among equals."""
+    """Return the fastest verified trial of each task, the first among equals.
+
+    A disturbed trial is offered only if all of its task were.
+    """
     fastest: dict[int, bests.Offer] = {}
     for trial in trials:
         if trial["verified"] and trial["latency"] is not None:
-            offer = bests.Offer(trial["task_id"], trial["id"], trial["latency"])
+            disturbed = bool((trial["conditions"] or {}).get("disturbed"))
+            offer = bests.Offer(
+                trial["task_id"], trial["id"], trial["latency"], disturbed=disturbed
+            )
             before = fastest.get(offer.task_id)
-            if before is None or offer.latency < before.latency:
+            if before is None or _rank(offer) < _rank(before):
                 fastest[offer.task_id] = offer
     return list(fastest.values())
+
+
+def _rank(offer: bests.Offer) -> tuple[bool, float]:
+    return offer.disturbed, offer.latency
 
 
 def _add_trial_events(

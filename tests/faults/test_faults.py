@@ -25,8 +25,8 @@ from tuner.executors.local import LocalExecutor, scratch_folder
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.jobs.spec import TuneSpec
-from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.interleaved_timing import InterleavedTiming
 from tuner.measure.references import ensure_reference
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.settings import Settings
@@ -157,7 +157,11 @@ class Batch:
 
         async def work() -> list[RunResult]:
             setup, device = self.start()
-            return await compare(setup, self.task, traces, device, n_turns=n_turns)
+            timing = InterleavedTiming(setup, self.task, traces)
+            await timing.build()
+            results = await timing.time(range(len(traces)), device, n_turns=n_turns)
+            timing.close()
+            return results
 
         return event_loop.run(work())
 

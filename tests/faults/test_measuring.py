@@ -12,8 +12,8 @@ from tests.faults.conftest import Hall
 from tuner.devices.device import Device
 from tuner.engines.base import EvaluatorSettings, RunResult
 from tuner.errors import WorkError
-from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.interleaved_timing import InterleavedTiming
 from tuner.measure.references import ensure_reference
 from tuner.tuning import event_loop
 
@@ -53,7 +53,11 @@ def race(hall: Hall) -> list[RunResult]:
 
     async def work() -> list[RunResult]:
         setup, device = start(hall)
-        return await compare(setup, TASK, TRACES, device, n_turns=2)
+        timing = InterleavedTiming(setup, TASK, TRACES)
+        await timing.build()
+        results = await timing.time(range(len(TRACES)), device, n_turns=2)
+        timing.close()
+        return results
 
     return finish(hall, work())
 

@@ -20,6 +20,12 @@ def add(session: Session, new: measure_records.NewRecord) -> MeasureRecord:
     return record
 
 
+def add_best(session: Session, new: measure_records.NewRecord) -> bool:
+    """Store a new trial; returns whether it became the best of its task."""
+    (stored,) = measure_records.add_records(session, [new])
+    return stored is not None and stored.best
+
+
 def best(session: Session, core_count: int = 2) -> MeasureRecord:
     """Return the best record of the usual workload on a target."""
     task_id = make.task(session, core_count=core_count)
@@ -74,7 +80,7 @@ def test_best_records_scan_no_table(sqlite_url: str) -> None:
 
 
 def test_the_confirmed_record_replaces_a_lucky_one(session: Session) -> None:
-    """Re-measurement decides; later records compete with the winner's first latency."""
+    """Re-measurement decides; later records compete with the winner's confirmed latency."""
     task_id = make.task(session)
     lucky, steady = (
         add(session, make.timed(task_id, name, secs)) for name, secs in (("lucky", 1.0), ("s", 1.2))
@@ -87,12 +93,47 @@ def test_the_confirmed_record_replaces_a_lucky_one(session: Session) -> None:
     assert (row.record_id, row.latency, row.confirmed) == (steady.id, 1.3, True)
     assert best(session).confirmed_secs == [1.3, 9.0, 1.2]
 
-    add(session, make.timed(task_id, "faster than its final", 1.25))
+    add(session, make.timed(task_id, "slower than its final", 1.31))
     session.refresh(row)
     assert row.record_id == steady.id
-    faster = add(session, make.timed(task_id, "faster", 1.15))
+    faster = add(session, make.timed(task_id, "faster than its final", 1.25))
     session.refresh(row)
     assert (row.record_id, row.confirmed) == (faster.id, False)
+
+
+def test_a_final_chooses_among_those_that_reached_its_end(session: Session) -> None:
+    """A rival with few samples that dropped out does not win by them; clock factors count."""
+    task_id = make.task(session)
+    out, slow_clock, last = (add(session, make.timed(task_id, name, 1.0)) for name in "abc")
+    bests.confirm(session, out.id, [0.1])
+    bests.confirm(session, slow_clock.id, [2.0, 2.0], clock_factor=0.4)
+    bests.confirm(session, last.id, [0.9, 0.9])
+
+    winner = bests.choose_confirmed(session, task_id, [slow_clock.id, last.id])
+
+    assert winner.id == slow_clock.id
+    assert bests.best_latencies(session, [task_id]) == {task_id: 0.8}
+    assert bests.choose_confirmed(session, task_id).id == out.id
+
+
+def test_a_disturbed_record_replaces_no_other(session: Session) -> None:
+    """It is the best of a task that has no other, until any faster one comes."""
+    task_id = make.task(session)
+    other_task = make.task(session, "w1")
+    first = make.timed(task_id, "first", 2.0, conditions={"disturbed": True})
+    rows = measure_records.add_records(
+        session,
+        [
+            make.timed(task_id, "quiet", 3.0),
+            make.timed(task_id, "loud", 1.0, conditions={"disturbed": True}),
+            make.timed(other_task, "only", 5.0, conditions={"disturbed": True}),
+        ],
+    )
+
+    assert bests.best_latencies(session, [task_id, other_task]) == {task_id: 3.0, other_task: 5.0}
+    assert [row is not None and row.best for row in rows] == [True, False, True]
+    assert not add_best(session, first)
+    assert add_best(session, make.timed(other_task, "quiet", 4.0))
 
 
 def test_confirming_needs_a_record_and_samples(session: Session) -> None:

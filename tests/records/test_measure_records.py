@@ -50,7 +50,7 @@ def test_a_clock_factor_must_be_positive(session: Session) -> None:
     """A device that was measured to have stopped is an error of the caller."""
     new = make.timed(make.task(session), "t", 1.0, clock_factor=0.0)
 
-    with pytest.raises(ValueError, match="finite and positive, got 0.0"):
+    with pytest.raises(ValueError, match=r"finite and positive, got 0\.0"):
         measure_records.add_record(session, new)
 
 

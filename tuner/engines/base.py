@@ -166,10 +166,11 @@ class EvaluatorSettings:
         repeat: Number of samples, at least 3, so that the noise can be estimated.
         min_repeat_ms: Minimum duration, milliseconds: with a flush, of all samples together, by
             taking more of them; without, of each sample, by raising ``number``.
-        cache_flush: True to empty the private caches of the CPU before each sample, as the rest
-            of a network would.
+        cache_flush: True to put the caches of the CPU before each sample into the state in which
+            the rest of a network leaves them.
         cooldown_ms: Pause between samples, milliseconds.
-        flush_bytes: Bytes that a flush reads, if more than the private caches; 0 for these.
+        network_bytes: Size of the network, whose weights are timed in memory if the shared cache
+            is smaller; 0 if unknown.
         timeout_secs: Time after which a candidate is killed, seconds.
     """
 
@@ -178,7 +179,7 @@ class EvaluatorSettings:
     min_repeat_ms: int = 10
     cache_flush: bool = True
     cooldown_ms: int = 0
-    flush_bytes: int = 0
+    network_bytes: int = 0
     timeout_secs: float = 20.0
 
     def __post_init__(self) -> None:

@@ -1,46 +1,87 @@
-"""Finals: the fastest candidates of each task, timed again in turns.
+"""Finals: the candidates of each task that could be the fastest, timed again in turns.
 
-The best of many noisy samples owes part of its rank to luck. The few fastest records of a task
-are measured side by side at the end of a job, so that the winner and its latency are the result
-of a fair race.
+The fastest of many noisy samples owes part of its rank to luck. At the end of a job all that could
+win given their noise race by successive halving (Karnin, Koren, Somekh, ICML'13): every heat times
+the remaining ones in turns, and the slower half drops out. All tasks have their first heat before
+any has its second, so that the samples of a race are spread over the whole final, and a slow moment
+of the machine affects neither one rival nor one task alone.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import bests, tasks
-from records.models import BestRecord, MeasureRecord
+from records.contenders import contenders
+from records.models import MeasureRecord
 from tuner.devices.device import Device
 from tuner.errors import WorkError, last_line
-from tuner.measure.comparison import compare
 from tuner.measure.context import MeasureSetup, TaskUnderTest
+from tuner.measure.interleaved_timing import InterleavedTiming
 from tuner.tuning.snapshot import TaskRow
 
-_N_FINALISTS = 3
-_N_TURNS = 5
-# Only candidates this close to the fastest can win, only tasks with this share of the latency
-# matter.
-_MAX_RATIO = 1.10
+# Turns of each rival in the heats of a race; half of the rivals drop out after each but the last.
+_TURNS = (2, 3, 4)
+# Rivals of a task, and of one that hardly matters; only tasks with a share of the latency race.
+_MAX_RIVALS = 8
+_MAX_MINOR_RIVALS = 4
+_MINOR_SHARE = 0.02
 _MIN_SHARE = 0.002
-# Bytes read before a sample, in sizes of the model: activations and packing come on top of its
-# weights, and a cache that is swept in circles keeps nothing once it is too small. With ResNet-18
-# (47 MB) one size left the weights in a shared cache that they were not in when the network ran.
-_SWEEPS = 3
-_MIN_FLUSH_BYTES = 32 * 2**20
-_MAX_FLUSH_BYTES = 256 * 2**20
 
 
-@dataclass(frozen=True)
-class Final:
-    """Race between the fastest records of one task."""
+@dataclass
+class Race:
+    """Race between records of one task.
+
+    Attributes:
+        task: The task.
+        rivals: Records that race.
+        timing: Their builds.
+        running: Positions of the rivals that have not dropped out.
+        samples: Samples of each rival, seconds.
+        clock_factors: Clock factor of each heat.
+    """
 
     task: TaskUnderTest
-    finalists: Sequence[MeasureRecord]
+    rivals: Sequence[MeasureRecord]
+    timing: InterleavedTiming
+    running: list[int]
+    samples: list[list[float]]
+    clock_factors: list[float] = field(default_factory=list)
+
+    async def run_heat(self, device: Device, n_turns: int) -> None:
+        """Time the rivals that are left; those that fail drop out.
+
+        Raises:
+            DiskFull: If the disk is full.
+            DeviceLost: If the device was lost.
+        """
+        results = await self.timing.time(self.running, device, n_turns=n_turns)
+        for index, result in zip(self.running, results, strict=True):
+            self.samples[index].extend(result.run_secs or ())
+        self.running = [
+            index
+            for index, result in zip(self.running, results, strict=True)
+            if result.run_secs is not None
+        ]
+
+    def halve(self) -> None:
+        """Let the slower half drop out."""
+        self.running.sort(key=lambda index: (median(self.samples[index]), index))
+        del self.running[math.ceil(len(self.running) / 2) :]
+
+    def store(self, session: Session) -> None:
+        """Confirm all that were timed, and make the fastest of the last heat the best."""
+        for record, samples in zip(self.rivals, self.samples, strict=True):
+            if samples:
+                bests.confirm(session, record.id, samples)
+        if self.running:
+            finalists = [self.rivals[index].id for index in self.running]
+            bests.choose_confirmed(session, self.task.task_id, finalists)
 
 
 def check_any_measured(sessions: sessionmaker[Session], rows: Sequence[TaskRow]) -> None:
@@ -65,64 +106,62 @@ def check_any_measured(sessions: sessionmaker[Session], rows: Sequence[TaskRow])
     )
 
 
-def find_final(sessions: sessionmaker[Session], row: TaskRow) -> Final | None:
-    """Return the final of a task.
-
-    Returns:
-        None if the task hardly matters, or the winner of an earlier final is still its best.
-    """
-    if row.share < _MIN_SHARE:
-        return None
+def find_races(
+    sessions: sessionmaker[Session], setup: MeasureSetup, rows: Sequence[TaskRow]
+) -> list[Race]:
+    """Return the races of the tasks that matter and whose winner is in doubt."""
+    if setup.evaluator.cache_flush:
+        # The turns take the place of further samples.
+        setup = replace(setup, evaluator=replace(setup.evaluator, min_repeat_ms=0))
+    races = []
     with sessions() as session:
-        finalists = _finalists(session, row.task_id)
-        task = TaskUnderTest(row.task_id, row.workload, tasks.workload_ir(session, row.task_id))
-    return Final(task, finalists) if finalists else None
+        for row in rows:
+            if row.share < _MIN_SHARE:
+                continue
+            limit = _MAX_MINOR_RIVALS if row.share < _MINOR_SHARE else _MAX_RIVALS
+            rivals = contenders(session, row.task_id, limit)
+            if rivals:
+                ir = tasks.workload_ir(session, row.task_id)
+                task = TaskUnderTest(row.task_id, row.workload, ir)
+                races.append(_race(setup, task, rivals))
+    return races
 
 
-async def run_final(
+async def run_finals(
     sessions: sessionmaker[Session],
-    setup: MeasureSetup,
-    final: Final,
+    races: Sequence[Race],
     device: Device,
-    model_bytes: int = 0,
+    on_heat: Callable[[Race], None],
 ) -> None:
-    """Measure the finalists of a task and store the winner.
+    """Run races and store their winners.
 
     Args:
         sessions: Factory of database sessions.
-        setup: Target and settings.
-        final: The race.
-        device: Device that times it.
-        model_bytes: Size of the model. A model that the caches do not hold finds none of its
-            weights there when it runs again, so its kernels are timed with flushed caches.
+        races: The races.
+        device: Device that times them.
+        on_heat: Called before each heat of a race.
 
     Raises:
         DiskFull: If the disk is full.
-        DeviceLost: If the device was lost.
+        DeviceLost: If the device was lost; no race is stored.
     """
-    flush_bytes = min(_SWEEPS * model_bytes, _MAX_FLUSH_BYTES)
-    if flush_bytes < _MIN_FLUSH_BYTES:
-        flush_bytes = 0
-    traces = [record.trace for record in final.finalists]
-    results = await compare(
-        setup, final.task, traces, device, n_turns=_N_TURNS, flush_bytes=flush_bytes
-    )
+    try:
+        for race in races:
+            await race.timing.build()
+        for heat, n_turns in enumerate(_TURNS):
+            for race in races:
+                if heat:
+                    race.halve()
+                on_heat(race)
+                await race.run_heat(device, n_turns)
+    finally:
+        for race in races:
+            race.timing.close()
     with sessions.begin() as session:
-        for record, result in zip(final.finalists, results, strict=True):
-            if result.run_secs is not None:
-                bests.confirm(session, record.id, result.run_secs)
-        if any(result.run_secs is not None for result in results):
-            bests.choose_confirmed(session, final.task.task_id)
+        for race in races:
+            race.store(session)
 
 
-def _finalists(session: Session, task_id: int) -> list[MeasureRecord]:
-    """Return the records that race; none if the winner of an earlier final is still the best."""
-    best = session.get(BestRecord, task_id)
-    if best is None or best.confirmed:
-        return []
-    top = bests.top_records(session, task_id, _N_FINALISTS)
-    limit = _MAX_RATIO * median(top[0].run_secs or [0.0])
-    racing = [record for record in top if record.latency is not None and record.latency <= limit]
-    # The winner of an earlier final races again, because samples of two days do not compare.
-    champion = bests.champion(session, task_id)
-    return racing if champion is None or champion in racing else [*racing, champion]
+def _race(setup: MeasureSetup, task: TaskUnderTest, rivals: Sequence[MeasureRecord]) -> Race:
+    timing = InterleavedTiming(setup, task, [record.trace for record in rivals])
+    return Race(task, rivals, timing, list(range(len(rivals))), [[] for _ in rivals])

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from records import measure_records, tasks
@@ -69,7 +69,7 @@ class RoundRunner:
         self.measure_setup = MeasureSetup(
             context.measure_context,
             prepared.target.spec,
-            options.spec.evaluator,
+            replace(options.spec.evaluator, network_bytes=prepared.n_bytes),
             options.spec.build_timeout,
         )
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}

@@ -321,16 +321,16 @@ class TuningSession:
         snapshot = self.snapshot()
         sessions = self._context.sessions
         finals.check_any_measured(sessions, snapshot.rows)
-        for row in snapshot.rows:
-            final = finals.find_final(sessions, row)
-            if final is None:
-                continue
-            is_measuring_cpu = device.runner.shares_cores
+        races = finals.find_races(sessions, self._round_runner.measure_setup, snapshot.rows)
+
+        def publish(race: finals.Race) -> None:
             self._publish_if_due(
-                "confirming the winners", row.task_id, is_measuring_cpu=is_measuring_cpu
+                "confirming the winners",
+                race.task.task_id,
+                is_measuring_cpu=device.runner.shares_cores,
             )
-            setup, n_bytes = self._round_runner.measure_setup, self._prepared.n_bytes
-            await finals.run_final(sessions, setup, final, device, n_bytes)
+
+        await finals.run_finals(sessions, races, device, publish)
 
     def _publish_if_due(
         self, phase: str, current: int | None = None, *, is_measuring_cpu: bool = False

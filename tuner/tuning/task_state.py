@@ -71,7 +71,7 @@ class TaskState:
     def features(self) -> TaskFeatures:
         """Return the features that follow from the rounds."""
         if self._features is None:
-            self._features = _derive_features(self.rounds, self.failed)
+            self._features = _derive_features(self.rounds, self.failed, self.latency)
         return self._features
 
     def put(self, result: RoundResult) -> None:
@@ -112,8 +112,10 @@ def states_of(
     }
 
 
-def _derive_features(rounds: Sequence[RoundResult], failed: set[int]) -> TaskFeatures:
-    history = _with_running_best(rounds)
+def _derive_features(
+    rounds: Sequence[RoundResult], failed: set[int], latency: float
+) -> TaskFeatures:
+    history = _with_running_best(rounds, latency)
     curve = tuple(result.best_secs for result in history)
     # Imported records come first; they do not count in the rounds since another task's pick.
     picks = tuple(result.pick_id for result in history if result.pick_id is not None)
@@ -133,12 +135,16 @@ def _derive_features(rounds: Sequence[RoundResult], failed: set[int]) -> TaskFea
     )
 
 
-def _with_running_best(rounds: Sequence[RoundResult]) -> list[RoundResult]:
-    """Return the rounds, each with the best latency up to it."""
+def _with_running_best(rounds: Sequence[RoundResult], latency: float) -> list[RoundResult]:
+    """Return the rounds, each with the best latency up to it.
+
+    Latencies below that of the best record were lucky: a final has measured them again since.
+    """
+    lowest = latency if math.isfinite(latency) else 0.0
     best, history = math.inf, []
     for result in rounds:
         best = min(best, result.best_secs)
-        history.append(replace(result, best_secs=best))
+        history.append(replace(result, best_secs=max(best, lowest)))
     return history
 
 

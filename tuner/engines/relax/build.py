@@ -20,6 +20,8 @@ KERNEL = "kernel"
 PACK = "pack"
 LIBRARY = "kernel.so"
 DESCRIPTION = "kernel.json"
+# Attribute that TVM's AttachAttrLayoutFreeBuffers gives to kernels.
+LAYOUT_FREE = "layout_free_buffers"
 
 
 def build(request: BuildRequest) -> BuildResult:
@@ -44,10 +46,21 @@ def _build(request: BuildRequest) -> BuildResult:
     description = {
         "arguments": [_describe(param) for param in module["main"].params],
         "packed": packed,
+        "weights": weight_indices(module["main"]),
         "flop": workloads.flop_of(module),
     }
     (out / DESCRIPTION).write_text(json.dumps(description))
     return BuildResult(str(out))
+
+
+def weight_indices(function: PrimFunc) -> list[int]:
+    """Return the indices of the arguments that are weights, as the pass pipeline marked them.
+
+    The mark is part of the workload's hash: a subgraph that takes weights in one network and
+    activations in another is two workloads.
+    """
+    attributes = function.attrs or {}
+    return [int(index) for index in attributes.get(LAYOUT_FREE, ())]
 
 
 def _compile_for_gpu(

@@ -17,8 +17,10 @@ import tvm
 from tvm import rpc
 
 from tuner.engines.base import EvaluatorSettings, RemoteAnswer, RemoteServer, RunResult
+from tuner.engines.cache_state import Arguments
 from tuner.engines.relax import remote_targets, run
 from tuner.engines.relax.run_device import gpu_flush_bytes
+from tuner.engines.timing import SampleHook
 from tuner.errors import RequestError, TunerError, error_text
 
 _CONNECT_SECS = 10.0
@@ -26,6 +28,11 @@ _CONNECT_SECS = 10.0
 _NEARLY = 0.95
 # The remote CPU cannot be queried: no known core has a larger private cache.
 _MAX_PRIVATE_CACHE_BYTES = 2 * 2**20
+# Size from which on a network counts as larger than the shared cache, and the bytes that are then
+# copied: in sizes of the network, because a cache that is swept in circles keeps nothing.
+_MAX_SHARED_CACHE_BYTES = 32 * 2**20
+_SWEEPS = 3
+_MAX_FLUSH_BYTES = 256 * 2**20
 
 
 def _refuse_to_sanitize(*_: Any) -> None:
@@ -62,15 +69,27 @@ class RemoteDevice:
         self.session.upload(str(library), name)
         return self.session.load_module(name)
 
-    def flush_options(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """Return the options that copy a number of bytes on the device before each sample.
+    def sample_hook(
+        self, target: str, arguments: Arguments, settings: EvaluatorSettings
+    ) -> SampleHook | None:
+        """Return None: the device cannot call functions of this process."""
 
-        On a CPU one core copies twice the size of its private caches; measured locally, the samples
-        equal those with the flush that reads on every core, see docs/fleet.md.
+    def flush_bytes(self, target: str, settings: EvaluatorSettings) -> int:
+        """Return the bytes that replace the L2 of a GPU or the private caches of a CPU.
+
+        On a CPU one core copies them; measured locally, the samples equal those after a flush that
+        reads on every core, see docs/fleet.md. Weights of a network that no cache is known to hold
+        are flushed as well.
         """
         if json.loads(target)["kind"] == "cuda":
-            return {"cache_flush_bytes": gpu_flush_bytes(target, settings)}
-        return {"cache_flush_bytes": max(2 * _MAX_PRIVATE_CACHE_BYTES, settings.flush_bytes)}
+            return gpu_flush_bytes(target)
+        if settings.network_bytes > _MAX_SHARED_CACHE_BYTES:
+            return min(_SWEEPS * settings.network_bytes, _MAX_FLUSH_BYTES)
+        return 2 * _MAX_PRIVATE_CACHE_BYTES
+
+    def cache_state(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:  # noqa: ARG002
+        """Return no conditions: the caches of the device are unknown."""
+        return {}
 
     def conditions(self, target: str) -> dict[str, Any]:  # noqa: ARG002  the server reports no clocks
         """Return no conditions."""

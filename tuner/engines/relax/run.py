@@ -3,69 +3,51 @@
 import json
 import math
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import tvm
 
-from tuner.devices import gpus
 from tuner.engines import inputs
-from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.base import RunRequest, RunResult
+from tuner.engines.cache_state import Arguments
 from tuner.engines.relax import build as artifacts
-from tuner.engines.relax.run_device import LOCAL, RunDevice, is_gpu
+from tuner.engines.relax import timing
+from tuner.engines.relax.run_device import LOCAL, RunDevice
+from tuner.engines.timing import merge_conditions
 from tuner.errors import RequestError, WorkError, error_text
 
 Array = np.ndarray[Any, Any]
 
-# A candidate this many times slower than the best gets the fewest samples: it cannot win.
-_HOPELESS = 3.0
-# With a flush before every run, more samples replace more runs per sample.
-_MAX_SAMPLES = 24
-# Attempts to sample a kernel on a throttled device, and seconds of rest between them.
-_ATTEMPTS = 3
-_REST_SECS = 1.0
-_WARM_UP_MS = 10
-
 
 @dataclass
 class Kernel:
-    """A loaded artifact with its arguments on the device."""
+    """A loaded artifact with its arguments on the device.
+
+    Attributes:
+        weight_indices: Indices of the arguments that are constants of every network.
+    """
 
     module: tvm.runtime.Module
     device: Any
     arguments: list[Any]
+    weight_indices: list[int]
     output: Any
     n_terms: float
     target: str
     run_device: RunDevice
 
-    def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
-        """Sample the run time ``repeat`` times, in seconds."""
-        flush_options = (
-            self.run_device.flush_options(self.target, settings) if settings.cache_flush else {}
-        )
-        evaluator = self.module.time_evaluator(
-            artifacts.KERNEL,
-            self.device,
-            number=settings.number,
-            repeat=repeat,
-            min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
-            cooldown_interval_ms=settings.cooldown_ms,
-            **flush_options,
-        )
-        return tuple(float(secs) for secs in evaluator(*self.arguments, self.output).results)
-
-    def warm_up(self) -> None:
-        """Run for a while on a GPU, whose clocks rise with load."""
-        if is_gpu(self.target):
-            settings = EvaluatorSettings(cache_flush=False, min_repeat_ms=_WARM_UP_MS)
-            self.time(settings, repeat=1)
+    @property
+    def arguments_by_use(self) -> Arguments:
+        """Inputs, by what they are in a network."""
+        activations = [
+            tensor for i, tensor in enumerate(self.arguments) if i not in self.weight_indices
+        ]
+        return Arguments([self.arguments[i] for i in self.weight_indices], activations)
 
     def call(self) -> np.ndarray[Any, Any]:
         """Run once on an output buffer filled with a marker and return it."""
@@ -92,8 +74,8 @@ def _run(request: RunRequest, run_device: RunDevice) -> RunResult:
     wrong = _compare(kernel, expected)
     if isinstance(wrong, RunResult):
         return wrong
-    samples, conditions = _sample_unthrottled(kernel, request)
-    return RunResult(samples, max_error=wrong, conditions=conditions or None)
+    sampled = timing.sample(kernel, request)
+    return RunResult(sampled.run_secs, max_error=wrong, conditions=sampled.conditions or None)
 
 
 @contextmanager
@@ -129,9 +111,9 @@ def _run_interleaved(
     for turn in range(n_turns):
         order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
         for i in order:
-            secs, sampled_under = _sample_unthrottled(kernels[i], requests[i])
-            samples[i].extend(secs)
-            conditions[i] = gpus.merge_conditions(conditions[i], sampled_under)
+            sampled = timing.sample(kernels[i], requests[i])
+            samples[i].extend(sampled.run_secs)
+            conditions[i] = merge_conditions(conditions[i], sampled.conditions)
     return [
         RunResult(tuple(secs), conditions=merged or None)
         for secs, merged in zip(samples, conditions, strict=True)
@@ -173,45 +155,9 @@ def load_kernel(
     _pack(module, device, arguments, description["packed"])
     output = tvm.runtime.empty(out["shape"], out["dtype"], device)
     n_terms = description["flop"] / 2 / max(math.prod(out["shape"]), 1)
-    return Kernel(module, device, arguments, output, n_terms, target, run_device)
-
-
-def _sample_unthrottled(
-    kernel: Kernel, request: RunRequest
-) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Repeat, after a rest, samples that were taken while the device was throttled.
-
-    It repeats only while half of the evaluator's time-out is left; remaining throttled samples
-    are returned with the reasons under ``throttled`` of their conditions.
-    """
-    run_device, target = kernel.run_device, kernel.target
-    kernel.warm_up()
-    deadline = time.monotonic() + request.evaluator.timeout_secs / 2
-    for attempt in range(1, _ATTEMPTS + 1):
-        started = time.monotonic()
-        before = run_device.conditions(target)
-        samples = _sample(kernel, request)
-        conditions = gpus.merge_conditions(before, run_device.conditions(target))
-        ended = time.monotonic()
-        is_late = ended + _REST_SECS + (ended - started) > deadline
-        if not conditions.get("throttled") or attempt == _ATTEMPTS or is_late:
-            break
-        time.sleep(_REST_SECS)
-    return samples, conditions
-
-
-def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
-    """Take the samples that the settings request, fewer of a candidate that cannot win."""
-    settings = request.evaluator
-    if not settings.cache_flush:
-        return kernel.time(settings, repeat=settings.repeat)
-    first = kernel.time(settings, repeat=settings.repeat)
-    typical = median(first)
-    if typical > _HOPELESS * request.best_secs:
-        return first
-    n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
-    more = min(round(n_samples), _MAX_SAMPLES) - len(first)
-    return first + kernel.time(settings, repeat=more) if more > 0 else first
+    return Kernel(
+        module, device, arguments, description["weights"], output, n_terms, target, run_device
+    )
 
 
 def _pack(module: Any, device: Any, arguments: list[Any], packed: list[dict[str, Any]]) -> None:

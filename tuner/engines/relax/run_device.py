@@ -8,8 +8,11 @@ from typing import Any, Protocol
 import tvm
 
 from tuner.devices import gpus
+from tuner.engines import cache_state
 from tuner.engines.base import EvaluatorSettings
-from tuner.engines.relax import cache_flush, devices
+from tuner.engines.cache_state import Arguments
+from tuner.engines.relax import cache_operations, devices
+from tuner.engines.timing import SampleHook
 from tuner.workers import worker_process
 
 # The largest L2 on the market, for targets and devices that do not report theirs.
@@ -25,8 +28,16 @@ class RunDevice(Protocol):
     def load(self, library: Path) -> tvm.runtime.Module:
         """Load a shared library from the disk of this machine."""
 
-    def flush_options(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """Return the time-evaluator options that flush caches before each sample."""
+    def sample_hook(
+        self, target: str, arguments: Arguments, settings: EvaluatorSettings
+    ) -> SampleHook | None:
+        """Return what to call before each sample; None if nothing here can be called."""
+
+    def flush_bytes(self, target: str, settings: EvaluatorSettings) -> int:
+        """Return the bytes to copy on the device before each sample, where there is no hook."""
+
+    def cache_state(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
+        """Return the conditions that describe the caches before each sample."""
 
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of the device; see :class:`tuner.engines.base.RunResult`."""
@@ -49,12 +60,23 @@ class LocalDevice:
         """Load a shared library into this process."""
         return tvm.runtime.load_module(str(library))
 
-    def flush_options(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
-        """Return the options that flush the L2 of a GPU, or the private caches of a CPU."""
+    def sample_hook(
+        self, target: str, arguments: Arguments, settings: EvaluatorSettings
+    ) -> SampleHook | None:
+        """Return the hook that restores the caches of a CPU and watches for contention."""
         if is_gpu(target):
-            l2_bytes = self.device(target).l2_cache_size_bytes or 0
-            return {"cache_flush_bytes": max(2 * l2_bytes, gpu_flush_bytes(target, settings))}
-        return {"f_preproc": cache_flush.install(settings.flush_bytes)}
+            return None
+        operations = cache_operations.operations() if settings.cache_flush else None
+        return SampleHook(cache_state.restorer(operations, arguments, settings))
+
+    def flush_bytes(self, target: str, settings: EvaluatorSettings) -> int:  # noqa: ARG002
+        """Return the bytes that replace the L2 of a GPU."""
+        l2_bytes = self.device(target).l2_cache_size_bytes or 0
+        return max(2 * l2_bytes, gpu_flush_bytes(target))
+
+    def cache_state(self, target: str, settings: EvaluatorSettings) -> dict[str, Any]:
+        """Return where the weights of a CPU kernel are; a flush of a GPU leaves no choice."""
+        return {} if is_gpu(target) else cache_state.describe(settings)
 
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of a GPU; empty for a CPU."""
@@ -84,14 +106,13 @@ def _uuid() -> str:
     return visible[0].uuid if visible else ""
 
 
-def gpu_flush_bytes(target: str, settings: EvaluatorSettings) -> int:
+def gpu_flush_bytes(target: str) -> int:
     """Return the bytes to copy on a GPU so that nothing of a kernel stays in its L2.
 
     TVM copies before each sample, then waits for the device, then records the event that starts
     the clock (``WrapTimeEvaluator`` in timer.cc): the copy is not timed.
     """
-    l2_bytes = int(json.loads(target).get("l2_cache_size_bytes", _MAX_L2_BYTES))
-    return max(2 * l2_bytes, settings.flush_bytes)
+    return 2 * int(json.loads(target).get("l2_cache_size_bytes", _MAX_L2_BYTES))
 
 
 LOCAL = LocalDevice()

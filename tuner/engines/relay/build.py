@@ -105,8 +105,19 @@ def _describe(task: SearchTask, packings: list[_Packing]) -> dict[str, Any]:
         "inputs": [_shape_of(tensor) for tensor in tensors[:n_inputs]],
         "outputs": [_shape_of(tensor) for tensor in tensors[n_inputs:]],
         "packed": [{"index": packing.index, **_shape_of(packing.packed)} for packing in packings],
+        "weights": _weight_indices(task, tensors[:n_inputs]),
         "flop": workloads.flop_of(task),
     }
+
+
+def _weight_indices(task: SearchTask, inputs: list[Any]) -> list[int]:
+    """Return the indices of the inputs whose layout Relay leaves to the kernel: weights."""
+    free = workloads.layout_free_operations(task)
+    return [
+        index
+        for index, placeholder in enumerate(inputs)
+        if any(placeholder.op.same_as(operation) for operation in free)
+    ]
 
 
 def _shape_of(tensor: Any) -> dict[str, Any]:

@@ -5,47 +5,43 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import tvm
 
 from tuner.engines import inputs
-from tuner.engines.base import EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.base import RunRequest, RunResult
+from tuner.engines.cache_state import Arguments
 from tuner.engines.relay import build as artifacts
-from tuner.engines.relay import cache_flush
+from tuner.engines.relay import timing
+from tuner.engines.timing import merge_conditions
 from tuner.errors import RequestError, WorkError, error_text
 
 Array = np.ndarray[Any, Any]
 
-# A candidate this many times slower than the best gets the fewest samples: it cannot win.
-_HOPELESS = 3.0
-# With a flush before every run, more samples replace more runs per sample.
-_MAX_SAMPLES = 24
-
 
 @dataclass
 class Kernel:
-    """A loaded artifact with its arguments in memory."""
+    """A loaded artifact with its arguments in memory.
+
+    Attributes:
+        weight_indices: Indices of the arguments that are constants of every network.
+    """
 
     module: tvm.runtime.Module
     arguments: list[Any]
+    weight_indices: list[int]
     outputs: list[Any]
     n_terms: float
 
-    def time(self, settings: EvaluatorSettings, *, repeat: int) -> tuple[float, ...]:
-        """Sample the run time ``repeat`` times, in seconds."""
-        evaluator = self.module.time_evaluator(
-            artifacts.KERNEL,
-            tvm.cpu(),
-            number=settings.number,
-            repeat=repeat,
-            min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
-            cooldown_interval_ms=settings.cooldown_ms,
-            f_preproc=cache_flush.install(settings.flush_bytes) if settings.cache_flush else "",
-        )
-        return tuple(float(secs) for secs in evaluator(*self.arguments, *self.outputs).results)
+    @property
+    def arguments_by_use(self) -> Arguments:
+        """Inputs, by what they are in a network."""
+        activations = [
+            tensor for i, tensor in enumerate(self.arguments) if i not in self.weight_indices
+        ]
+        return Arguments([self.arguments[i] for i in self.weight_indices], activations)
 
     def call(self) -> Array:
         """Run once on output buffers filled with a marker; return them concatenated."""
@@ -74,20 +70,27 @@ def _run(request: RunRequest) -> RunResult:
     wrong = _compare(kernel, expected)
     if isinstance(wrong, RunResult):
         return wrong
-    return RunResult(_sample(kernel, request), max_error=wrong)
+    sampled = timing.sample(kernel, request)
+    return RunResult(sampled.run_secs, max_error=wrong, conditions=sampled.conditions or None)
 
 
 def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
     kernels = [load_kernel(request.artifact) for request in requests]
     samples: list[list[float]] = [[] for _ in kernels]
+    conditions: list[dict[str, Any]] = [{} for _ in kernels]
     for kernel in kernels:
         kernel.call()
     for turn in range(n_turns):
         order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
         for i in order:
-            samples[i].extend(_sample(kernels[i], requests[i]))
-    return [RunResult(tuple(secs)) for secs in samples]
+            sampled = timing.sample(kernels[i], requests[i])
+            samples[i].extend(sampled.run_secs)
+            conditions[i] = merge_conditions(conditions[i], sampled.conditions)
+    return [
+        RunResult(tuple(secs), conditions=merged or None)
+        for secs, merged in zip(samples, conditions, strict=True)
+    ]
 
 
 def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001  the contract's
@@ -122,19 +125,8 @@ def load_kernel(artifact: str, *, positive: bool = False) -> Kernel:
     described = description["outputs"]
     outputs = [tvm.nd.empty(tuple(entry["shape"]), entry["dtype"]) for entry in described]
     n_elements = sum(math.prod(entry["shape"]) for entry in described)
-    return Kernel(module, arguments, outputs, description["flop"] / 2 / max(n_elements, 1))
-
-
-def _sample(kernel: Kernel, request: RunRequest) -> tuple[float, ...]:
-    """Take the samples that the settings request, fewer of a candidate that cannot win."""
-    settings = request.evaluator
-    first = kernel.time(settings, repeat=settings.repeat)
-    typical = median(first)
-    if not settings.cache_flush or typical > _HOPELESS * request.best_secs:
-        return first
-    n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
-    more = min(round(n_samples), _MAX_SAMPLES) - len(first)
-    return first + kernel.time(settings, repeat=more) if more > 0 else first
+    n_terms = description["flop"] / 2 / max(n_elements, 1)
+    return Kernel(module, arguments, description["weights"], outputs, n_terms)
 
 
 def _read_reference(path: str) -> tuple[Array | None, bool]:

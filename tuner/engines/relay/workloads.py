@@ -14,6 +14,8 @@ from tvm.te import ComputeOp
 
 from tuner.engines.relay.targets import hardware_of, make_target
 
+_LAYOUT_FREE = "layout_free_placeholders"
+
 
 def hash_of(key: str) -> str:
     """Name a workload, 16 hexadecimal digits; ``key`` is Ansor's: a hash and the shapes."""
@@ -85,6 +87,16 @@ def title(task: SearchTask) -> str:
     return f"{re.sub(r'_[0-9]+$', '', name)}[{shape}]"
 
 
+def layout_free_operations(task: SearchTask) -> list[Any]:
+    """Return the inputs whose layout the kernel may choose, because they are constants."""
+    return [
+        placeholder.op
+        for tensor in _computed(task)
+        if _LAYOUT_FREE in tensor.op.attrs
+        for placeholder in tensor.op.attrs[_LAYOUT_FREE]
+    ]
+
+
 def _layout_rewrite(task: SearchTask) -> int:
     """Return True if the kernel may choose the layout of its weights.
 
@@ -94,7 +106,7 @@ def _layout_rewrite(task: SearchTask) -> int:
     names = {
         str(axis.var.name).split("_")[0]
         for tensor in _computed(task)
-        if "layout_free_placeholders" in tensor.op.attrs
+        if _LAYOUT_FREE in tensor.op.attrs
         for axis in (*tensor.op.axis, *tensor.op.reduce_axis)
     }
     if any(char.isdigit() for name in names for char in name):

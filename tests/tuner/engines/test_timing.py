@@ -1,0 +1,141 @@
+"""Disturbed samples are taken again, and do not stand for a candidate while there are others."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tuner.engines import timing
+from tuner.engines.base import EvaluatorSettings, RunRequest
+from tuner.engines.timing import Sample
+
+SETTINGS = EvaluatorSettings(repeat=3, min_repeat_ms=0)
+REQUEST = RunRequest("", "{}", "", SETTINGS)
+
+
+class Kernel:
+    """A kernel whose samples are given; the last one repeats."""
+
+    def __init__(self, *samples: Sample) -> None:
+        self.batches: list[int] = []
+        self._samples = self._forever(samples)
+
+    def take(self, repeat: int) -> Sequence[Sample]:
+        """Return the next samples."""
+        self.batches.append(repeat)
+        return [next(self._samples) for _ in range(repeat)]
+
+    @staticmethod
+    def _forever(samples: Sequence[Sample]) -> Iterator[Sample]:
+        yield from samples
+        while True:
+            yield samples[-1]
+
+
+def clean(*secs: float) -> list[Sample]:
+    """Return undisturbed samples."""
+    return [Sample(one) for one in secs]
+
+
+def disturbed(*secs: float) -> list[Sample]:
+    """Return disturbed samples."""
+    return [Sample(one, disturbed=True) for one in secs]
+
+
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Rests between attempts, which are noted and not taken."""
+    rests: list[float] = []
+    monkeypatch.setattr("tuner.engines.timing.time.sleep", rests.append)
+    return rests
+
+
+def test_undisturbed_samples_are_taken_once() -> None:
+    """Nothing is repeated, and nothing is noted."""
+    kernel = Kernel(*clean(3.0, 1.0, 2.0))
+
+    sampled = timing.sample(kernel.take, replace(REQUEST, best_secs=1e-9))
+
+    assert sampled.run_secs == (3.0, 1.0, 2.0)
+    assert sampled.conditions == {}
+    assert kernel.batches == [3]
+
+
+def test_disturbed_samples_are_taken_again_and_left_out(no_rest: list[float]) -> None:
+    """The candidate has the samples of the quiet moments alone."""
+    kernel = Kernel(*disturbed(9.0, 8.0), *clean(1.0), *disturbed(7.0), *clean(1.1, 1.2))
+
+    sampled = timing.sample(kernel.take, REQUEST)
+
+    assert sampled.run_secs == (1.0, 1.1, 1.2)
+    assert sampled.conditions == {"repeated": 3}
+    assert kernel.batches == [3, 2, 1]
+    assert no_rest == [0.002, 0.004]
+
+
+def test_contention_that_lasts_marks_the_candidate(no_rest: list[float]) -> None:
+    """The shortest samples are the nearest to the truth, since contention only adds time."""
+    kernel = Kernel(*disturbed(3.0, 2.0, 4.0, 9.0))
+
+    sampled = timing.sample(kernel.take, REQUEST)
+
+    assert sampled.run_secs == (2.0, 3.0, 4.0)
+    assert sampled.conditions["disturbed"] is True
+    assert len(no_rest) == 8
+
+
+def test_contention_does_not_outlast_the_time_out(no_rest: list[float]) -> None:
+    """No attempt starts that might not end in time."""
+    hurried = replace(REQUEST, evaluator=replace(SETTINGS, timeout_secs=1e-3))
+
+    timing.sample(Kernel(*disturbed(1.0)).take, hurried)
+
+    assert no_rest == []
+
+
+def test_three_disturbed_samples_do_not_bury_a_candidate() -> None:
+    """The shortest sample decides whether a candidate can win, not the typical one."""
+    settings = replace(SETTINGS, min_repeat_ms=10_000)
+    request = replace(REQUEST, evaluator=settings, best_secs=1.0)
+    kernel = Kernel(*disturbed(40.0, 50.0, 60.0), *clean(0.9))
+
+    sampled = timing.sample(kernel.take, request)
+
+    assert set(sampled.run_secs) == {0.9}
+    assert len(sampled.run_secs) == 11
+
+
+def test_a_hopeless_candidate_gets_the_fewest_samples() -> None:
+    """A candidate that cannot win is timed briefly."""
+    settings = replace(SETTINGS, min_repeat_ms=100_000)
+    kernel = Kernel(*clean(3.1))
+
+    sampled = timing.sample(kernel.take, replace(REQUEST, evaluator=settings, best_secs=1.0))
+
+    assert sampled.run_secs == (3.1, 3.1, 3.1)
+
+
+def test_a_few_long_samples_count_as_disturbed() -> None:
+    """Where no counter shows a disturbance, the spread of the samples does."""
+    kernel = Kernel(*clean(1.0, 1.6, 1.1), *clean(1.05))
+
+    sampled = timing.sample(kernel.take, REQUEST)
+
+    assert sampled.run_secs == (1.0, 1.1, 1.05)
+    assert sampled.conditions == {"repeated": 1}
+
+
+def test_a_kernel_that_is_mostly_long_is_like_that() -> None:
+    """One lucky sample does not make the others disturbed."""
+    kernel = Kernel(*clean(1.0, 1.6, 1.7))
+
+    assert timing.sample(kernel.take, REQUEST).run_secs == (1.0, 1.6, 1.7)
+
+
+def test_conditions_of_turns_add_up() -> None:
+    """Samples that were repeated in any turn count."""
+    first = {"weights": "memory", "repeated": 2, "throttled": ["power"]}
+
+    merged = timing.merge_conditions(first, {"weights": "memory", "repeated": 1, "throttled": []})
+
+    assert merged == {"weights": "memory", "repeated": 3, "throttled": ["power"]}

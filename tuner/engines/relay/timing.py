@@ -1,0 +1,43 @@
+"""Timing of a loaded kernel on the CPU of this machine."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import tvm
+
+from tuner.engines import cache_state, timing
+from tuner.engines.base import EvaluatorSettings, RunRequest
+from tuner.engines.relay import cache_operations
+from tuner.engines.relay.build import KERNEL
+from tuner.engines.timing import Sample, Sampled, SampleHook
+
+if TYPE_CHECKING:
+    from tuner.engines.relay.run import Kernel
+
+# Name under which the time evaluator looks up what precedes each sample.
+_HOOK = "tuner.before_sample"
+
+
+def sample(kernel: "Kernel", request: RunRequest) -> Sampled:
+    """Sample a kernel in the cache state of its network."""
+    settings = request.evaluator
+    sampled = timing.sample(lambda repeat: take(kernel, settings, repeat), request)
+    return Sampled(sampled.run_secs, {**cache_state.describe(settings), **sampled.conditions})
+
+
+def take(kernel: "Kernel", settings: EvaluatorSettings, repeat: int) -> Sequence[Sample]:
+    """Sample the run time of a kernel ``repeat`` times."""
+    operations = cache_operations.operations() if settings.cache_flush else None
+    hook = SampleHook(cache_state.restorer(operations, kernel.arguments_by_use, settings))
+    tvm._ffi.register_func(_HOOK, hook.__call__, override=True)
+    evaluator = kernel.module.time_evaluator(
+        KERNEL,
+        tvm.cpu(),
+        number=settings.number,
+        repeat=repeat,
+        min_repeat_ms=0 if settings.cache_flush else settings.min_repeat_ms,
+        cooldown_interval_ms=settings.cooldown_ms,
+        f_preproc=_HOOK,
+    )
+    secs = [float(one) for one in evaluator(*kernel.arguments, *kernel.outputs).results]
+    return hook.samples(secs, settings)
