@@ -89,20 +89,24 @@ def propose(request: SearchRequest) -> list[Candidate]:
     task = json.loads(request.ir)
     known = {measured.module_hash for measured in request.measured}
     fresh = [i for i in range(task["n_programs"]) if f"{task['name']}-{i}" not in known]
-    drawn = random.Random(request.seed).sample(fresh, min(len(fresh), 4 * request.n_candidates))
+    draw = random.Random(request.seed)
+    drawn = draw.sample(fresh, min(len(fresh), 4 * request.n_candidates + request.n_random))
     if not drawn:
         return []
     arrays = [_features(task["name"], index) for index in drawn]
     scores = cost_models.load(request.cost_model).predict(arrays)
     ranked = sorted(zip(scores, drawn, arrays, strict=True), key=lambda each: (-each[0], each[1]))
+    best = ranked[: request.n_candidates]
+    others = draw.sample(ranked[len(best) :], min(len(ranked) - len(best), request.n_random))
     return [
         Candidate(
             trace=json.dumps({"task": task["name"], "program": index}),
             module_hash=f"{task['name']}-{index}",
             features=features.pack(array),
             score=float(score),
+            is_random=position >= len(best),
         )
-        for score, index, array in ranked[: request.n_candidates]
+        for position, (score, index, array) in enumerate([*best, *others])
     ]
 
 

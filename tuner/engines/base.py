@@ -103,10 +103,11 @@ class SearchRequest:
         target: Canonical JSON of the target.
         measured: Trials already spent on the task.
         cost_model: Saved cost model.
-        n_candidates: Maximum number of candidates to return.
+        n_candidates: Maximum number of candidates to return by score.
         population: Number of traces in each generation.
         n_generations: Number of generations of mutation.
         seed: Seed of every random draw, at least 1; the result is a pure function of the request.
+        n_random: Number of candidates to draw at random in addition.
     """
 
     ir: bytes
@@ -117,6 +118,7 @@ class SearchRequest:
     population: int
     n_generations: int
     seed: int
+    n_random: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,14 @@ class Candidate:
         module_hash: Hash of the scheduled program; equal programs have equal hashes.
         features: Packed features for the cost model.
         score: Score of the cost model, higher is better.
+        is_random: True if it was drawn at random, False if the search chose it.
     """
 
     trace: str
     module_hash: str
     features: bytes
     score: float
+    is_random: bool = False
 
 
 @dataclass(frozen=True)
@@ -398,7 +402,11 @@ class Engine(Protocol):
         """Return the definitions of subgraphs in the notation of the compiler, for people."""
 
     def propose(self, request: SearchRequest) -> list[Candidate]:
-        """Search one task; return candidates by score, none if the space is exhausted."""
+        """Search one task; return candidates by score, then those drawn at random.
+
+        Random candidates also replace those that the search did not find. An engine returns none
+        only if draws from the whole space found nothing new either.
+        """
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Build a candidate into an artifact."""

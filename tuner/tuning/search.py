@@ -1,9 +1,11 @@
 """Search of one round: islands side by side, merged into distinct candidates."""
 
 import asyncio
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from records.text import storable
@@ -23,6 +25,10 @@ class SearchSettings:
         min_population: Smallest population of an island.
         n_generations: Generations of mutation once the cost model is trained.
         timeout_secs: Time limit of an island, seconds.
+        random_share: Expected share of a round's candidates that are drawn at random
+            (MetaSchedule's and Ansor's), so that the cost model learns more than its own choices.
+        n_attempts: Searches without result, each with other seeds and twice the population of the
+            one before, after which the space counts as exhausted.
     """
 
     n_islands: int = 2
@@ -30,6 +36,8 @@ class SearchSettings:
     min_population: int = 16
     n_generations: int = 2
     timeout_secs: float = 300.0
+    random_share: float = 0.05
+    n_attempts: int = 3
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,24 @@ async def search(
     Raises:
         WorkError: If every island was lost, timed out or returned something malformed.
     """
+    for attempt in range(settings.n_attempts):
+        candidates = await _search_islands(executor, settings, inputs, attempt)
+        if candidates:
+            return candidates
+    return []
+
+
+async def _search_islands(
+    executor: Executor, settings: SearchSettings, inputs: SearchInputs, attempt: int
+) -> list[Candidate]:
+    n_random = draw_n_random(settings.random_share, inputs.n_candidates, inputs.seeds)
+    requests = [
+        _request(settings, inputs, n_random, island, attempt)
+        for island in range(settings.n_islands)
+    ]
     # gather starts all islands before it waits for the first.
     results = await asyncio.gather(
-        *(_search_island(executor, settings, inputs, i) for i in range(settings.n_islands)),
+        *(_search_island(executor, request, settings.timeout_secs) for request in requests),
         return_exceptions=True,
     )
     islands, errors = [], []
@@ -79,30 +102,46 @@ async def search(
             islands.append(result)
     if not islands:
         raise WorkError(f"the search failed: {errors[0]}")
-    return _merge(islands, inputs.n_candidates)
+    return merge(islands, inputs.n_candidates, n_random)
 
 
-async def _search_island(
-    executor: Executor, settings: SearchSettings, inputs: SearchInputs, island: int
-) -> list[Candidate]:
-    """Search on one island, once more if its worker is lost."""
+def _request(
+    settings: SearchSettings, inputs: SearchInputs, n_random: int, island: int, attempt: int
+) -> SearchRequest:
+    """Return the request of one island; the last islands draw the random candidates."""
     population = settings.population_per_trial * inputs.n_candidates // settings.n_islands
-    request = SearchRequest(
+    # The seeds of a first attempt are those of versions that had no second one.
+    seeds = (*inputs.seeds, island) if attempt == 0 else (*inputs.seeds, island, attempt)
+    return SearchRequest(
         ir=inputs.ir,
         target=inputs.target,
         measured=inputs.measured,
         cost_model=inputs.cost_model,
         n_candidates=-(-inputs.n_candidates // settings.n_islands),
-        population=max(population, settings.min_population),
+        population=max(population, settings.min_population) * 2**attempt,
         n_generations=settings.n_generations,
-        seed=_mix_seed(*inputs.seeds, island),
+        seed=_mix_seed(*seeds),
+        n_random=(n_random + island) // settings.n_islands,
     )
-    timeout = settings.timeout_secs
+
+
+async def _search_island(
+    executor: Executor, request: SearchRequest, timeout_secs: float
+) -> list[Candidate]:
+    """Search on one island, once more if its worker is lost."""
     try:
-        result = await executor.submit("propose", request, timeout_secs=timeout)
+        result = await executor.submit("propose", request, timeout_secs=timeout_secs)
     except WorkerLost:
-        result = await executor.submit("propose", request, timeout_secs=timeout)
+        result = await executor.submit("propose", request, timeout_secs=timeout_secs)
     return _validate(result)
+
+
+def draw_n_random(share: float, n_candidates: int, seeds: tuple[int, int]) -> int:
+    """Draw the number of random candidates of a round; its expectation is exactly their share.
+
+    A share of one in twenty is one candidate in every twentieth round of a single candidate.
+    """
+    return math.floor(share * n_candidates + Random(repr(seeds)).random())
 
 
 def _mix_seed(*numbers: int) -> int:
@@ -134,11 +173,34 @@ def _is_storable(text: Any) -> bool:
     return isinstance(text, str) and text != "" and storable(text) == text
 
 
-def _merge(islands: Sequence[list[Candidate]], n_candidates: int) -> list[Candidate]:
-    """Merge the islands rank by rank, so that each contributes its best."""
+def merge(islands: Sequence[list[Candidate]], n_candidates: int, n_random: int) -> list[Candidate]:
+    """Merge the islands rank by rank, so that each contributes its best; equal programs once.
+
+    Args:
+        islands: Candidates of each island, the best first.
+        n_candidates: Largest number of candidates to return.
+        n_random: Number of random ones among them, if there are as many.
+
+    Returns:
+        The chosen candidates, then the random ones, of which more fill up the number.
+    """
+    best = _in_turns(islands, is_random=False)
+    randoms = {
+        module_hash: candidate
+        for module_hash, candidate in _in_turns(islands, is_random=True).items()
+        if module_hash not in best
+    }
+    n_best = n_candidates - min(n_random, len(randoms))
+    chosen = list(best.values())[:n_best]
+    return [*chosen, *list(randoms.values())[: n_candidates - len(chosen)]]
+
+
+def _in_turns(islands: Sequence[list[Candidate]], *, is_random: bool) -> dict[str, Candidate]:
+    """Return the random candidates, or the others, island by island in turns, by program."""
     merged: dict[str, Candidate] = {}
-    for rank in range(max(map(len, islands))):
-        for candidates in islands:
+    kinds = [[each for each in island if each.is_random is is_random] for island in islands]
+    for rank in range(max(map(len, kinds))):
+        for candidates in kinds:
             if rank < len(candidates):
                 merged.setdefault(candidates[rank].module_hash, candidates[rank])
-    return list(merged.values())[:n_candidates]
+    return merged

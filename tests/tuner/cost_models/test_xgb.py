@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 
 from tuner.cost_models import CostModel, TrainingSet, create
 from tuner.cost_models.random import RandomModel
-from tuner.cost_models.xgb import XGBModel, XGBSettings
+from tuner.cost_models.xgb import XGBModel, XGBSettings, deviation_within
 
 WIDTH = 164
 KINDS = ["xgb-ranking", "xgb-throughput"]
@@ -93,6 +93,27 @@ def test_scales_of_tasks_do_not_mix(kind: str) -> None:
         assert correlate(scores[members], held_out.latencies[members]) > 0.6
     best_of_slow = slow[np.argmin(held_out.latencies[slow])]
     assert scores[best_of_slow] > np.quantile(scores[fast], 0.8)
+
+
+def test_scores_within_a_task_keep_their_spread_beside_other_tasks() -> None:
+    """Sums of tasks that lie far apart do not shrink the deviation of the candidates of one."""
+    sums, tasks = np.random.default_rng(0).standard_normal(300), np.arange(300) % 3
+    offsets = np.array([0.0, 50.0, -400.0])[tasks]
+
+    assert deviation_within(sums, tasks) == pytest.approx(1.0, abs=0.1)
+    assert deviation_within(sums + offsets, tasks) == pytest.approx(deviation_within(sums, tasks))
+    assert deviation_within(sums[:3], tasks[:3]) == 0.0
+
+
+def test_ranking_scores_of_a_task_deviate_by_one() -> None:
+    """The logarithms of the scores are standardised within a task, not over all tasks."""
+    samples = make_samples(600, seed=0, scales=(1e-6, 1e-2))
+    for array, task in zip(samples.features, samples.tasks, strict=True):
+        array[:, 150] = task
+
+    logs = np.log(train("xgb-ranking", samples).predict(samples.features))
+
+    assert deviation_within(logs, samples.tasks) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

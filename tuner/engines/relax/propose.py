@@ -7,6 +7,7 @@ measured. It is single-threaded, because TVM hands work to threads in the order
 they become free, and each thread has its own random state.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,13 +30,20 @@ from tvm.target import Target
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
-from tuner.engines.relax import cuda, gpu_sampling, intrinsics, tensor_cores, traces, workloads
+from tuner.engines.relax import (
+    cuda,
+    gpu_sampling,
+    intrinsics,
+    random_candidates,
+    tensor_cores,
+    traces,
+    workloads,
+)
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError
 
-# Share of the population seeded from records, of the picks drawn at random (MetaSchedule's).
+# Share of the population seeded from records (MetaSchedule's).
 _MEASURED_RATIO = 0.2
-_EPS_GREEDY = 0.05
 # Slower than every record, but below the 1e10 that TVM takes for a failure.
 _SLOWEST_SECS = 1e6
 
@@ -57,8 +65,29 @@ def propose(request: SearchRequest) -> list[Candidate]:
         cost_model=model,
     )
     picked = context.generate_measure_candidates() or []
-    fresh = _fresh(list(picked), known)
-    return _candidates(context, _mix(fresh, request.n_candidates), model)
+    best = _fresh(list(picked), known)[: request.n_candidates]
+    # TVM returns nothing where it cannot draw a first population, which does not mean that the
+    # space holds no further program: too few candidates are made up for by random ones.
+    drawn = random_candidates.draw(
+        context,
+        _draw_traces(spaces, module, target),
+        known | {workloads.hash_of(candidate.sch.mod) for candidate in best},
+        request.n_candidates - len(best) + request.n_random,
+        request.seed,
+    )
+    return [
+        *_candidates(context, best, model),
+        *(replace(each, is_random=True) for each in _candidates(context, drawn, model)),
+    ]
+
+
+def _draw_traces(
+    spaces: list[Schedule], module: tvm.IRModule, target: Target
+) -> random_candidates.DrawTraces:
+    """Return the source of random traces: on a GPU, of those that fit its limits."""
+    if not cuda.is_cuda(target):
+        return random_candidates.draw_undecided(spaces)
+    return lambda n, seed: gpu_sampling.sample(spaces, module, target, n, seed)
 
 
 def _seeds(
@@ -91,7 +120,7 @@ def _context(module: tvm.IRModule, target: Target, request: SearchRequest) -> Tu
             init_measured_ratio=ratio,
             init_min_unmeasured=n_drawn,
             genetic_num_iters=request.n_generations,
-            eps_greedy=_EPS_GREEDY,
+            eps_greedy=0.0,
         ),
         num_threads=1,
         rand_state=request.seed,
@@ -187,14 +216,6 @@ def _fresh(picked: list[MeasureCandidate], known: set[str]) -> list[MeasureCandi
             seen.add(module_hash)
             fresh.append(candidate)
     return fresh
-
-
-def _mix(fresh: list[MeasureCandidate], n: int) -> list[MeasureCandidate]:
-    """Mix the candidates with the best predictions and the random share."""
-    if len(fresh) <= n:
-        return fresh
-    n_random = int(n * _EPS_GREEDY)
-    return fresh[: n - n_random] + fresh[len(fresh) - n_random :]
 
 
 def _candidates(

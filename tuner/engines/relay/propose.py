@@ -7,6 +7,8 @@ measured before are dropped.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,8 @@ from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.engines.relay import features, traces, workloads
 from tuner.errors import WorkError
 
-# Share of the population seeded from records, of the picks drawn at random (Ansor's).
+# Share of the population seeded from records (Ansor's).
 _MEASURED_RATIO = 0.2
-_EPS_GREEDY = 0.05
 _MAX_FIRST = 50
 
 
@@ -37,8 +38,13 @@ def propose(request: SearchRequest) -> list[Candidate]:
             [*_measured_states(task, request), *drawn], request.n_candidates + len(known)
         )
     )
-    picked = _mix(_fresh(evolved, known), _fresh(drawn, known), request.n_candidates)
-    return _candidates(task, picked, model)
+    best = dict(islice(_fresh(evolved, known).items(), request.n_candidates))
+    n_random = request.n_candidates - len(best) + request.n_random
+    randoms = dict(islice(_fresh(drawn, known | best.keys()).items(), n_random))
+    return [
+        *_candidates(task, best, model),
+        *(replace(each, is_random=True) for each in _candidates(task, randoms, model)),
+    ]
 
 
 def hash_of(state: Any) -> str:
@@ -48,7 +54,7 @@ def hash_of(state: Any) -> str:
 
 def _parameters(request: SearchRequest) -> dict[str, Any]:
     return {
-        "eps_greedy": _EPS_GREEDY,
+        "eps_greedy": 0.0,
         "sample_init_min_population": min(_MAX_FIRST, max(request.population // 2, 1)),
         "evolutionary_search_population": request.population,
         "evolutionary_search_num_iters": request.n_generations,
@@ -79,18 +85,6 @@ def _fresh(states: Iterable[Any], known: set[str]) -> dict[str, Any]:
         if name not in known:
             fresh.setdefault(name, state)
     return fresh
-
-
-def _mix(best: dict[str, Any], drawn: dict[str, Any], n: int) -> dict[str, Any]:
-    """Mix the states with the best predictions and the random share."""
-    n_best = n - int(n * _EPS_GREEDY)
-    first = list(best.items())
-    picked = dict(first[:n_best])
-    for name, state in [*drawn.items(), *first[n_best:]]:
-        if len(picked) >= n:
-            break
-        picked.setdefault(name, state)
-    return picked
 
 
 def _candidates(task: SearchTask, picked: dict[str, Any], model: "_SearchModel") -> list[Candidate]:

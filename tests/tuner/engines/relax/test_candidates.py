@@ -244,3 +244,27 @@ def test_samples_with_and_without_a_flush(
     assert result.run_secs is not None
     assert len(result.run_secs) >= 5
     assert min(result.run_secs) > 0
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "softmax"])
+def test_random_candidates_come_on_top(task_of: TaskOf, target: TargetInfo, kind: str) -> None:
+    """They are flagged, differ from the others and from measured ones, and are the same again."""
+    request = replace(request_of(task_of(kind), target), n_random=2)
+    plain = worker.propose(replace(request, n_random=0))
+
+    candidates = worker.propose(request)
+
+    assert candidates[: len(plain)] == plain
+    assert [each.is_random for each in candidates[-2:]] == [True, True]
+    assert len({each.module_hash for each in candidates}) == len(candidates)
+    assert worker.propose(request) == candidates
+
+
+def test_too_few_candidates_are_made_up_for(task_of: TaskOf, target: TargetInfo) -> None:
+    """A population of four yields no forty candidates; draws from the space do."""
+    request = replace(request_of(task_of("conv2d"), target, 40), population=4)
+
+    candidates = worker.propose(request)
+
+    assert len({each.module_hash for each in candidates}) == 40
+    assert sum(each.is_random for each in candidates) > 20

@@ -78,6 +78,19 @@ def test_a_candidate_has_features_for_any_cost_model(candidates: list[Candidate]
     )
 
 
+def test_random_candidates_come_on_top(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
+) -> None:
+    """They are flagged, and differ from the others."""
+    request = replace(request_of(convolution, target), n_random=2)
+
+    more: list[Candidate] = engine("propose", request)
+
+    assert more[:4] == candidates
+    assert [each.is_random for each in more] == [False] * 4 + [True] * 2
+    assert len({each.module_hash for each in more}) == 6
+
+
 def test_measured_candidates_are_not_proposed_again(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> None:
