@@ -1,7 +1,7 @@
-"""Latencies of the same candidates on a quiet machine and beside a process that uses one core.
+"""Latencies of the same candidates alone and beside a process that uses one core.
 
-Times records of a network again through the path of every trial: quiet, beside a process that is
-busy half of the time, and quiet again. Prints one JSON line: how far the latencies differ, how many
+Times records of a network again through the path of every trial: alone, beside a process that is
+busy half of the time, and alone again. Prints one JSON line: how far the latencies differ, how many
 samples were taken again, and what that cost.
 
     python -m benchmarks.networks --models squeezenet --seconds 60 --data-dir build/contention
@@ -78,8 +78,8 @@ def main() -> None:
     parser.add_argument("--busy-ms", type=float, default=10.0, help="length of a burst and a pause")
     arguments = parser.parse_args()
     with open_context(None, arguments.data_dir) as context:
-        quiet, busy, again = _measure(context, arguments)
-    print(json.dumps({"benchmark": "contention", **_compare(quiet, busy, again)}))
+        before, loaded, after = _measure(context, arguments)
+    print(json.dumps({"benchmark": "contention", **_compare(before, loaded, after)}))
 
 
 def _measure(context: Context, arguments: argparse.Namespace) -> list[Pass]:
@@ -165,12 +165,12 @@ async def _time(
     return done
 
 
-def _compare(quiet: Pass, busy: Pass, again: Pass) -> dict[str, Any]:
-    keys = [key for key, result in quiet.results.items() if result.run_secs]
+def _compare(before: Pass, loaded: Pass, after: Pass) -> dict[str, Any]:
+    keys = [key for key, result in before.results.items() if result.run_secs]
     return {
         "candidates": len(keys),
-        "busy_to_quiet": _spread(keys, quiet, busy),
-        "quiet_to_quiet": _spread(keys, quiet, again),
+        "loaded_to_unloaded": _spread(keys, before, loaded),
+        "unloaded_to_unloaded": _spread(keys, before, after),
         "passes": [
             {
                 "samples": one.n_samples,
@@ -178,7 +178,7 @@ def _compare(quiet: Pass, busy: Pass, again: Pass) -> dict[str, Any]:
                 "marked_disturbed": one.count("disturbed"),
                 "secs": round(one.secs, 2),
             }
-            for one in (quiet, busy, again)
+            for one in (before, loaded, after)
         ],
     }
 

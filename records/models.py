@@ -109,7 +109,11 @@ class Workload(Base):
 
 
 class Target(Base):
-    """A compilation target and a device; ``fingerprint`` identifies the pair."""
+    """A compilation target and a device; ``fingerprint`` identifies the pair.
+
+    ``clock_secs`` is the first time of the engine's clock kernel on the device; clock factors
+    refer to it.
+    """
 
     __tablename__ = "target"
 
@@ -117,6 +121,7 @@ class Target(Base):
     spec: Mapped[str]
     device: Mapped[dict[str, Any]]
     fingerprint: Mapped[str] = mapped_column(unique=True)
+    clock_secs: Mapped[float | None]
 
 
 class Task(Base):

@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Any
 
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from records.models import Target
@@ -26,3 +27,16 @@ def ensure_target(session: Session, spec: str, device: dict[str, Any]) -> Target
     """
     key = {"fingerprint": fingerprint(spec, device)}
     return find_or_insert(session, Target, key, {"spec": spec, "device": device})
+
+
+def clock_reference(session: Session, target_id: int, secs: float) -> float:
+    """Return the time of the engine's clock kernel that clock factors of a target refer to.
+
+    Args:
+        session: The transaction.
+        target_id: The target.
+        secs: Time of the kernel now; the first one becomes the reference.
+    """
+    first = update(Target).where(Target.id == target_id, Target.clock_secs.is_(None))
+    session.execute(first.values(clock_secs=secs))
+    return session.scalar(select(Target.clock_secs).where(Target.id == target_id)) or secs

@@ -24,6 +24,7 @@ from records import (
     rounds,
     service_models,
     submissions,
+    targets,
     tasks,
     tokens,
 )
@@ -192,6 +193,7 @@ def test_downgrade_keeps_both_submissions_of_one_network(engine: Engine) -> None
 def test_downgrade_drops_clock_factors(engine: Engine) -> None:
     """Revision 0004 has no clock factors; the latency that one gave stays."""
     with database.sessions(engine).begin() as session:
+        targets.clock_reference(session, make.target(session), 0.1)
         new = make.timed(make.task(session), "t", 1.0, clock_factor=0.5)
         measure_records.add_record(session, new)
     migrations.downgrade(engine, "0004")
@@ -200,6 +202,7 @@ def test_downgrade_drops_clock_factors(engine: Engine) -> None:
     with database.sessions(engine)() as session:
         record = session.scalars(select(MeasureRecord)).one()
         assert (record.latency, record.clock_factor) == (0.5, None)
+        assert targets.clock_reference(session, make.target(session), 0.2) == 0.2
 
 
 def test_downgrade_drops_conditions_and_devices(engine: Engine) -> None:

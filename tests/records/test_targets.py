@@ -20,3 +20,12 @@ def test_another_device_is_another_target(session: Session) -> None:
     ids = {targets.ensure_target(session, "{}", {"driver": n}).id for n in ("1", "2")}
 
     assert len(ids) == 2
+
+
+def test_the_first_time_of_the_clock_kernel_is_the_reference(session: Session) -> None:
+    """Every later one refers to it."""
+    target_id = targets.ensure_target(session, "{}", {"driver": "1"}).id
+
+    references = [targets.clock_reference(session, target_id, secs) for secs in (2.0, 2.5, 1.6)]
+
+    assert references == [2.0, 2.0, 2.0]

@@ -204,6 +204,7 @@ class RunRequest:
         reference: File with the expected output on the seeded inputs; empty for no comparison.
         evaluator: Settings for timing.
         best_secs: Best latency of the task, seconds; slower candidates are timed briefly.
+        time_clock: True to time the engine's clock kernel as well, where it has one.
     """
 
     artifact: str
@@ -211,6 +212,7 @@ class RunRequest:
     reference: str
     evaluator: EvaluatorSettings
     best_secs: float = float("inf")
+    time_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,8 @@ class RunResult:
 
     ``conditions`` are those of the device during the run, as far as it reports them: clocks in MHz,
     temperature in degrees Celsius, and under ``throttled`` the list of reasons why it ran below
-    its speed.
+    its speed. ``clock_secs`` is the time of the clock kernel just before, a fixed kernel of the
+    engine that tells how fast the device is; None if it was not timed.
     """
 
     run_secs: tuple[float, ...] | None = None
@@ -227,6 +230,7 @@ class RunResult:
     error_text: str = ""
     max_error: float | None = None
     conditions: Mapping[str, Any] | None = None
+    clock_secs: float | None = None
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,13 @@ _MIN_REST_SECS = 0.002
 # A few samples this many times longer than the shortest were disturbed, whatever the counters say.
 _OUTLIER = 1.5
 
+# Settings of a clock kernel, which few samples suffice for: the shortest counts.
+CLOCK_SETTINGS = EvaluatorSettings(repeat=5, min_repeat_ms=0)
+
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample, seconds; disturbed if something else used the cores meanwhile."""
+    """One sample, seconds; disturbed if something else used the cores at the same time."""
 
     secs: float
     disturbed: bool = False
@@ -65,6 +68,12 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
         n_samples = settings.min_repeat_ms / 1e3 / max(typical * settings.number, 1e-9)
         sampling.collect(min(round(n_samples), _MAX_SAMPLES))
     return sampling.result(settings.repeat)
+
+
+def read_clock(take: TakeSamples) -> float | None:
+    """Return the time of a clock kernel, seconds; None if it was disturbed all the time."""
+    sampled = sample(take, RunRequest("", "", "", CLOCK_SETTINGS))
+    return None if sampled.conditions.get("disturbed") else min(sampled.run_secs)
 
 
 @dataclass

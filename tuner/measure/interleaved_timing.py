@@ -87,7 +87,8 @@ class InterleavedTiming:
     ) -> list[RunResult]:
         setup = self._setup
         requests = [
-            RunRequest(artifact, setup.target, "", setup.evaluator) for artifact in artifacts
+            RunRequest(artifact, setup.target, "", setup.evaluator, time_clock=not number)
+            for number, artifact in enumerate(artifacts)
         ]
         timeout = setup.evaluator.timeout_secs * len(artifacts) * n_turns
         try:

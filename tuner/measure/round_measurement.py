@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from tuner.devices.device import Device
@@ -37,7 +38,13 @@ class MeasureCallbacks(Protocol):
 
 
 async def run_artifact(
-    setup: MeasureSetup, artifact: str, device: Device, reference: str, best_secs: float
+    setup: MeasureSetup,
+    artifact: str,
+    device: Device,
+    reference: str,
+    best_secs: float,
+    *,
+    time_clock: bool = False,
 ) -> RunResult:
     """Verify and time an artifact on a device that the caller has acquired.
 
@@ -47,6 +54,7 @@ async def run_artifact(
         device: Device that runs it.
         reference: File with the expected output; empty to skip verification.
         best_secs: Latency from which on it is timed briefly, seconds.
+        time_clock: True to time the engine's clock kernel as well.
 
     Returns:
         The samples, or the error.
@@ -55,7 +63,7 @@ async def run_artifact(
         DiskFull: If the disk is full.
         DeviceLost: If the device was lost.
     """
-    request = RunRequest(artifact, setup.target, reference, setup.evaluator, best_secs)
+    request = RunRequest(artifact, setup.target, reference, setup.evaluator, best_secs, time_clock)
     timeout = setup.evaluator.timeout_secs
     return await result_of(
         RUNNING,
@@ -84,6 +92,7 @@ class RoundMeasurement:
         self._builder = CandidateBuilder(setup)
         self._reference = ""
         self._best_secs = task.best_secs
+        self._clock_secs: float | None = None
         # Candidates whose run was requested of the device, which runs the first.
         self._requested: list[Candidate] = []
         self._is_loss_blamed = False
@@ -179,7 +188,12 @@ class RoundMeasurement:
         self._requested.append(candidate)
         try:
             result = await run_artifact(
-                self._setup, artifact, self._device, self._reference, self._best_secs
+                self._setup,
+                artifact,
+                self._device,
+                self._reference,
+                self._best_secs,
+                time_clock=self._clock_secs is None,
             )
         except DeviceLost:
             self._blame(candidate)
@@ -188,7 +202,9 @@ class RoundMeasurement:
             self._requested.remove(candidate)
             self._builder.discard([artifact])
         self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
-        self._callbacks.on_result(candidate, result)
+        # One reading of the clock serves the whole round.
+        self._clock_secs = self._clock_secs or result.clock_secs
+        self._callbacks.on_result(candidate, replace(result, clock_secs=self._clock_secs))
 
     def _blame(self, candidate: Candidate) -> None:
         """Blame a candidate for the loss of the device that ran it, or was asked to."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import measure_records, picks
+from records import measure_records, picks, targets
 from records.models import Pick
 from records.picks import NewPick
 from tuner.devices.device import Device
@@ -64,6 +64,7 @@ class TuningContext:
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.devices: dict[str, Device] = {}
         self._runners: list[Runner] | None = None
+        self._clock_references: dict[int, float] = {}
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
 
     def now(self) -> float:
@@ -118,6 +119,21 @@ class TuningContext:
             newest = {"newest_record": measure_records.newest_id(session)}
             complete = [pick._replace(terms=pick.terms | newest) for pick in new]
             return picks.add_picks(session, complete)
+
+    def clock_factor(self, target_id: int, clock_secs: float | None) -> float | None:
+        """Return the factor that divides the drift of a device's clock out of a latency.
+
+        Args:
+            target_id: The target.
+            clock_secs: Time of the engine's clock kernel on the device; None if it was not timed.
+        """
+        if clock_secs is None:
+            return None
+        if target_id not in self._clock_references:
+            with self.sessions.begin() as session:
+                reference = targets.clock_reference(session, target_id, clock_secs)
+            self._clock_references[target_id] = reference
+        return self._clock_references[target_id] / clock_secs
 
     def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
         """Return the manager of a cost model, which the sessions on one target share."""

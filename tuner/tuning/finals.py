@@ -32,6 +32,9 @@ _MAX_MINOR_RIVALS = 4
 _MINOR_SHARE = 0.02
 _MIN_SHARE = 0.002
 
+# Returns the clock factor for a time of the engine's clock kernel; None for None.
+ClockFactor = Callable[[float | None], float | None]
+
 
 @dataclass
 class Race:
@@ -43,7 +46,7 @@ class Race:
         timing: Their builds.
         running: Positions of the rivals that have not dropped out.
         samples: Samples of each rival, seconds.
-        clock_factors: Clock factor of each heat.
+        clock_secs: Time of the engine's clock kernel in each heat.
     """
 
     task: TaskUnderTest
@@ -51,7 +54,7 @@ class Race:
     timing: InterleavedTiming
     running: list[int]
     samples: list[list[float]]
-    clock_factors: list[float] = field(default_factory=list)
+    clock_secs: list[float] = field(default_factory=list)
 
     async def run_heat(self, device: Device, n_turns: int) -> None:
         """Time the rivals that are left; those that fail drop out.
@@ -63,6 +66,8 @@ class Race:
         results = await self.timing.time(self.running, device, n_turns=n_turns)
         for index, result in zip(self.running, results, strict=True):
             self.samples[index].extend(result.run_secs or ())
+            if result.clock_secs is not None:
+                self.clock_secs.append(result.clock_secs)
         self.running = [
             index
             for index, result in zip(self.running, results, strict=True)
@@ -74,11 +79,12 @@ class Race:
         self.running.sort(key=lambda index: (median(self.samples[index]), index))
         del self.running[math.ceil(len(self.running) / 2) :]
 
-    def store(self, session: Session) -> None:
+    def store(self, session: Session, clock_factor: ClockFactor) -> None:
         """Confirm all that were timed, and make the fastest of the last heat the best."""
+        factor = clock_factor(median(self.clock_secs) if self.clock_secs else None)
         for record, samples in zip(self.rivals, self.samples, strict=True):
             if samples:
-                bests.confirm(session, record.id, samples)
+                bests.confirm(session, record.id, samples, factor)
         if self.running:
             finalists = [self.rivals[index].id for index in self.running]
             bests.choose_confirmed(session, self.task.task_id, finalists)
@@ -131,6 +137,7 @@ async def run_finals(
     sessions: sessionmaker[Session],
     races: Sequence[Race],
     device: Device,
+    clock_factor: ClockFactor,
     on_heat: Callable[[Race], None],
 ) -> None:
     """Run races and store their winners.
@@ -139,6 +146,7 @@ async def run_finals(
         sessions: Factory of database sessions.
         races: The races.
         device: Device that times them.
+        clock_factor: Returns the factor for a time of the engine's clock kernel.
         on_heat: Called before each heat of a race.
 
     Raises:
@@ -159,7 +167,7 @@ async def run_finals(
             race.timing.close()
     with sessions.begin() as session:
         for race in races:
-            race.store(session)
+            race.store(session, clock_factor)
 
 
 def _race(setup: MeasureSetup, task: TaskUnderTest, rivals: Sequence[MeasureRecord]) -> Race:

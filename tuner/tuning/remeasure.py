@@ -146,6 +146,7 @@ class _TaskRemeasurement:
     Attributes:
         context: Settings and database.
         request: Options.
+        target_id: Target of this machine.
         task: The task, on this machine's target. Without a best latency, each record is timed at
             length.
         stale: Records to measure.
@@ -157,6 +158,7 @@ class _TaskRemeasurement:
 
     context: Context
     request: VerifyRequest
+    target_id: int
     task: TaskUnderTest
     stale: StaleBest
     setup: MeasureSetup
@@ -198,7 +200,7 @@ class _TaskRemeasurement:
                     invalidate.withdraw(session, record)
             elif result.error_kind != "worker_lost":
                 # A worker that was killed from outside says nothing about the record.
-                record = _add(session, replay, task_id, result)
+                record = _add(session, replay, self.target_id, task_id, result)
             best = session.get(BestRecord, task_id, populate_existing=True)
         return Remeasured(
             workload=stale.workload,
@@ -239,7 +241,7 @@ def _remeasure(
             for stale in chosen:
                 task = _task_of(context, stale, here.target_id)
                 await _TaskRemeasurement(
-                    context, request, task, stale, setup, device, report
+                    context, request, here.target_id, task, stale, setup, device, report
                 ).measure()
 
         event_loop.run(remeasure_all())
@@ -261,8 +263,14 @@ def _evaluator(context: Context, target_ids: Sequence[int]) -> EvaluatorSettings
     )
 
 
-def _add(session: Session, replay: RecordedTrace, task_id: int, result: RunResult) -> int | None:
+def _add(
+    session: Session, replay: RecordedTrace, target_id: int, task_id: int, result: RunResult
+) -> int | None:
     """Store a record of this version and return its id; None if the trace has a record now."""
+    factor = None
+    if result.clock_secs is not None:
+        reference = targets.clock_reference(session, target_id, result.clock_secs)
+        factor = reference / result.clock_secs
     record = measure_records.add_record(
         session,
         measure_records.NewRecord(
@@ -277,6 +285,7 @@ def _add(session: Session, replay: RecordedTrace, task_id: int, result: RunResul
             max_error=result.max_error,
             verified=result.run_secs is not None,
             conditions=None if result.conditions is None else dict(result.conditions),
+            clock_factor=factor,
             worker=WORKER,
         ),
     )

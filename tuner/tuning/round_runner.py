@@ -63,6 +63,7 @@ class RoundRunner:
         self._context = context
         self._options = options
         self._seed = options.spec.seed
+        self._target_id = prepared.target_id
         self._cost_models = context.cost_model_manager(
             prepared.target_id, options.spec.cost_model, options.spec.seed
         )
@@ -98,7 +99,9 @@ class RoundRunner:
             history.ir,
             self._context.task_states.best_latency(pick.task_id),
         )
-        recorder = _ResultRecorder(self._context, pick, device, len(candidates), callbacks)
+        recorder = _ResultRecorder(
+            self._context, self._target_id, pick, device, len(candidates), callbacks
+        )
         in_flight = self._context.in_flight[pick.task_id]
         in_flight[pick.id] = candidates
         try:
@@ -172,6 +175,7 @@ class _ResultRecorder:
     """Submits the results of one round to the record writer."""
 
     context: TuningContext
+    target_id: int
     pick: Pick
     device: Device
     n_candidates: int
@@ -197,6 +201,7 @@ class _ResultRecorder:
             max_error=result.max_error,
             verified=result.run_secs is not None,
             conditions=None if result.conditions is None else dict(result.conditions),
+            clock_factor=self.context.clock_factor(self.target_id, result.clock_secs),
             worker=self.device.name,
         )
         writer = self.context.record_writer

@@ -7,6 +7,7 @@ may differ, because they leave out those that the others were about to measure.
 """
 
 from collections import deque
+from functools import partial
 from typing import get_args
 
 from records import jobs, picks
@@ -330,7 +331,8 @@ class TuningSession:
                 is_measuring_cpu=device.runner.shares_cores,
             )
 
-        await finals.run_finals(sessions, races, device, publish)
+        clock_factor = partial(self._context.clock_factor, self.target_id)
+        await finals.run_finals(sessions, races, device, clock_factor, publish)
 
     def _publish_if_due(
         self, phase: str, current: int | None = None, *, is_measuring_cpu: bool = False

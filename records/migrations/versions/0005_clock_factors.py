@@ -13,8 +13,10 @@ down_revision = "0004"
 def upgrade() -> None:
     add_column("measure_record", Column("clock_factor", Double()))
     add_column("measure_record", Column("confirmed_factor", Double()))
+    add_column("target", Column("clock_secs", Double()))
 
 
 def downgrade() -> None:
+    drop_column("target", "clock_secs")
     drop_column("measure_record", "confirmed_factor")
     drop_column("measure_record", "clock_factor")

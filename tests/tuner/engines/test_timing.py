@@ -116,7 +116,7 @@ def test_a_hopeless_candidate_gets_the_fewest_samples() -> None:
 
 
 def test_a_few_long_samples_count_as_disturbed() -> None:
-    """Where no counter shows a disturbance, the spread of the samples does."""
+    """The spread of the samples shows a disturbance that no counter does."""
     kernel = Kernel(*clean(1.0, 1.6, 1.1), *clean(1.05))
 
     sampled = timing.sample(kernel.take, REQUEST)
@@ -130,6 +130,12 @@ def test_a_kernel_that_is_mostly_long_is_like_that() -> None:
     kernel = Kernel(*clean(1.0, 1.6, 1.7))
 
     assert timing.sample(kernel.take, REQUEST).run_secs == (1.0, 1.6, 1.7)
+
+
+def test_the_clock_is_the_shortest_undisturbed_sample() -> None:
+    """A clock that was disturbed all the time tells nothing."""
+    assert timing.read_clock(Kernel(*disturbed(0.5), *clean(3.0, 2.0, 2.5)).take) == 2.0
+    assert timing.read_clock(Kernel(*disturbed(0.5)).take) is None
 
 
 def test_conditions_of_turns_add_up() -> None:

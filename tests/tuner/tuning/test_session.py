@@ -1,16 +1,18 @@
 """Sessions of one job, from their picks to their winners, with the toy engine."""
 
+import json
 import math
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import orm, select
 
-from records import database, events, picks
+from records import database, events, picks, tasks
 from records.models import BestRecord, Job, MeasureRecord, Pick
 from scheduler.budget import Budget
 from tests.engines import toy
@@ -20,7 +22,7 @@ from tests.engines.toy_network import (
     picks_of,
     trials_of,
 )
-from tuner.engines.base import Candidate
+from tuner.engines.base import Candidate, RunResult
 from tuner.errors import WorkError
 from tuner.executors.local import LocalExecutor
 from tuner.tuning.round_runner import _ResultRecorder
@@ -122,6 +124,36 @@ def test_records_are_committed_one_by_one(
     workshop.tune(workshop.prepare(), 16, trials_per_round=8)
 
     assert seen == list(range(1, 17))
+
+
+def test_drift_of_the_clock_is_divided_out(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples stay as they were taken on a device that has become slower; latencies do not."""
+    on_result: Callable[..., None] = _ResultRecorder.on_result
+
+    def slow_down(recorder: _ResultRecorder, candidate: Candidate, result: RunResult) -> None:
+        slowness = 1.0 if recorder.pick.sequence == 1 else 2.0
+        run_secs = result.run_secs and tuple(slowness * secs for secs in result.run_secs)
+        drifted = replace(result, run_secs=run_secs, clock_secs=5e-3 * slowness)
+        on_result(recorder, candidate, drifted)
+
+    monkeypatch.setattr(_ResultRecorder, "on_result", slow_down)
+    workshop.tune(workshop.prepare(), 40, trials_per_round=8)
+
+    with workshop.sessions() as session:
+        timed = session.scalars(select(MeasureRecord).where(MeasureRecord.run_secs.is_not(None)))
+        records = list(timed)
+    assert {record.clock_factor for record in records} == {1.0, 0.5}
+    for record in records:
+        program = toy.run_secs_of(record.trace, _base_secs(workshop, record))
+        assert record.latency == pytest.approx(program)
+
+
+def _base_secs(workshop: Workshop, record: MeasureRecord) -> float:
+    """Return the shortest latency of any program of a record's task."""
+    with workshop.sessions() as session:
+        return float(json.loads(tasks.workload_ir(session, record.task_id))["base_secs"])
 
 
 def test_total_is_the_weighted_sum_of_best_records(workshop: Workshop) -> None:

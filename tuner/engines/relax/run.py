@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ def run(request: RunRequest, run_device: RunDevice = LOCAL) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
         with _checking_device(run_device, request.target):
-            return _run(request, run_device)
+            clock_secs = run_device.clock_secs(request.target) if request.time_clock else None
+            return replace(_run(request, run_device), clock_secs=clock_secs)
     except (OSError, RequestError):
         raise  # an unreadable artifact or a wrong device is not a failure of the candidate
     except Exception as error:  # an error of a candidate is a result
@@ -95,7 +96,14 @@ def run_interleaved(
 ) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
     with _checking_device(run_device, requests[0].target if requests else "{}"):
-        return _run_interleaved(requests, n_turns, run_device)
+        clocks = [
+            run_device.clock_secs(request.target) if request.time_clock else None
+            for request in requests
+        ]
+        results = _run_interleaved(requests, n_turns, run_device)
+        return [
+            replace(result, clock_secs=secs) for result, secs in zip(results, clocks, strict=True)
+        ]
 
 
 def _run_interleaved(

@@ -11,7 +11,7 @@ from tuner.devices import gpus
 from tuner.engines import cache_state
 from tuner.engines.base import EvaluatorSettings
 from tuner.engines.cache_state import Arguments
-from tuner.engines.relax import cache_operations, devices
+from tuner.engines.relax import cache_operations, clock, devices
 from tuner.engines.timing import SampleHook
 from tuner.workers import worker_process
 
@@ -41,6 +41,9 @@ class RunDevice(Protocol):
 
     def conditions(self, target: str) -> dict[str, Any]:
         """Return the clock conditions of the device; see :class:`tuner.engines.base.RunResult`."""
+
+    def clock_secs(self, target: str) -> float | None:
+        """Return the time of the clock kernel now; None where there is none."""
 
     def check_after(self, target: str, error: Exception) -> None:
         """Check the device after an error of a call on it."""
@@ -82,6 +85,10 @@ class LocalDevice:
         """Return the clock conditions of a GPU; empty for a CPU."""
         uuid = _uuid() if is_gpu(target) else ""
         return gpus.read_conditions(uuid) if uuid else {}
+
+    def clock_secs(self, target: str) -> float | None:
+        """Time the clock kernel of a CPU; a GPU reports its clocks."""
+        return None if is_gpu(target) else clock.read(target)
 
     def check_after(self, target: str, error: Exception) -> None:
         """Refuse further calls if the GPU context is broken, which lasts until the process ends.

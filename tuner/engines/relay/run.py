@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tuner.engines import inputs
 from tuner.engines.base import RunRequest, RunResult
 from tuner.engines.cache_state import Arguments
 from tuner.engines.relay import build as artifacts
-from tuner.engines.relay import timing
+from tuner.engines.relay import clock, timing
 from tuner.engines.timing import merge_conditions
 from tuner.errors import RequestError, WorkError, error_text
 
@@ -57,7 +57,8 @@ class Kernel:
 def run(request: RunRequest) -> RunResult:
     """Compare and time one artifact; see :class:`Engine`."""
     try:
-        return _run(request)
+        clock_secs = clock.read(request.target) if request.time_clock else None
+        return replace(_run(request), clock_secs=clock_secs)
     except (OSError, RequestError):
         raise  # an unreadable artifact is not a failure of the candidate
     except Exception as error:  # an error of a candidate is a result
@@ -76,6 +77,7 @@ def _run(request: RunRequest) -> RunResult:
 
 def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]:
     """Time artifacts in turns; see :class:`Engine`."""
+    clocks = [clock.read(request.target) if request.time_clock else None for request in requests]
     kernels = [load_kernel(request.artifact) for request in requests]
     samples: list[list[float]] = [[] for _ in kernels]
     conditions: list[dict[str, Any]] = [{} for _ in kernels]
@@ -88,8 +90,8 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
             samples[i].extend(sampled.run_secs)
             conditions[i] = merge_conditions(conditions[i], sampled.conditions)
     return [
-        RunResult(tuple(secs), conditions=merged or None)
-        for secs, merged in zip(samples, conditions, strict=True)
+        RunResult(tuple(secs), conditions=merged or None, clock_secs=clock_secs)
+        for secs, merged, clock_secs in zip(samples, conditions, clocks, strict=True)
     ]
 
 

@@ -12,6 +12,8 @@ from onnx import helper
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tuner import cost_models
 from tuner.cost_models import features
+from tuner.devices import cpu_contention
+from tuner.devices.cpu_contention import Reading
 from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
@@ -268,3 +270,37 @@ def test_too_few_candidates_are_made_up_for(task_of: TaskOf, target: TargetInfo)
 
     assert len({each.module_hash for each in candidates}) == 40
     assert sum(each.is_random for each in candidates) > 20
+
+
+def test_the_clock_kernel_is_timed_on_request(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel tells how fast the device is, whatever the candidate."""
+    monkeypatch.setattr(cpu_contention, "read", lambda: Reading(0.0, 0, 0))
+    task = task_of("matmul")
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    request = RunRequest(built.artifact, target.spec, "", QUICK, time_clock=True)
+
+    result = worker.run(request)
+    first, second = worker.run_interleaved([request, replace(request, time_clock=False)], 1)
+
+    assert (result.clock_secs or 0.0) > 0
+    assert (first.clock_secs or 0.0) > 0
+    assert second.clock_secs is None
+
+
+@pytest.mark.parametrize(("kind", "weights"), [("matmul", [1]), ("softmax", [])])
+def test_weights_are_where_a_network_of_this_size_has_them(
+    task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str, weights: list[int]
+) -> None:
+    """The artifact names the constants; a network larger than any cache has them in memory."""
+    task = task_of(kind)
+    built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
+    described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
+    small = RunRequest(built.artifact, target.spec, "", replace(QUICK, network_bytes=1))
+    large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
+
+    places = [(worker.run(request).conditions or {})["weights"] for request in (small, large)]
+
+    assert described["weights"] == weights
+    assert places == ["shared cache", "memory"]

@@ -214,3 +214,21 @@ def test_devices_are_compared_by_a_kernel(engine: Call, target: TargetInfo, tmp_
 
     assert ir == engine("calibration_kernel", target.spec)
     assert min(result.run_secs or (0.0,)) > 1e-4
+
+
+def test_weights_are_where_a_network_of_this_size_has_them(
+    engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_path: Path
+) -> None:
+    """The artifact names the constants; a network larger than any cache has them in memory."""
+    folder = str(tmp_path / "plain")
+    engine("build", BuildRequest(convolution.ir, target.spec, "", folder))
+    described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
+    small = RunRequest(folder, target.spec, "", replace(QUICK, network_bytes=1), time_clock=True)
+    large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
+
+    results: list[RunResult] = [engine("run", request) for request in (small, large)]
+
+    assert described["weights"] == [1]
+    assert [(one.conditions or {})["weights"] for one in results] == ["shared cache", "memory"]
+    # A machine that is busy all the time gives no reading.
+    assert all(one.clock_secs is None or one.clock_secs > 0 for one in results)
