@@ -85,7 +85,7 @@ help: ## List the targets.
 
 .venv/.dev: .venv/.runtime
 	@echo "Adding PostgreSQL, torch and the development tools to .venv"
-	@$(INSTALL) -e '.[onnxruntime,postgresql,torch,dev]'
+	@$(INSTALL) -e '.[onnxruntime,openvino,postgresql,torch,dev]'
 	@touch $@
 
 # Tests of the engine relay are skipped without it; there are packages for Python 3.11 on Linux for

@@ -5,7 +5,7 @@ from typing import Any
 from benchmarks._gpu_bench import Bench
 from benchmarks._gpu_commands import StepError, ask_gpu
 from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
-from tuner.compile.benchmark import TOLERANCE, random_inputs
+from tuner.compile.bench_inputs import draw_inputs
 from tuner.library import manifest
 from tuner.workers.factory import fresh_worker
 
@@ -18,6 +18,8 @@ _FIRST_ROUNDS = 0.4
 # More than one, since the first task may have fewer candidates than a round has trials.
 _ROUND_TRIALS, _N_ROUNDS = 64, 2
 _N_TURNS = 5
+# Relative to the largest output.
+_TOLERANCE = 1e-3
 _TRIALS_PER_ROUND = 16
 
 
@@ -63,7 +65,7 @@ def _tune_zoo(bench: Bench, query: str, *words: str) -> None:
 def _finish(bench: Bench, query: str) -> None:
     bench.note(build=bench.build(f"zoo:{query}", "tuned"))
     described = manifest.read(bench.library("tuned"))
-    inputs = bench.keep_inputs(random_inputs(described.programs[0].inputs, seed=0))
+    inputs = bench.keep_inputs(draw_inputs(described.programs[0].inputs, seed=0))
     with fresh_worker(bench.settings, "bench-library") as worker:
         race = Race({OURS: bench.ours(worker, "tuned", inputs)})
         race.take(OURS, 0, str(bench.scratch("ours.npz")))
@@ -85,7 +87,7 @@ def _agreement(bench: Bench, query: str, inputs: str) -> dict[str, Any]:
             worker.call(PEERS, "run_zoo", *words, timeout_secs=bench.left_secs)
     except FAILURES as error:
         return {"problem": explain(error)}
-    return judge(relative_error(bench.scratch("ours.npz"), expected), TOLERANCE)
+    return judge(relative_error(bench.scratch("ours.npz"), expected), _TOLERANCE)
 
 
 def judge(error: float, tolerance: float) -> dict[str, Any]:

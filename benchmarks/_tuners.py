@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from records.bests import BestTrace
-from tuner.compile.benchmark import random_inputs
+from tuner.compile.bench_inputs import draw_inputs
 from tuner.compile.build_library import build_library
 from tuner.context import Context
 from tuner.engines.base import NetworkRun
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
+from tuner.library.arrays import write_arrays
 from tuner.library.manifest import Inputs
 from tuner.settings import Settings
 from tuner.tuning.run_local import run_tuning
@@ -119,7 +120,7 @@ def race(racers: Sequence[Racer], inputs: Inputs) -> list[float]:
     samples: list[list[float]] = [[] for _ in racers]
     with ExitStack() as opened, tempfile.TemporaryDirectory() as folder:
         stored = str(Path(folder) / "inputs.npz")
-        np.savez(stored, **random_inputs(inputs, 0))  # type: ignore[arg-type]
+        write_arrays(stored, draw_inputs(inputs, 0))
         workers = [opened.enter_context(fresh_worker(racer.settings)) for racer in racers]
         for _ in range(_TURNS):
             for racer, worker, secs in zip(racers, workers, samples, strict=True):

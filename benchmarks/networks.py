@@ -1,4 +1,4 @@
-"""Latency of tuned networks, compared with ONNX Runtime and with the estimate from the records.
+"""Latency of tuned networks, compared with every peer and with the estimate from the records.
 
 For each network: tune within the budget, build, compare outputs, time both
 runtimes in turns with the same threads. Prints one JSON line for each network. With a
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._models import LIGHT, light_model
-from tuner.compile.benchmark import bench_library
+from tuner.compile.benchmark import BenchRequest, bench_library
 from tuner.compile.build_library import build_library
 from tuner.context import Context, open_context
 from tuner.jobs.preparation import prepare
@@ -47,7 +47,11 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
     with fresh_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         built = build_library(context, [prepared], worker, out)
-    comparison = bench_library(context.settings, out, prepared.model, n_turns=10, seed=0)
+    comparison = bench_library(
+        context.settings, out, BenchRequest(model=request.reference, against=("all",))
+    )
+    peers = {peer.name: peer for peer in comparison.peers}
+    fastest = min(peers.values(), key=lambda peer: peer.median_secs)
     estimate = comparison.estimated_secs
     return {
         "benchmark": "networks",
@@ -57,11 +61,12 @@ def _run(context: Context, name: str, trials: int | None, seconds: float | None)
         "tasks": len(prepared.tasks),
         "fallbacks": len(built.fallbacks),
         "latency_ms": round(comparison.library_secs * 1e3, 4),
-        "onnxruntime_ms": round((comparison.peer_secs or 0) * 1e3, 4),
-        "ratio": round(comparison.ratio or 0, 3),
+        **{f"{name}_ms": round(peer.median_secs * 1e3, 4) for name, peer in peers.items()},
+        "ratio": round(peers["onnxruntime"].ratio, 3),
+        "ratio_to_fastest": round(fastest.ratio, 3),
         "estimate_ms": estimate and round(estimate * 1e3, 4),
         "estimate_off": estimate and round(estimate / comparison.library_secs - 1, 3),
-        "relative_error": comparison.relative_error,
+        "worst_error": max(peer.worst for peer in peers.values()),
         "agrees": comparison.agrees,
         "where": _where(built.manifest),
     }

@@ -13,13 +13,13 @@ from tuner.jobs import fields
 from tuner.settings import SettingOverrides
 
 if TYPE_CHECKING:
-    from tuner.compile.benchmark import Comparison
+    from tuner.compile.comparison import Comparison
     from tuner.jit.factory import Jitted
     from tuner.jit.onnx_function import OnnxFunction
     from tuner.jit.options import JitFields
     from tuner.jit.torch_function import TorchFunction
     from tuner.jobs.requests import ModelRequest
-    from tuner.library.loading import Library
+    from tuner.library.loading import Array, Library
     from tuner.reports import BuildReport, ExtractReport, TuneReport
     from tuner.tuning.status import StatusCallback
 
@@ -145,42 +145,56 @@ def build(
     return local.build(requests, Path(out), overrides, BuildOptions(strict))
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913  all but the first are keywords
     library: str | Path,
     *,
     model: str | Path | None = None,
+    against: str | Sequence[str] = (),
     inputs: Inputs | None = None,
+    arrays: "Mapping[str, Array] | str | Path | None" = None,
     random_weights: int | None = None,
     n_turns: int = 10,
     seed: int = 0,
     **overrides: Unpack[SettingOverrides],
 ) -> "Comparison":
-    """Time a library in a process of its own.
+    """Time a library in a process of its own, and compare it with other runtimes.
 
-    With the model, also compare the outputs with those of ONNX Runtime or torch, and time both
-    in turns.
+    The other runtimes, the peers, run the model itself. Outputs are compared one by one, and all
+    are timed in turns.
 
     >>> import tuner
-    >>> comparison = tuner.evaluate("resnet-18.lib")  # doctest: +SKIP
-    >>> comparison.mean_secs, comparison.stdev_secs  # doctest: +SKIP
+    >>> comparison = tuner.evaluate("mlp.lib", against="all")  # doctest: +SKIP
+    >>> [(peer.name, peer.ratio, peer.agrees) for peer in comparison.peers]  # doctest: +SKIP
 
     Args:
         library: Folder of the library.
-        model: Model that the library was built from; None compares nothing.
-        inputs: Shapes of inputs that the library was built with.
-        random_weights: Seed of random weights that the library was built with.
+        model: File of the model that the library was built from. A zoo network needs none.
+        against: Names of peers, or ``"all"`` for every installed one; by default ONNX Runtime
+            for ``.onnx`` files and torch for ``.pt2`` files if a model is given, else none.
+        inputs: Shapes of inputs, for a library of several programs; by default those of the first.
+        arrays: An array for each input, or a ``.npz`` file of them; by default they are drawn.
+        random_weights: Seed of random weights, for a library that does not name its own.
         n_turns: Number of turns of about 0.1 seconds each.
-        seed: Seed of the random inputs.
+        seed: Seed of the inputs that are drawn.
         **overrides: Settings such as data_dir.
 
     Raises:
-        RequestError: If the library is missing, damaged, or of another network than the model.
+        RequestError: If the library is missing, damaged, or of another network than the model, or
+            the inputs or peers cannot be used.
     """
     from tuner import local
-    from tuner.jobs.model_cache import ModelQuery
+    from tuner.compile.benchmark import BenchRequest
 
-    query = None if model is None else ModelQuery(str(model), _shapes(inputs or {}), random_weights)
-    return local.evaluate(Path(library), query, overrides, n_turns=n_turns, seed=seed)
+    request = BenchRequest(
+        model=None if model is None else str(model),
+        against=(against,) if isinstance(against, str) else tuple(against),
+        shapes=_shapes(inputs or {}),
+        random_weights=random_weights,
+        arrays=Path(arrays) if isinstance(arrays, str) else arrays,
+        n_turns=n_turns,
+        seed=seed,
+    )
+    return local.evaluate(Path(library), request, overrides)
 
 
 def load(path: str | Path) -> "Library":

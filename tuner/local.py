@@ -7,9 +7,9 @@ from pathlib import Path
 
 from records import tasks
 from tuner import reports
-from tuner.build_cache.opening import open_local
-from tuner.compile.benchmark import Comparison, bench_library
+from tuner.compile.benchmark import BenchRequest, bench_library
 from tuner.compile.build_library import BuildOptions, build_library
+from tuner.compile.comparison import Comparison
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manifest
 from tuner.compile.reproduce import reproduce as recompile
 from tuner.context import Context, open_context
@@ -17,7 +17,6 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.environments import ENGINES
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
-from tuner.jobs import model_cache
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
@@ -85,27 +84,16 @@ def build(
         return reports.report_build(built, stale, requests[0].reference)
 
 
-def evaluate(
-    library: Path,
-    model: model_cache.ModelQuery | None,
-    overrides: SettingOverrides,
-    *,
-    n_turns: int,
-    seed: int,
-) -> Comparison:
-    """Time a library; with its model, compare it with the peer that runs the model itself.
+def evaluate(library: Path, request: BenchRequest, overrides: SettingOverrides) -> Comparison:
+    """Time a library, and compare it with the requested peers.
 
     Raises:
-        RequestError: If the library is missing, damaged, or of another network than the model.
+        RequestError: If the library is missing, damaged, or of another network than the model, or
+            the inputs or peers cannot be used.
     """
     settings = read_settings(overrides)
     with interruptible(only_waiting=True):
-        loaded = None
-        if model is not None:
-            with fresh_worker(settings) as worker:
-                models = settings.data_dir / "models"
-                loaded = model_cache.load(open_local(settings), worker, models, model)
-        return bench_library(settings, library, loaded, n_turns=n_turns, seed=seed)
+        return bench_library(settings, library, request)
 
 
 def reproduce(

@@ -4,21 +4,23 @@ import pytest
 
 from benchmarks.demo import read_bench
 from tuner.cli.rendering.comparison import show_comparison
-from tuner.compile.benchmark import Comparison
+from tuner.compile.agreement import OutputCheck
+from tuner.compile.comparison import Comparison, PeerResult
 
 
 def _printed(capsys: pytest.CaptureFixture[str], estimated_secs: float | None) -> str:
     show_comparison(
         Comparison(
-            library_secs=0.0036,
             library_samples=(0.0036,),
             estimated_secs=estimated_secs,
             n_threads=2,
-            peer="onnxruntime",
-            peer_secs=0.0048,
-            peer_samples=(0.0048,),
-            absolute_error=1e-8,
-            relative_error=1e-6,
+            device="cpu",
+            inputs={},
+            peers=(
+                PeerResult(
+                    "onnxruntime", "1.31.1", "cpu", (0.0048,), (OutputCheck("y", 10),), 0.75
+                ),
+            ),
         )
     )
     return capsys.readouterr().out
@@ -40,4 +42,4 @@ def test_the_demonstration_reads_a_bench(
 def test_a_bench_without_a_peer_is_refused() -> None:
     """A missing number is an error."""
     with pytest.raises(ValueError, match="printed no onnxruntime"):
-        read_bench("library      3.6000 ms median, 2 threads\nratio 0.75 \n")
+        read_bench("library  CPU  3.6000  3.7 0.1\n")

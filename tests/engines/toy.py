@@ -60,7 +60,7 @@ def extract(model: ModelFile, target: str) -> Extraction:
     """Give every network the same tasks, but for one that depends on its batch size."""
     if target != SPEC:
         raise ModelError(f"toy networks have no tasks on {target}")
-    ((shape, _),) = model.inputs.values()
+    shape, _ = next(iter(model.inputs.values()))
     if shape[0] == SLOW_BATCH:
         time.sleep(float(os.environ.get("TOY_SPLIT_SECS", "0")))
     tasks = (
@@ -186,14 +186,18 @@ def link_network(request: LinkRequest) -> LinkResult:
 
 def run_network(request: NetworkRun) -> tuple[float, ...]:
     """Run the model, and claim a millisecond for every run."""
+    from tuner.library.arrays import read_arrays, write_arrays
+    from tuner.peers.base import PeerModel
     from tuner.peers.onnxruntime import run_model
 
-    run_model(str(Path(request.library) / "lib.so"), 1, request)
+    run_model(PeerModel(str(Path(request.library) / "lib.so"), {}, {}, 1, "cpu"), request)
     if request.outputs:
         offset = float(os.environ.get("TOY_OFFSET", "0"))
-        with np.load(request.outputs) as stored:
-            outputs = {name: stored[name] + np.float32(offset) for name in stored.files}
-        np.savez(request.outputs, **outputs)
+        outputs = read_arrays(request.outputs)
+        write_arrays(
+            request.outputs,
+            {name: (array + offset).astype(array.dtype) for name, array in outputs.items()},
+        )
     return (1e-3,) * request.n_runs
 
 

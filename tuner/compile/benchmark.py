@@ -1,256 +1,203 @@
-"""Timing of a library, and comparison with a peer in turns."""
+"""Timing of a library, and comparison with peers in turns."""
 
 import os
 import tempfile
-import time
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, median, pstdev
-from typing import Any, NamedTuple, Protocol
+from statistics import median
+from typing import Any
 
 import numpy as np
 
+from tuner.compile.agreement import OutputCheck, compare_output
+from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
+from tuner.compile.bench_model import BenchModel, load_bench_model
+from tuner.compile.bench_runtimes import LibraryRuns, PeerRuns, in_turns, open_peers, run_once
+from tuner.compile.comparison import Comparison, PeerResult, SkippedPeer, UsedInput
 from tuner.devices import gpus
 from tuner.devices.locks import device_lock, gpu_lock
 from tuner.devices.target_matching import kind_named
-from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError
 from tuner.library import manifest
-from tuner.networks.base import LoadedModel
+from tuner.library.arrays import Array, write_arrays
+from tuner.peers.base import Device, PeerModel
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
-from tuner.workers.pool import Pool
-
-_TIMEOUT_SECS = 600.0
-# Threads of ONNX Runtime spin for tens of milliseconds after a run, on the cores that the other
-# runtime uses next.
-_REST_SECS = 0.3
-# Caches and threads are warm for nearly all of a turn.
-_TURN_SECS = 0.1
-_MIN_RUNS, _MAX_RUNS = 5, 50
-# Relative to the largest output; reordering sums of thousands of terms stays below it.
-TOLERANCE = 1e-3
-# Peer that runs the model itself, by the format of the model.
-PEERS = {"onnx": "onnxruntime", "pt2": "torch"}
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Latency of a library and, with a peer, its errors and the latency of the peer.
+class BenchRequest:
+    """A library to time, and what to compare it with.
 
     Attributes:
-        library_secs: Median latency of the library.
-        library_samples: Samples of the library, seconds.
-        estimated_secs: Latency according to the records; None if one is missing.
-        n_threads: Threads of both runtimes.
-        peer: Module of the peer; None without one.
-        peer_secs: Median latency of the peer.
-        peer_samples: Samples of the peer, seconds.
-        absolute_error: Largest absolute error of all outputs.
-        relative_error: Largest error relative to the largest magnitude of its output.
-        degenerate: True if the outputs are constant, so that their agreement proves little.
+        model: Model that the library was built from; None to compare with nothing, or if the
+            library was built from a zoo network, which it names.
+        against: Names of peers, or ``all``; empty for the first that runs the model, if a model
+            is given.
+        shapes: Shapes of inputs, to choose a program of several; by default the first.
+        random_weights: Seed of random weights; None for what the library was built with.
+        arrays: An array for each input, or a ``.npz`` file of them; None to draw them.
+        n_turns: Number of turns.
+        seed: Seed of the inputs that are drawn.
     """
 
-    library_secs: float
-    library_samples: tuple[float, ...]
-    estimated_secs: float | None
-    n_threads: int
-    peer: str | None = None
-    peer_secs: float | None = None
-    peer_samples: tuple[float, ...] = ()
-    absolute_error: float | None = None
-    relative_error: float | None = None
-    degenerate: bool = False
+    model: str | None = None
+    against: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    random_weights: int | None = None
+    arrays: Path | Mapping[str, Array] | None = None
+    n_turns: int = 10
+    seed: int = 0
 
     @property
-    def mean_secs(self) -> float:
-        """Mean of the library's samples."""
-        return mean(self.library_samples)
-
-    @property
-    def stdev_secs(self) -> float:
-        """Standard deviation of the library's samples."""
-        return pstdev(self.library_samples)
-
-    @property
-    def ratio(self) -> float | None:
-        """Latency of the library over that of the peer; None without a peer."""
-        return self.library_secs / self.peer_secs if self.peer_secs else None
-
-    @property
-    def agrees(self) -> bool:
-        """True if the outputs are equal within the tolerance, or there is no peer."""
-        return self.relative_error is None or self.relative_error <= TOLERANCE
+    def compares(self) -> bool:
+        """True if there is something to compare the library with."""
+        return self.model is not None or bool(self.against)
 
 
-def bench_library(
-    settings: Settings, folder: Path, model: LoadedModel | None, *, n_turns: int, seed: int
-) -> Comparison:
-    """Time a library; with a model, compare its outputs and latency with those of a peer.
+def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Comparison:
+    """Time a library; with peers, compare its outputs and its latency with theirs.
 
     Each runtime has a process of its own and the same number of threads. They take turns, so that
-    a slow moment of the machine affects both.
+    a slow moment of the machine affects all of them.
 
     Raises:
-        RequestError: If the library is missing, damaged, or of another network than the model.
+        RequestError: If the library is missing, damaged, or of another network than the model, or
+            the inputs or peers cannot be used.
     """
     described = manifest.read(folder)
     manifest.verify(folder, described)
     settings = settings.with_engine(described.engine)
-    program = described.programs[0] if model is None else _program_of(described, model)
-    estimate = described.estimate(program)
+    arrays = _read_arrays(request)
+    program = choose_program(described, request.shapes, arrays)
     n_threads = len(os.sched_getaffinity(0))
+    device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
     with (
-        device_lock(settings.data_dir),
-        _gpu_locked(described.target),
         tempfile.TemporaryDirectory() as scratch,
-        fresh_worker(settings, "bench-library") as library_worker,
-        fresh_worker(settings, "bench-peer") as peer_worker,
+        device_lock(settings.data_dir),
+        _gpu_locked(device),
+        fresh_worker(settings, "bench-library") as worker,
+        ExitStack() as stack,
     ):
-        inputs = Path(scratch) / "inputs.npz"
-        np.savez(inputs, **random_inputs(program.inputs, seed))  # type: ignore[arg-type]
-        library = _LibraryRuns(library_worker, settings.engine, folder.absolute(), inputs)
-        if model is None:
-            samples, _ = _in_turns(library, None, n_turns)
-            return Comparison(median(samples), samples, estimate, n_threads)
-        peer = _PeerRuns(peer_worker, model, n_threads, inputs)
-        errors = _compare_outputs(library, peer, Path(scratch))
-        samples, peer_samples = _in_turns(library, peer, n_turns)
+        model = _load_model(settings, described, program, request, Path(scratch))
+        inputs, used = _inputs(program, request, arrays, model)
+        file = Path(scratch) / "inputs.npz"
+        write_arrays(file, inputs)
+        peers: list[PeerRuns] = []
+        skipped: list[SkippedPeer] = []
+        if model is not None:
+            original = model.original
+            peer_model = PeerModel(
+                original.path, dict(original.inputs), dict(original.symbols), n_threads, device
+            )
+            peers, skipped = open_peers(
+                settings, request.against, peer_model, original.format, file, stack
+            )
+        library = LibraryRuns(worker, settings.engine, folder.absolute(), file)
+        outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
+        checks = [_check_outputs(described, outputs, peer, model) for peer in peers]
+        library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
     return Comparison(
-        library_secs=median(samples),
-        library_samples=samples,
-        estimated_secs=estimate,
+        library_samples=library_samples,
+        estimated_secs=described.estimate(program),
         n_threads=n_threads,
-        peer=peer.name,
-        peer_secs=median(peer_samples),
-        peer_samples=peer_samples,
-        absolute_error=errors.absolute,
-        relative_error=errors.relative,
-        degenerate=errors.degenerate,
+        device=device,
+        inputs=used,
+        model=model.original.description if model else "",
+        precision=model.facts.precision if model else "",
+        peers=tuple(
+            PeerResult(
+                name=peer.package.name,
+                version=peer.info.version,
+                device=peer.info.device,
+                samples=samples,
+                outputs=check,
+                ratio=median(library_samples) / median(samples),
+            )
+            for peer, samples, check in zip(peers, peer_samples, checks, strict=True)
+        ),
+        skipped=tuple(skipped),
     )
 
 
-class _Runs(Protocol):
-    """A network that runs in a process of its own."""
-
-    def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
-        """Run the network and return the samples, seconds.
-
-        Args:
-            n_runs: Runs after a warm-up.
-            outputs: File for the outputs; empty for none.
-        """
-
-
-@dataclass(frozen=True)
-class _LibraryRuns:
-    worker: Pool
-    engine: str
-    folder: Path
-    inputs: Path
-
-    def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
-        request = NetworkRun(str(self.folder), str(self.inputs), outputs, n_runs)
-        secs: tuple[float, ...] = self.worker.call(
-            self.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
-        )
-        return secs
+def _load_model(
+    settings: Settings,
+    described: manifest.Manifest,
+    program: manifest.Program,
+    request: BenchRequest,
+    folder: Path,
+) -> BenchModel | None:
+    if not request.compares:
+        return None
+    return load_bench_model(
+        settings, described, program, request.model, request.random_weights, folder
+    )
 
 
-@dataclass(frozen=True)
-class _PeerRuns:
-    worker: Pool
-    model: LoadedModel
-    n_threads: int
-    inputs: Path
-
-    @property
-    def name(self) -> str:
-        """Module of the peer."""
-        return PEERS[self.model.file.format]
-
-    def __call__(self, n_runs: int, outputs: str = "") -> tuple[float, ...]:
-        secs: tuple[float, ...] = self.worker.call(
-            f"tuner.peers.{self.name}",
-            "run_model",
-            self.model.file.path,
-            self.n_threads,
-            NetworkRun("", str(self.inputs), outputs, n_runs),
-            timeout_secs=_TIMEOUT_SECS,
-        )
-        return secs
-
-
-def _gpu_locked(target: str) -> AbstractContextManager[None]:
+def _gpu_locked(device: Device) -> AbstractContextManager[None]:
     """Lock the GPU that a library runs on, the first that a process sees."""
-    visible = gpus.visible_gpu() if kind_named(target) == "cuda" else None
+    visible = gpus.visible_gpu() if device == "cuda" else None
     return nullcontext() if visible is None else gpu_lock(visible[0].uuid)
 
 
-def random_inputs(inputs: manifest.Inputs, seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Draw inputs: floats uniform in [0, 1), integers and booleans 0 or 1."""
-    rng = np.random.default_rng(seed)
-    return {
-        name: (
-            rng.integers(0, 2, size=shape)
-            if dtype.startswith(("int", "uint", "bool"))
-            else rng.random(size=shape)
-        ).astype(dtype)
-        for name, (shape, dtype) in inputs.items()
+def _read_arrays(request: BenchRequest) -> dict[str, Array] | None:
+    if request.arrays is None:
+        return None
+    if isinstance(request.arrays, Path):
+        return read_inputs(request.arrays)
+    return {name: np.asarray(array) for name, array in request.arrays.items()}
+
+
+def _inputs(
+    program: manifest.Program,
+    request: BenchRequest,
+    arrays: Mapping[str, Array] | None,
+    model: BenchModel | None,
+) -> tuple[dict[str, Array], dict[str, UsedInput]]:
+    """Return the inputs, and their description for people."""
+    ranges = model.ranges if model else {}
+    if arrays is None:
+        arrays = draw_inputs(program.inputs, request.seed, ranges)
+        shown = {name: _shown(name, array, ranges) for name, array in arrays.items()}
+    else:
+        origin = request.arrays.name if isinstance(request.arrays, Path) else "given"
+        shown = dict.fromkeys(arrays, origin)
+    used = {
+        name: UsedInput(shape, dtype, shown[name])
+        for name, (shape, dtype) in program.inputs.items()
     }
+    return dict(arrays), used
 
 
-def _in_turns(
-    library: _Runs, peer: _Runs | None, n_turns: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Time two runtimes in turns; return their samples, seconds.
+def _shown(name: str, array: Array, ranges: Mapping[str, Any]) -> str:
+    if array.dtype.kind not in "iub":
+        return "uniform in [0, 1)"
+    if name not in ranges:
+        return "0 or 1"
+    values = ranges[name]
+    numbers = str(values.low) if values.low == values.high else f"{values.low} to {values.high}"
+    return f"{numbers} ({values.reason})"
 
-    Every turn has the same number of runs, and the order alternates.
+
+def _check_outputs(
+    described: manifest.Manifest,
+    outputs: Sequence[Array],
+    peer: PeerRuns,
+    model: BenchModel | None,
+) -> tuple[OutputCheck, ...]:
+    """Compare outputs by position, as torch does not name them.
+
+    Raises:
+        RequestError: If the peer has another number of outputs.
     """
-    secs = median(library(_MIN_RUNS))
-    n_runs = min(max(round(_TURN_SECS / secs), _MIN_RUNS), _MAX_RUNS)
-    samples: list[list[float]] = [[], []]
-    for turn in range(n_turns):
-        pair = [(library, samples[0]), (peer, samples[1])]
-        for run, run_samples in pair if turn % 2 == 0 else reversed(pair):
-            if run is not None:
-                time.sleep(_REST_SECS)
-                run_samples.extend(run(n_runs))
-    return tuple(samples[0]), tuple(samples[1])
-
-
-class _Errors(NamedTuple):
-    """Largest errors of all outputs; ``degenerate`` if all outputs are constant."""
-
-    absolute: float
-    relative: float
-    degenerate: bool
-
-
-def _compare_outputs(library: _Runs, peer: _Runs, folder: Path) -> _Errors:
-    """Run both once and compare outputs by position, as the runtimes name them differently."""
-    library_file, peer_file = str(folder / "library.npz"), str(folder / "peer.npz")
-    library(0, library_file)
-    peer(0, peer_file)
-    absolute = relative = 0.0
-    degenerate = True
-    with np.load(library_file) as actual_arrays, np.load(peer_file) as expected_arrays:
-        for name, peer_name in zip(actual_arrays.files, expected_arrays.files, strict=True):
-            expected = expected_arrays[peer_name].astype(np.float64)
-            error = np.abs(actual_arrays[name].astype(np.float64) - expected)
-            scale = float(np.abs(expected).max()) or 1.0
-            worst = float(error.max()) if np.isfinite(error).all() else float("inf")
-            absolute, relative = max(absolute, worst), max(relative, worst / scale)
-            degenerate = degenerate and bool(expected.size > 1 and np.ptp(expected) < 1e-6 * scale)
-    return _Errors(absolute, relative, degenerate)
-
-
-def _program_of(described: manifest.Manifest, model: LoadedModel) -> manifest.Program:
-    for program in described.programs:
-        if program.network == model.sha256:
-            return program
-    raise RequestError(
-        f"the library was built from another network ({described.model_name}); give the model, "
-        "the input shapes and the random weights that it was built with"
+    if len(outputs) != len(peer.outputs):
+        raise RequestError(
+            f"the library has {len(outputs)} outputs, and {peer.package.name} {len(peer.outputs)}"
+        )
+    precision = model.facts.precision if model else ""
+    return tuple(
+        compare_output(name, actual, expected, precision)
+        for name, actual, expected in zip(described.outputs, outputs, peer.outputs, strict=True)
     )

@@ -155,7 +155,8 @@ def build_into_cache(
     _store(context, networks, made.entry, manifest)
     return CachedLibrary(
         entry=made.entry,
-        manifest=_with_records(manifest, best),
+        # Another file may have been cleaned to the same network.
+        manifest=replace(_with_records(manifest, best), source=networks[0].model.source),
         cached=made.hit,
         steps=files.steps,
         compile_secs=float(made.entry.info["secs"]),

@@ -136,6 +136,7 @@ class LibraryFiles:
             ),
             files={name: manifests.sha256_of(folder / name) for name in result.files},
             engine=self._engine,
+            source=first.model.source,
         )
 
     def _subgraph(

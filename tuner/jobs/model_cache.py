@@ -11,6 +11,7 @@ from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, load_in
+from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
 
@@ -89,6 +90,7 @@ def _find(cache: Cache, key: Key) -> LoadedModel | None:
         file=ModelFile(str(path), info["format"], inputs),
         outputs=tuple(info["outputs"]),
         notes=tuple(info["notes"]),
+        source=Source(**info["source"]) if info["source"] else None,
     )
 
 
@@ -103,6 +105,7 @@ def _add(cache: Cache, key: Key, loaded: LoadedModel) -> None:
         "inputs": [[name, *spec] for name, spec in loaded.file.inputs.items()],
         "outputs": list(loaded.outputs),
         "notes": list(loaded.notes),
+        "source": vars(loaded.source) if loaded.source else None,
     }
     cache.remember(key, info)
 

@@ -71,10 +71,26 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The model as the user gave it, before it was cleaned.
+
+    Attributes:
+        name: Name of the file without its folder, or ``zoo:NAME``.
+        sha256: Hash of the file with its external data; empty for a zoo network.
+        random_weights: Seed of the random weights that replaced its own; None if it kept them.
+    """
+
+    name: str
+    sha256: str = ""
+    random_weights: int | None = None
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The description of a library.
 
     Attributes:
+        source: The model that it was last built from; None if an older tuner built it.
         files: The sha256 of every file by name.
         engine: Module that built it; manifests without one are those of the first engine.
     """
@@ -90,6 +106,7 @@ class Manifest:
     files: Mapping[str, str]
     version: int = VERSION
     engine: str = "tuner.engines.relax.worker"
+    source: Source | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -184,6 +201,7 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             ),
             "subgraphs": tuple(SubgraphEntry(**subgraph) for subgraph in raw["subgraphs"]),
             "files": dict(raw["files"].items()),
+            "source": Source(**raw["source"]) if raw.get("source") else None,
         }
     )
 

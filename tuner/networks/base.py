@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.engines.base import ModelFile
+from tuner.library.manifest import Source
+
+#: Float dtypes from the finest to the coarsest; ``quantised`` is coarser than all.
+PRECISIONS = ("float64", "float32", "float16", "bfloat16", "quantised")
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class LoadedModel:
         file: Path of the cleaned model, and its inputs.
         outputs: Names of the outputs, in order.
         notes: Changes made to the model.
+        source: The model before it was cleaned; None if there is none, as in tests.
     """
 
     name: str
@@ -58,6 +63,29 @@ class LoadedModel:
     file: ModelFile
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
+    source: Source | None = None
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """Whole numbers that an input may take, both ends included, and the reason."""
+
+    low: int
+    high: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Properties of a model that a comparison depends on.
+
+    Attributes:
+        ranges: Values of inputs of whole numbers and booleans, as far as the graph tells them.
+        precision: Coarsest of :data:`PRECISIONS` that the model computes in.
+    """
+
+    ranges: Mapping[str, ValueRange]
+    precision: str
 
 
 def network_hash(model: bytes, inputs: Mapping[str, TensorSpec]) -> str:

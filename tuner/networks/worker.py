@@ -1,4 +1,4 @@
-"""Worker function that loads a model, writes the cleaned file, and returns its description."""
+"""Worker functions that load a model, write its cleaned file, and describe its inputs."""
 
 import os
 import tempfile
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.engines.base import ModelFile
-from tuner.networks.base import LoadedModel, TensorSpec
+from tuner.networks.base import LoadedModel, ModelFacts, TensorSpec
 from tuner.networks.load import load_network
+from tuner.networks.originals import source_of
 
 
 def load_model(
@@ -33,7 +34,21 @@ def load_model(
         file=ModelFile(str(path), network.format, _plain(network.inputs)),
         outputs=tuple(network.outputs),
         notes=network.notes,
+        source=source_of(reference, random_weights),
     )
+
+
+def describe_inputs(file: ModelFile) -> ModelFacts:
+    """Find the values that the inputs of a cleaned model may take."""
+    if file.format == "pt2":
+        from tuner.networks.torch_values import describe_pt2
+
+        return describe_pt2(file.path)
+    import onnx
+
+    from tuner.networks.input_values import describe_onnx
+
+    return describe_onnx(onnx.load(file.path))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,7 +1,8 @@
 """``tuner bench``: time a library and check its outputs."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -9,31 +10,63 @@ from tuner.cli import connection, options
 from tuner.cli.console import print_json, print_note
 
 
+class Runtime(StrEnum):
+    """Names of other runtimes, as ``--against`` takes them."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+    TORCH = "torch"
+    ALL = "all"
+
+
 def bench(
     library: Annotated[
         Path,
         typer.Argument(metavar="LIBRARY", help="Folder of the library.", show_default=False),
     ],
+    against: Annotated[
+        list[Runtime],
+        typer.Option(
+            metavar="RUNTIME",
+            help="Compare outputs and time with onnxruntime, openvino, torch or all that are "
+            "installed; repeat for several.",
+            show_default=False,
+            rich_help_panel=options.MEASURING_PANEL,
+        ),
+    ] = [],  # noqa: B006  typer reads it, nothing writes it
     model: Annotated[
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Model that the library was built from.",
+            help="File of the model that the library was built from, which the other runtime "
+            "runs; a zoo: network needs none.",
             show_default=False,
             rich_help_panel=options.MODEL_PANEL,
         ),
     ] = None,
-    inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
-    random_weights: options.RandomWeightsOption = None,
-    against: Annotated[
-        Literal["onnxruntime", "torch"] | None,
+    arrays: Annotated[
+        Path | None,
         typer.Option(
-            metavar="RUNTIME",
-            help="Compare outputs and time with onnxruntime or torch; needs --model.",
+            "--inputs",
+            metavar="FILE.npz",
+            help="Run on the arrays of this file, one per input name, instead of drawn ones.",
             show_default=False,
-            rich_help_panel=options.MEASURING_PANEL,
+            rich_help_panel=options.MODEL_PANEL,
         ),
     ] = None,
+    shapes: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="NAME=1,3,224,224",
+            help="Shape of an input, to choose among the programs of a library; by default those "
+            "of the first.",
+            show_default=False,
+            rich_help_panel=options.MODEL_PANEL,
+        ),
+    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
     turns: Annotated[
         int,
         typer.Option(
@@ -46,43 +79,47 @@ def bench(
         int,
         typer.Option(
             metavar="SEED",
-            help="Seed of the random inputs.",
+            help="Seed of the inputs that are drawn.",
             rich_help_panel=options.MEASURING_PANEL,
         ),
     ] = 0,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
-    """Time a library; with --against, compare it with another runtime.
+    """Time a library; with --against, compare it with other runtimes.
 
-    Both runtimes are timed in turns. Prints the median, mean and standard deviation of the
-    latency, the ratio (below 1 the library is faster), the largest errors of the outputs, and the
-    error of the estimate from the records. Exit status 1 if the outputs differ.
+    Runtimes are timed in turns. Prints median, mean and standard deviation of each, the ratio
+    (below 1 the library is faster), the comparison of the outputs, and the error of the estimate
+    from the records. Exit status 1 if an output differs.
 
-    Example:
-        tuner bench squeezenet.lib --against onnxruntime --model squeezenet.onnx
+    Examples:
+        tuner bench mlp.lib --against all
+
+        tuner bench bert.lib --against onnxruntime --model bert.onnx --inputs sentence.npz
     """
     from tuner import local
-    from tuner.cli.rendering.comparison import comparison_as_json, show_comparison
+    from tuner.cli.rendering.comparison import show_comparison
+    from tuner.compile.benchmark import BenchRequest
+    from tuner.compile.comparison import as_json
     from tuner.errors import RequestError
-    from tuner.jobs.model_cache import ModelQuery
     from tuner.jobs.requests import parse_inputs
 
-    if (against is None) != (model is None):
-        raise RequestError("--against and --model go together; give both or neither")
     if turns < 1:
         raise RequestError(f"--turns must be at least 1, got {turns}")
     if (server := connection.chosen()) is not None:
         print_note(f"bench runs on this machine, not at {server.url}")
-    query = None
-    if model is not None:
-        runtime = "torch" if model.endswith(".pt2") else "onnxruntime"
-        if against != runtime:
-            raise RequestError(f"{model} needs --against {runtime}, not {against}")
-        query = ModelQuery(model, parse_inputs(inputs), random_weights)
-    comparison = local.evaluate(library, query, {"data_dir": data_dir}, n_turns=turns, seed=seed)
+    request = BenchRequest(
+        model=model,
+        against=tuple(runtime.value for runtime in against),
+        shapes=parse_inputs(shapes),
+        random_weights=random_weights,
+        arrays=arrays,
+        n_turns=turns,
+        seed=seed,
+    )
+    comparison = local.evaluate(library, request, {"data_dir": data_dir})
     if json_output:
-        print_json(comparison_as_json(comparison))
+        print_json(as_json(comparison))
     else:
         show_comparison(comparison)
     if not comparison.agrees:

@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 from tuner.cli.doctor.check import Check
+from tuner.peers.catalogue import PEERS
 
 _FFI_HAZARD = "0.1.15 crashes in tvm.ir.save_json and 0.1.13 does not import"
 
@@ -39,7 +40,8 @@ PACKAGES = (
     Package("scipy", ">=1.13"),
     Package("onnx", ">=1.18"),
     Package("onnxslim", ">=0.1.98"),
-    Package("onnxruntime", ">=1.23", "onnxruntime", "compares in tuner bench"),
+    Package("onnxruntime", ">=1.23", "onnxruntime", "compares in tuner bench", "onnxruntime-gpu"),
+    Package("openvino", ">=2025.1", "openvino", "compares in tuner bench"),
     Package("torch", ">=2.8", "torch", "reads .pt2 models"),
     Package("psycopg", ">=3.2", "postgresql", "connects to PostgreSQL"),
     Package("cuda-bindings", ">=13.0,<14", "cuda", "compiles for NVIDIA GPUs"),
@@ -79,6 +81,15 @@ def check_package(package: Package) -> Check:
     hazard = f"; {_FFI_HAZARD}" if package.name == "apache-tvm-ffi" else ""
     result = f"{version}, not {package.required}{hazard}"
     return Check(package.name, "warning", result, fix, essential)
+
+
+def check_peers() -> Check:
+    """List the runtimes that ``tuner bench --against`` can compare with."""
+    found = [text for peer in PEERS if (text := peer.found())]
+    if not found:
+        fix = PEERS[0].fix
+        return Check("peers", "missing", "none: bench compares nothing", fix, essential=False)
+    return Check("peers", "ok", ", ".join(found), essential=False)
 
 
 def satisfies(version: str, required: str) -> bool:

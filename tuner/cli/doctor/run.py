@@ -13,6 +13,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield packages.check_python()
     for package in packages.PACKAGES:
         yield packages.check_package(package)
+    yield guard("peers", packages.check_peers, essential=False)
     yield guard("C compiler", compilers.check_compiler)
     yield guard("linker", compilers.check_linker)
     yield guard("target", lambda: compilers.check_target(settings))

@@ -1,59 +1,106 @@
-"""The timing of a library, and its comparison with a peer, as lines and as JSON."""
+"""The timing of a library, and its comparison with peers, as a table with notes."""
 
-from typing import Any
+from collections.abc import Iterator
+
+from rich.table import Table
 
 from tuner.cli.console import stdout_console
-from tuner.compile.benchmark import Comparison
+from tuner.compile.agreement import OutputCheck
+from tuner.compile.comparison import Comparison, PeerResult
 from tuner.formatting import milliseconds
 
-_DERIVED = ("mean_secs", "stdev_secs", "ratio", "agrees")
-
-
-def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return what ``--json`` prints of a comparison."""
-    return {**vars(comparison), **{name: getattr(comparison, name) for name in _DERIVED}}
+_COLUMNS = ("Runtime", "Device", "Median (ms)", "Mean (ms)", "Stdev (ms)", "Ratio", "Outputs")
+_N_TEXT_COLUMNS = 2
+_DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+_MAX_INPUTS = 8
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print a line for each result."""
+    """Print a row for each runtime, then facts, differences and warnings."""
     console = stdout_console()
-    for label, text in _lines(comparison):
-        console.print(f"{label:<12} {text}", highlight=False)
-    if comparison.degenerate:
+    console.print(_table(comparison))
+    for label, text in _facts(comparison):
+        console.print(f"{label:<9} {text}", highlight=False, markup=False, soft_wrap=True)
+    for text in _differences(comparison):
+        console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    for text in _warnings(comparison):
         console.print(
-            "note: the output is constant, so its agreement proves little; "
-            "tune, build and bench with --random-weights 0",
-            style="yellow",
-            highlight=False,
+            f"note: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True
         )
 
 
-def _lines(comparison: Comparison) -> list[tuple[str, str]]:
-    library_secs = comparison.library_secs
-    mean, stdev = milliseconds(comparison.mean_secs), milliseconds(comparison.stdev_secs)
-    n_samples = len(comparison.library_samples)
-    lines = [
-        ("library", f"{milliseconds(library_secs)} ms median, {comparison.n_threads} threads"),
-        ("", f"{mean} ms mean, {stdev} ms standard deviation, {n_samples} samples"),
-    ]
+def _table(comparison: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(_COLUMNS):
+        is_text = number < _N_TEXT_COLUMNS or name == "Outputs"
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+    times = (comparison.library_secs, comparison.mean_secs, comparison.stdev_secs)
+    table.add_row("library", _DEVICES[comparison.device], *map(milliseconds, times))
+    for peer in comparison.peers:
+        times = (peer.median_secs, peer.mean_secs, peer.stdev_secs)
+        table.add_row(
+            f"{peer.name} {peer.version}",
+            _DEVICES[peer.device],
+            *map(milliseconds, times),
+            f"{peer.ratio:.3f}",
+            _agreement(peer),
+        )
+    return table
+
+
+def _agreement(peer: PeerResult) -> str:
+    if not peer.agrees:
+        return "[red]differ[/red]"
+    return f"agree, worst error {peer.worst:.2g} of the tolerance"
+
+
+def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if comparison.estimated_secs:
-        error = comparison.estimated_secs / library_secs - 1
+        error = comparison.estimated_secs / comparison.library_secs - 1
         estimate = milliseconds(comparison.estimated_secs)
-        lines.append(("estimate", f"{estimate} ms by the records ({error:+.1%})"))
-    if comparison.peer_secs is not None and comparison.ratio is not None:
-        lines += _peer_lines(comparison, comparison.peer_secs, comparison.ratio)
-    return lines
+        yield "estimate", f"{estimate} ms by the records ({error:+.1%})"
+    yield "threads", f"{comparison.n_threads} for each runtime, in turns"
+    if comparison.model:
+        yield "model", comparison.model
+    names = list(comparison.inputs)
+    for name in names[:_MAX_INPUTS]:
+        given = comparison.inputs[name]
+        shape = "x".join(map(str, given.shape)) or "scalar"
+        yield "input", f"{name} {given.dtype} {shape}: {given.values}"
+    if len(names) > _MAX_INPUTS:
+        yield "input", f"and {len(names) - _MAX_INPUTS} more"
+    for skipped in comparison.skipped:
+        yield "skipped", f"{skipped.name}: {skipped.reason}{skipped.fix and ': ' + skipped.fix}"
 
 
-def _peer_lines(comparison: Comparison, peer_secs: float, ratio: float) -> list[tuple[str, str]]:
-    speed = f"{1 / ratio - 1:.0%} faster" if ratio < 1 else f"{ratio - 1:.0%} slower"
-    outputs = "outputs agree" if comparison.agrees else "[red]outputs differ[/red]"
-    errors = (
-        f"max absolute error {comparison.absolute_error:.3g}, "
-        f"relative {comparison.relative_error:.3g}"
-    )
-    return [
-        (str(comparison.peer), f"{milliseconds(peer_secs)} ms median, same threads, in turns"),
-        ("ratio", f"{ratio:.3f} ({speed})"),
-        ("outputs", f"{outputs}: {errors}"),
-    ]
+def _differences(comparison: Comparison) -> Iterator[str]:
+    for peer in comparison.peers:
+        for output in peer.outputs:
+            if not output.agrees:
+                yield f"output {output.name!r} differs from {peer.name}: {_difference(output)}"
+
+
+def _difference(output: OutputCheck) -> str:
+    if output.problem:
+        return output.problem
+    text = f"{output.n_differing:,} of {output.n_elements:,} elements"
+    if output.n_not_finite:
+        text += f", {output.n_not_finite:,} of them NaN or infinite on one side"
+    text += f"; largest absolute error {output.absolute_error:.3g}"
+    if output.worst < float("inf"):
+        text += f", {output.worst:.3g} times the tolerance"
+    return text
+
+
+def _warnings(comparison: Comparison) -> Iterator[str]:
+    for peer in comparison.peers:
+        if peer.device != comparison.device:
+            yield (
+                f"the library runs on the {_DEVICES[comparison.device]}, {peer.name} on the "
+                f"{_DEVICES[peer.device]}: the ratio compares two devices"
+            )
+    if comparison.degenerate:
+        yield (
+            "every output is constant or not finite, so agreement proves little; if the weights "
+            "are placeholders, tune, build and bench with --random-weights 0"
+        )

@@ -14,6 +14,7 @@ from tuner.engines.base import NetworkRun
 from tuner.engines.relax import devices
 from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.library import manifest
+from tuner.library.arrays import read_arrays, write_arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -138,15 +139,15 @@ def copy_inputs(program: Program, inputs: Mapping[str, Array]) -> list[Any]:
 def run_network(request: NetworkRun) -> tuple[float, ...]:
     """Run a library and time it; see :class:`Engine`."""
     library = _load(request.library)
-    with np.load(request.inputs) as stored:
-        arrays = {name: stored[name] for name in library.inputs}
+    stored = read_arrays(request.inputs)
+    arrays = {name: stored[name] for name in library.inputs}
     program = library.program_for(arrays)
     tensors = copy_inputs(program, arrays)
     for _ in range(2):
         returned = program.run(tensors)
     program.device.sync()
     if request.outputs:
-        np.savez(request.outputs, **library.fetch(returned))  # type: ignore[arg-type]
+        write_arrays(request.outputs, library.fetch(returned))
     return tuple(_time(program, tensors) for _ in range(request.n_runs))
 
 

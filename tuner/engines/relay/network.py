@@ -14,6 +14,7 @@ from tuner.engines.base import NetworkRun
 from tuner.engines.relay.link import files_of
 from tuner.errors import RequestError
 from tuner.library import manifest
+from tuner.library.arrays import read_arrays, write_arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -94,15 +95,14 @@ def library_in(folder: str) -> Library:
 def run_network(request: NetworkRun) -> tuple[float, ...]:
     """Run a library and time it; see :class:`Engine`."""
     library = library_in(request.library)
-    with np.load(request.inputs) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    arrays = read_arrays(request.inputs)
     program = library.program_for({name: array.shape for name, array in arrays.items()})
     program.copy_inputs(arrays)
     for _ in range(2):
         program.run()
     if request.outputs:
         named = dict(zip(library.outputs, program.fetch(), strict=True))
-        np.savez(request.outputs, **named)  # type: ignore[arg-type]
+        write_arrays(request.outputs, named)
     return tuple(_time(program) for _ in range(request.n_runs))
 
 

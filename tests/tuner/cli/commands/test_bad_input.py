@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from onnx import helper
@@ -216,7 +215,6 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
         (("build", "--reproduce", "x", "--strict"), ("--reproduce", "only --out")),
         (("bench",), ("LIBRARY",)),
         (("bench", "missing"), ("missing", "no library")),
-        (("bench", "x", "--against", "onnxruntime"), ("--against", "--model")),
         (("bench", "x", "--against", "magic"), ("magic",)),
         (("bench", "x", "--turns", "0"), ("--turns",)),
         (("dance",), ("dance",)),
@@ -344,7 +342,7 @@ def test_json_is_one_object_on_stdout(toy_cli: Cli) -> None:
     assert (built["fallbacks"], built["cached"]) == (0, False)
     assert built["estimated_secs"] == pytest.approx(tuned["total_latency_secs"])
     assert benched["agrees"] is True
-    assert benched["absolute_error"] == 0.0
+    assert [output["absolute_error"] for output in benched["peers"][0]["outputs"]] == [0.0]
     assert benched["estimated_secs"] == built["estimated_secs"]
 
 
@@ -358,26 +356,6 @@ def test_unknown_numbers_are_null(toy_cli: Cli) -> None:
     value = json.loads(answer.out, parse_constant=reject)
     assert value["total_latency_secs"] is None
     assert [task["latency_secs"] for task in value["tasks"]].count(None) == toy.N_TASKS - 1
-
-
-def test_bench_fails_if_outputs_differ(toy_cli: Cli) -> None:
-    """The exit status is 1, and the JSON object is complete."""
-    toy_cli("build", "zoo:mlp", "-o", "out")
-    arguments = ("bench", "out", "--against", "onnxruntime", "--model", "zoo:mlp", "--json")
-
-    answer = toy_cli(*arguments, TOY_OFFSET="0.1")
-
-    assert answer.status == 1
-    assert answer.json["agrees"] is False
-    assert answer.json["absolute_error"] == pytest.approx(0.1, rel=1e-3)
-
-
-def test_bench_rejects_another_model(toy_cli: Cli) -> None:
-    """A library is compared with its own model alone."""
-    toy_cli("build", "zoo:mlp", "-o", "out")
-    arguments = ("--against", "onnxruntime", "--model", "zoo:mlp?seed=1", "--json")
-
-    check_rejected(toy_cli("bench", "out", *arguments), "another network", "mlp")
 
 
 @pytest.mark.parametrize("damage", ["altered", "truncated", "missing", "manifest"])
@@ -488,17 +466,3 @@ def test_full_disk_under_the_data_directory_is_one_line(toy_cli: Cli) -> None:
         check_rejected(answer, status=1)
     finally:
         subprocess.run(["umount", str(toy_cli.data_dir)], check=True)
-
-
-def test_random_inputs_of_every_dtype() -> None:
-    """Drawn inputs have the declared dtype and shape."""
-    from tuner.compile.benchmark import random_inputs
-
-    declared = {name: ((2, 3), name) for name in ("float32", "float16", "int64", "uint8", "bool")}
-
-    drawn = random_inputs(declared, 1)
-
-    for name, array in drawn.items():
-        assert array.dtype == np.dtype(name)
-        assert array.shape == (2, 3)
-    np.testing.assert_array_equal(drawn["int64"], random_inputs(declared, 1)["int64"])

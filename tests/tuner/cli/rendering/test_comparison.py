@@ -1,0 +1,68 @@
+"""The table of ``tuner bench``, its differences and its warnings."""
+
+import pytest
+
+from tuner.cli.rendering.comparison import show_comparison
+from tuner.compile.agreement import OutputCheck
+from tuner.compile.comparison import Comparison, PeerResult, SkippedPeer
+
+
+def shown(capsys: pytest.CaptureFixture[str], comparison: Comparison) -> str:
+    """Return what is printed."""
+    show_comparison(comparison)
+    return capsys.readouterr().out
+
+
+def compared(*outputs: OutputCheck, device: str = "cpu", library_device: str = "cpu") -> Comparison:
+    """Return a comparison with one peer."""
+    peer = PeerResult("onnxruntime", "1.31.1", device, (2e-3,), outputs, 0.5)
+    skipped = SkippedPeer("openvino", "not installed", "pip install 'subgraph-tuner[openvino]'")
+    return Comparison(
+        (1e-3,), None, 2, library_device, {}, "m.onnx", "float32", (peer,), (skipped,)
+    )
+
+
+def test_peer_on_another_device_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A library of a GPU is never compared with a CPU without saying so."""
+    ok = OutputCheck("y", 10)
+
+    text = shown(capsys, compared(ok, library_device="cuda"))
+
+    assert "the library runs on the GPU, onnxruntime on the CPU" in text
+    assert "compares two devices" not in shown(capsys, compared(ok))
+    both = compared(ok, device="cuda", library_device="cuda")
+    assert "compares two devices" not in shown(capsys, both)
+
+
+def test_missing_peer_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the command that installs it."""
+    text = shown(capsys, compared(OutputCheck("y", 10)))
+
+    assert "openvino: not installed: pip install 'subgraph-tuner[openvino]'" in text
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (OutputCheck("y", 10, n_differing=3, absolute_error=0.5, worst=7.0), "3 of 10 elements"),
+        (OutputCheck("y", 10, n_differing=3, absolute_error=0.5, worst=7.0), "7 times the tole"),
+        (OutputCheck("y", 10, n_differing=3, n_not_finite=2), "2 of them NaN or infinite"),
+        (OutputCheck("y", 10, problem="shape (1,), and (2,) in the peer"), "shape (1,), and (2,)"),
+    ],
+)
+def test_difference_is_described(
+    capsys: pytest.CaptureFixture[str], check: OutputCheck, words: str
+) -> None:
+    """Output, count and worst error."""
+    text = shown(capsys, compared(check))
+
+    assert "output 'y' differs from onnxruntime" in text
+    assert words in text
+
+
+def test_constant_outputs_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Agreement of constants proves little; one output that varies is enough."""
+    constant = OutputCheck("y", 10, is_constant=True)
+
+    assert "proves little" in shown(capsys, compared(constant))
+    assert "proves little" not in shown(capsys, compared(constant, OutputCheck("z", 10)))

@@ -1,0 +1,131 @@
+"""Every peer runs the user's own file, as it is, with fixed shapes."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tuner.engines.base import NetworkRun
+from tuner.errors import RequestError
+from tuner.library.arrays import Array, read_arrays, write_arrays
+from tuner.peers.base import Peer, PeerModel
+from tuner.peers.catalogue import PEERS
+
+_WEIGHT = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+_INPUTS = {"x": ((2, 6), "float32")}
+
+
+def save_onnx(path: Path) -> None:
+    """Write a model with a dynamic batch, an input without use, external data, and two outputs."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+            helper.make_node("ArgMax", ["y"], ["k"], axis=1, keepdims=0),
+        ],
+        "g",
+        [value("x", TensorProto.FLOAT, ["n", 6]), value("unused", TensorProto.INT64, ["n", 1])],
+        [value("y", TensorProto.FLOAT, ["n", 4]), value("k", TensorProto.INT64, ["n"])],
+        [numpy_helper.from_array(_WEIGHT, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 10
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+
+
+def save_pt2(path: Path) -> None:
+    """Write an exported program of the same function."""
+    import torch
+
+    class Two(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+            y = x @ torch.from_numpy(_WEIGHT)
+            return y, y.argmax(1)
+
+    torch.export.save(torch.export.export(Two(), (torch.zeros(2, 6),)), path)
+
+
+_SAVE: dict[str, Callable[[Path], None]] = {"onnx": save_onnx, "pt2": save_pt2}
+
+
+@pytest.fixture(params=PEERS, ids=lambda package: package.name)
+def peer(request: pytest.FixtureRequest) -> Peer:
+    """Each peer in turn."""
+    if not request.param.is_installed():
+        pytest.skip(f"{request.param.name} is not installed")
+    return cast("Peer", import_module(request.param.module))
+
+
+@pytest.fixture
+def model(peer: Peer, tmp_path: Path) -> PeerModel:
+    """A model in the format of the peer, asked for a GPU, which tests do not have."""
+    (package,) = (package for package in PEERS if package.module == peer.__name__)  # type: ignore[attr-defined]
+    (kind,) = package.formats
+    path = tmp_path / f"model.{kind}"
+    _SAVE[kind](path)
+    unused = {"unused": ((2, 1), "int64")} if kind == "onnx" else {}
+    return PeerModel(str(path), {**_INPUTS, **unused}, {"n": 2}, 1, "cpu")
+
+
+def run(peer: Peer, model: PeerModel, x: Array, n_runs: int = 0) -> tuple[list[Array], int]:
+    """Run a model; return its outputs and the number of samples."""
+    folder = Path(model.path).parent
+    write_arrays(folder / "inputs.npz", {"x": x})
+    request = NetworkRun("", str(folder / "inputs.npz"), str(folder / "outputs.npz"), n_runs)
+    samples = peer.run_model(model, request)
+    assert all(secs > 0 for secs in samples)
+    return list(read_arrays(folder / "outputs.npz").values()), len(samples)
+
+
+def test_outputs_are_those_of_the_model(peer: Peer, model: PeerModel) -> None:
+    """In their order, of their dtypes; a dimension that is dynamic in the file has its size."""
+    x = np.random.default_rng(1).standard_normal((2, 6)).astype(np.float32)
+
+    (y, k), n_samples = run(peer, model, x, n_runs=3)
+
+    np.testing.assert_allclose(y, x @ _WEIGHT, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(k, (x @ _WEIGHT).argmax(1))
+    assert (k.dtype, n_samples) == (np.int64, 3)
+
+
+def test_description_has_version_and_device(peer: Peer, model: PeerModel) -> None:
+    """The version begins with a number."""
+    info = peer.load_model(model)
+
+    assert info.version[0].isdigit()
+    assert info.device == "cpu"
+
+
+def test_unreadable_model_is_one_line(peer: Peer, model: PeerModel) -> None:
+    """Errors of the runtime become an error of the request."""
+    bad = Path(model.path).with_name(f"bad{Path(model.path).suffix}")
+    bad.write_bytes(b"not a model")
+
+    with pytest.raises(RequestError, match="cannot load the model") as raised:
+        peer.load_model(PeerModel(str(bad), _INPUTS, {}, 1, "cpu"))
+    assert "\n" not in str(raised.value)
+
+
+def test_run_that_fails_is_one_line(peer: Peer, model: PeerModel) -> None:
+    """Inputs of another shape."""
+    with pytest.raises(RequestError, match="cannot run the model"):
+        run(peer, model, np.zeros((2, 5), np.float32))
+
+
+@pytest.mark.parametrize("package", PEERS, ids=lambda package: package.name)
+def test_missing_peer_says_how_to_install_it(package: object) -> None:
+    """Each extra exists."""
+    import tomllib
+
+    from tests.cli import ROOT
+    from tuner.peers.catalogue import PeerPackage
+
+    assert isinstance(package, PeerPackage)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert package.extra in extras["optional-dependencies"]
+    assert f"[{package.extra}]" in package.fix

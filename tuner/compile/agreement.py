@@ -1,0 +1,156 @@
+"""Comparison of the outputs of a library with those of a peer, one by one, element by element."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tuner.library.arrays import Array
+from tuner.networks.base import PRECISIONS
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest error of one element: a share of the element and a share of its output's spread.
+
+    Attributes:
+        relative: Share of the magnitude of the element.
+        of_spread: Share of the spread of the output; see :func:`spread_of`.
+    """
+
+    relative: float
+    of_spread: float
+
+
+#: By the coarsest precision that the network computes in; docs/measuring.md has the reasons.
+TOLERANCES = {
+    "float64": Tolerance(1e-7, 1e-6),
+    "float32": Tolerance(1e-4, 1e-3),
+    "float16": Tolerance(1e-2, 1e-1),
+    "bfloat16": Tolerance(5e-2, 2e-1),
+    "quantised": Tolerance(5e-2, 2e-1),
+}
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """The comparison of one output.
+
+    Attributes:
+        name: Name of the output in the library.
+        n_elements: Elements of the output.
+        n_differing: Elements with an error above their tolerance, with a NaN or infinity that
+            the peer does not have, or, of whole numbers, that are not equal.
+        n_not_finite: Those of ``n_differing`` with a NaN or infinity on either side.
+        absolute_error: Largest absolute error of the elements that are finite on both sides.
+        worst: Largest error as a share of the tolerance of its element; above 1 it differs.
+        is_constant: True if all elements are equal or not finite, so that agreement proves little.
+        problem: Difference of shape or dtype, of which nothing else was compared; empty if none.
+    """
+
+    name: str
+    n_elements: int
+    n_differing: int = 0
+    n_not_finite: int = 0
+    absolute_error: float = 0.0
+    worst: float = 0.0
+    is_constant: bool = False
+    problem: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """True if no element differs."""
+        return not self.problem and self.n_differing == 0
+
+
+def compare_output(name: str, actual: Array, expected: Array, precision: str) -> OutputCheck:
+    """Compare an output with that of a peer.
+
+    Floats may differ by the tolerance of their dtype, or of ``precision`` if that is coarser.
+    NaN must be where the peer has NaN, infinities where it has the same infinity. Whole numbers
+    and booleans must be equal.
+
+    Args:
+        name: Name of the output.
+        actual: Output of the library.
+        expected: Output of the peer; float32 for a bfloat16 one.
+        precision: Coarsest precision that the network computes in.
+    """
+    problem = _mismatch(actual, expected)
+    if problem:
+        return OutputCheck(name, actual.size, problem=problem)
+    if _is_float(actual):
+        return _compare_floats(name, actual, expected, precision)
+    # Python's integers do not overflow.
+    error = np.abs(actual.astype(object) - expected.astype(object)).astype(np.float64)
+    return OutputCheck(
+        name,
+        actual.size,
+        n_differing=int(np.count_nonzero(error)),
+        absolute_error=float(error.max(initial=0.0)),
+        worst=float("inf") if error.any() else 0.0,
+        is_constant=_is_constant(expected),
+    )
+
+
+def spread_of(values: Array) -> float:
+    """Return the standard deviation of finite values, without their smallest and largest.
+
+    Those are often a filling, such as the zeros of a Relu or -1e9 where scores are masked.
+    """
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return 0.0
+    inner = finite[(finite > finite.min()) & (finite < finite.max())]
+    return float(np.std(inner if inner.size > 1 else finite))
+
+
+def _compare_floats(name: str, actual: Array, expected: Array, precision: str) -> OutputCheck:
+    dtype = actual.dtype
+    tolerance = TOLERANCES[max(precision, str(dtype), key=PRECISIONS.index)]
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    allowed = tolerance.relative * np.abs(expected) + tolerance.of_spread * spread_of(expected)
+    # Some runtimes flush what is below the smallest normal number to zero.
+    allowed = np.maximum(allowed, _smallest_normal(dtype))
+    with np.errstate(invalid="ignore"):
+        error = np.where(finite & ~same, np.abs(actual - expected), 0.0)
+        shares = np.where(finite, error / allowed, np.where(same, 0.0, np.inf))
+    return OutputCheck(
+        name,
+        actual.size,
+        n_differing=int(np.count_nonzero(shares > 1.0)),
+        n_not_finite=int(np.count_nonzero(~finite & ~same)),
+        absolute_error=float(error.max(initial=0.0)),
+        worst=float(shares.max(initial=0.0)),
+        is_constant=_is_constant(expected),
+    )
+
+
+def _smallest_normal(dtype: np.dtype[Any]) -> float:
+    if dtype == ml_dtypes.bfloat16:
+        return float(np.finfo(np.float32).smallest_normal)
+    return float(np.finfo(dtype).smallest_normal)
+
+
+def _mismatch(actual: Array, expected: Array) -> str:
+    if actual.shape != expected.shape:
+        return f"shape {actual.shape}, and {expected.shape} in the peer"
+    wide = np.float32 if actual.dtype == ml_dtypes.bfloat16 else actual.dtype
+    if wide != expected.dtype:
+        return f"dtype {actual.dtype}, and {expected.dtype} in the peer"
+    return ""
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or bool(array.dtype == ml_dtypes.bfloat16)
+
+
+def _is_constant(expected: Array) -> bool:
+    values = expected[np.isfinite(expected)].astype(np.float64)
+    if expected.size < 2:
+        return False
+    scale = float(np.abs(values).max(initial=0.0)) or 1.0
+    return not values.size or bool(np.ptp(values) < 1e-6 * scale)

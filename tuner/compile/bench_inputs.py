@@ -1,0 +1,104 @@
+"""Inputs of a benchmark: given by the user, or drawn so that a model of that kind accepts them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from tuner.errors import RequestError
+from tuner.library.arrays import Array, read_arrays
+from tuner.library.manifest import Inputs, Manifest, Program
+from tuner.networks.base import ValueRange
+
+_NO_RANGES: Mapping[str, ValueRange] = {}
+
+
+def draw_inputs(
+    inputs: Inputs, seed: int, ranges: Mapping[str, ValueRange] = _NO_RANGES
+) -> dict[str, Array]:
+    """Draw inputs: floats uniform in [0, 1), whole numbers in their ranges, or else 0 or 1.
+
+    Args:
+        inputs: Shape and dtype by input name.
+        seed: Seed of all inputs.
+        ranges: Values that whole numbers and booleans may take, by input name.
+    """
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for name, (shape, dtype) in inputs.items():
+        if not dtype.startswith(("int", "uint", "bool")):
+            arrays[name] = rng.random(size=shape).astype(_dtype(dtype))
+            continue
+        values = ranges.get(name, ValueRange(0, 1, ""))
+        arrays[name] = rng.integers(values.low, values.high, size=shape, endpoint=True).astype(
+            dtype
+        )
+    return arrays
+
+
+def read_inputs(path: Path) -> dict[str, Array]:
+    """Read the arrays of a ``.npz`` file by input name.
+
+    Raises:
+        RequestError: If the file is missing or is not a ``.npz`` file of numbers.
+    """
+    try:
+        return read_arrays(path)
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, BadZipFile, EOFError) as error:
+        raise RequestError(
+            f"{path} is not a .npz file of arrays by input name: write it with numpy.savez"
+        ) from error
+
+
+def choose_program(
+    described: Manifest,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Array] | None,
+) -> Program:
+    """Return the program of a library for some inputs; the first if nothing decides.
+
+    Args:
+        described: Manifest of the library.
+        shapes: Shape of some inputs by name.
+        arrays: An array for each input; None if they are drawn.
+
+    Raises:
+        RequestError: If no program takes these inputs.
+    """
+    known = described.programs[0].inputs
+    unknown = next((name for name in (*shapes, *(arrays or {})) if name not in known), None)
+    if unknown is not None:
+        raise RequestError(
+            f"the library has no input {unknown!r}; its inputs are {', '.join(known)}"
+        )
+    for name in known if arrays is not None else ():
+        if name not in (arrays or {}):
+            raise RequestError(f"input {name!r} is missing; the library takes {', '.join(known)}")
+    given = {name: array.shape for name, array in (arrays or {}).items()} | dict(shapes)
+    for program in described.programs:
+        if all(program.inputs[name][0] == shape for name, shape in given.items()):
+            for name, array in (arrays or {}).items():
+                _check_dtype(name, array, program.inputs[name][1])
+            return program
+    accepted = " or ".join(
+        ", ".join(f"{name} {list(shape)}" for name, (shape, _) in program.inputs.items())
+        for program in described.programs
+    )
+    shown = ", ".join(f"{name} {list(shape)}" for name, shape in given.items())
+    raise RequestError(f"the library takes {accepted}, not {shown}")
+
+
+def _check_dtype(name: str, array: Array, dtype: str) -> None:
+    if array.dtype != _dtype(dtype):
+        raise RequestError(f"input {name!r} must have dtype {dtype}, got {array.dtype}")
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    """Return a dtype by name, bfloat16 too."""
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)

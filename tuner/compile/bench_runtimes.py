@@ -1,0 +1,181 @@
+"""The runtimes of a benchmark, each in a process of its own, and their turns."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from tuner.compile.comparison import Samples, SkippedPeer
+from tuner.engines.base import NetworkRun
+from tuner.errors import RequestError, TunerError
+from tuner.library.arrays import Array, read_arrays
+from tuner.peers.base import PeerInfo, PeerModel
+from tuner.peers.catalogue import PEERS, PeerPackage
+from tuner.settings import Settings
+from tuner.workers.factory import fresh_worker
+from tuner.workers.pool import Pool
+
+ALL = "all"
+_TIMEOUT_SECS = 600.0
+# Threads of ONNX Runtime spin for tens of milliseconds after a run, on the cores that the other
+# runtimes use next.
+_REST_SECS = 0.3
+# Caches and threads are warm for nearly all of a turn.
+_TURN_SECS = 0.1
+_MIN_RUNS, _MAX_RUNS = 5, 50
+
+
+class Runs(Protocol):
+    """A network that runs in a process of its own."""
+
+    def __call__(self, n_runs: int, outputs: str = "") -> Samples:
+        """Run the network and return the samples, seconds.
+
+        Args:
+            n_runs: Runs after a warm-up.
+            outputs: File for the outputs; empty for none.
+        """
+
+
+@dataclass(frozen=True)
+class LibraryRuns:
+    """A library that runs."""
+
+    worker: Pool
+    engine: str
+    folder: Path
+    inputs: Path
+
+    def __call__(self, n_runs: int, outputs: str = "") -> Samples:
+        """Run the library; see :class:`Runs`."""
+        request = NetworkRun(str(self.folder), str(self.inputs), outputs, n_runs)
+        secs: Samples = self.worker.call(
+            self.engine, "run_network", request, timeout_secs=_TIMEOUT_SECS
+        )
+        return secs
+
+
+@dataclass(frozen=True)
+class PeerRuns:
+    """A peer that has loaded a model and run it once.
+
+    Attributes:
+        package: The peer.
+        info: Its version and device.
+        outputs: Outputs of its first run, in order.
+    """
+
+    worker: Pool
+    package: PeerPackage
+    model: PeerModel
+    inputs: Path
+    info: PeerInfo
+    outputs: tuple[Array, ...] = ()
+
+    def __call__(self, n_runs: int, outputs: str = "") -> Samples:
+        """Run the model; see :class:`Runs`."""
+        request = NetworkRun("", str(self.inputs), outputs, n_runs)
+        secs: Samples = self.worker.call(
+            self.package.module, "run_model", self.model, request, timeout_secs=_TIMEOUT_SECS
+        )
+        return secs
+
+
+def open_peers(
+    settings: Settings,
+    against: Sequence[str],
+    model: PeerModel,
+    model_format: str,
+    inputs: Path,
+    stack: ExitStack,
+) -> tuple[list[PeerRuns], list[SkippedPeer]]:
+    """Load and run a model in each requested peer; of ``all``, those that cannot are skipped.
+
+    Args:
+        settings: Settings of the processes.
+        against: Names of peers, or ``all``; empty for the first that runs the format.
+        model: The model.
+        model_format: Format of the model.
+        inputs: File of the inputs.
+        stack: Closes the processes.
+
+    Raises:
+        RequestError: If a peer that was named is not installed or cannot run the model, or no
+            peer is left.
+    """
+    opened: list[PeerRuns] = []
+    skipped: list[SkippedPeer] = []
+    for package in _packages(against, model_format):
+        try:
+            opened.append(_open(settings, package, model, inputs, stack))
+        except TunerError as error:
+            if ALL not in against:
+                raise
+            fix = "" if package.is_installed() else package.fix
+            skipped.append(SkippedPeer(package.name, "not installed" if fix else str(error), fix))
+    if not opened:
+        shown = "; ".join(f"{peer.name}: {peer.reason} {peer.fix}".strip() for peer in skipped)
+        raise RequestError(f"no peer can run the model ({shown})", field="against")
+    return opened, skipped
+
+
+def _open(
+    settings: Settings, package: PeerPackage, model: PeerModel, inputs: Path, stack: ExitStack
+) -> PeerRuns:
+    if not package.is_installed():
+        raise RequestError(f"{package.name} is not installed: {package.fix}", field="against")
+    worker = stack.enter_context(fresh_worker(settings, f"bench-{package.name}"))
+    info = worker.call(package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS)
+    runs = PeerRuns(worker, package, model, inputs, info)
+    return replace(runs, outputs=run_once(runs, inputs.with_name(f"{package.name}.npz")))
+
+
+def _packages(against: Sequence[str], model_format: str) -> list[PeerPackage]:
+    """Return the requested peers; without a request, the first that runs the format.
+
+    Raises:
+        RequestError: If a peer is unknown or runs no models of this format.
+    """
+    able = [peer for peer in PEERS if model_format in peer.formats]
+    if ALL in against:
+        return able
+    if not against:
+        return able[:1]
+    by_name = {peer.name: peer for peer in able}
+    for name in against:
+        if name not in by_name:
+            raise RequestError(
+                f"{name} does not run .{model_format} models; "
+                f"choose {' or '.join(by_name)}, or all",
+                field="against",
+            )
+    return [by_name[name] for name in dict.fromkeys(against)]
+
+
+def run_once(runs: Runs, file: Path) -> tuple[Array, ...]:
+    """Run a runtime once and return its outputs, in order."""
+    runs(0, str(file))
+    return tuple(read_arrays(file).values())
+
+
+def in_turns(runtimes: Sequence[Runs], n_turns: int) -> list[Samples]:
+    """Time runtimes in turns; return the samples of each, seconds.
+
+    Every turn of a runtime has the same number of runs, and the order alternates.
+    """
+    n_runs = [_runs_in_a_turn(run) for run in runtimes]
+    samples: list[list[float]] = [[] for _ in runtimes]
+    order = list(range(len(runtimes)))
+    for turn in range(n_turns):
+        for index in order if turn % 2 == 0 else reversed(order):
+            time.sleep(_REST_SECS)
+            samples[index].extend(runtimes[index](n_runs[index]))
+    return [tuple(own) for own in samples]
+
+
+def _runs_in_a_turn(run: Runs) -> int:
+    secs = median(run(_MIN_RUNS))
+    return min(max(round(_TURN_SECS / secs), _MIN_RUNS), _MAX_RUNS)

@@ -1,0 +1,158 @@
+"""Models as the user gave them, before cleaning: their identity, and files of them for peers."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import ModelError
+from tuner.library.manifest import Inputs, Source
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+# Key under which ONNX names an external file; without it, all weights are in the model's file.
+_EXTERNAL_KEY = b"location"
+
+
+@dataclass(frozen=True)
+class Original:
+    """A model that was not cleaned, on disk.
+
+    Attributes:
+        path: Path of the file: the user's own unless its weights were replaced.
+        format: ``"onnx"`` or ``"pt2"``.
+        description: The file for people, such as ``model.onnx`` or ``zoo:mlp, as generated``.
+        inputs: Shape and dtype by name of every input, those without use too.
+        symbols: Size by name of the dynamic dimensions.
+    """
+
+    path: str
+    format: str
+    description: str
+    inputs: Inputs
+    symbols: Mapping[str, int]
+
+
+def source_of(reference: str, random_weights: int | None) -> Source:
+    """Return the identity of a model that exists."""
+    if reference.startswith("zoo:"):
+        return Source(reference, random_weights=random_weights)
+    return Source(Path(reference).name, content_hash(Path(reference)), random_weights)
+
+
+def content_hash(path: Path) -> str:
+    """Return the sha256 of a model's file, followed by its external files in order of their names.
+
+    Raises:
+        ModelError: If a file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+        digest = hashlib.sha256(data)
+        if path.suffix.lower() == ".onnx" and _EXTERNAL_KEY in data:
+            for name in _external_files(data):
+                with (path.parent / name).open("rb") as stream:
+                    while chunk := stream.read(1 << 20):
+                        digest.update(chunk)
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def write_original(
+    reference: str,
+    inputs: Inputs,
+    random_weights: int | None,
+    folder: str,
+) -> Original:
+    """Return the file of a model without cleaning it; a generated or changed one is written.
+
+    Args:
+        reference: Path of a model file, or ``zoo:NAME``.
+        inputs: Shape and dtype by name of the inputs that are left after cleaning.
+        random_weights: Seed of random weights; None keeps those of the model.
+        folder: Folder for a file that is written.
+
+    Raises:
+        ModelError: If the model cannot be read.
+    """
+    if Path(reference).suffix.lower() == ".pt2":
+        return Original(reference, "pt2", Path(reference).name, inputs, {})
+    zoo = reference.startswith("zoo:")
+    model = _generate(reference) if zoo else _read(Path(reference))
+    symbols = _symbols(model, inputs)
+    inputs = {**_all_inputs(model, symbols), **inputs}
+    path, description = reference, reference if zoo else Path(reference).name
+    if zoo or random_weights is not None:
+        description += ", as generated" if zoo else ", not cleaned"
+        if random_weights is not None:
+            from tuner.networks.weights import randomise_weights
+
+            model = randomise_weights(model, random_weights)
+            description += f", random weights of seed {random_weights}"
+        path = str(Path(folder) / "original.onnx")
+        Path(path).write_bytes(model.SerializeToString())
+    return Original(path, "onnx", description, inputs, symbols)
+
+
+def _external_files(data: bytes) -> list[str]:
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    from tuner.networks.onnx_file import tensors_within
+
+    model = onnx.ModelProto.FromString(data)
+    return sorted(
+        {
+            item.value
+            for tensor in tensors_within(model)
+            if uses_external_data(tensor)
+            for item in tensor.external_data
+            if item.key == "location"
+        }
+    )
+
+
+def _generate(reference: str) -> "ModelProto":
+    from tuner.networks.zoo import catalogue
+
+    return catalogue.build(reference.removeprefix("zoo:"))
+
+
+def _read(path: Path) -> "ModelProto":
+    from tuner.networks import onnx_file
+
+    return onnx_file.read(path)
+
+
+def _symbols(model: "ModelProto", inputs: Inputs) -> dict[str, int]:
+    from tuner.networks.onnx import declared_inputs
+
+    return {
+        dim: size
+        for name, dims in declared_inputs(model).items()
+        if name in inputs
+        for dim, size in zip(dims or (), inputs[name][0], strict=False)
+        if isinstance(dim, str) and dim != "?"
+    }
+
+
+def _all_inputs(model: "ModelProto", symbols: Mapping[str, int]) -> dict[str, Any]:
+    """Return shapes and dtypes, with 1 for dimensions that nothing fixes."""
+    import onnx
+
+    from tuner.networks.onnx import declared_inputs
+
+    dtypes = {
+        info.name: str(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
+        for info in model.graph.input
+    }
+    return {
+        name: (
+            tuple(d if isinstance(d, int) else symbols.get(d, 1) for d in dims or ()),
+            dtypes[name],
+        )
+        for name, dims in declared_inputs(model).items()
+    }
