@@ -35,7 +35,7 @@ class PeerPackage:
         """Return whether its package can be imported."""
         return importlib.util.find_spec(self.name) is not None
 
-    def found(self) -> str:
+    def description(self) -> str:
         """Return its name, version and devices; empty if it is not installed."""
         for name in self.distributions:
             try:

@@ -43,8 +43,8 @@ def node(kind: str, *inputs: str, out: str = "y", **attributes: object) -> onnx.
 
 def values_of(model: onnx.ModelProto) -> tuple[int, int]:
     """Return the lowest and highest value of ``x``."""
-    found = describe_onnx(model).ranges["x"]
-    return found.low, found.high
+    values = describe_onnx(model).ranges["x"]
+    return values.low, values.high
 
 
 _TABLE = np.zeros((30, 8), np.float32)
@@ -170,7 +170,7 @@ def test_exported_program_indices(tmp_path: Path) -> None:
     from tuner.networks.torch_values import describe_pt2
 
     facts: ModelFacts = describe_pt2(str(tmp_path / "text.pt2"))
-    assert {name: (found.low, found.high) for name, found in facts.ranges.items()} == {
+    assert {name: (values.low, values.high) for name, values in facts.ranges.items()} == {
         "ids": (0, 29),
         "mask": (1, 1),
     }

@@ -85,11 +85,11 @@ def check_package(package: Package) -> Check:
 
 def check_peers() -> Check:
     """List the runtimes that ``tuner bench --against`` can compare with."""
-    found = [text for peer in PEERS if (text := peer.found())]
-    if not found:
+    peers = [text for peer in PEERS if (text := peer.description())]
+    if not peers:
         fix = PEERS[0].fix
         return Check("peers", "missing", "none: bench compares nothing", fix, essential=False)
-    return Check("peers", "ok", ", ".join(found), essential=False)
+    return Check("peers", "ok", ", ".join(peers), essential=False)
 
 
 def satisfies(version: str, required: str) -> bool:
