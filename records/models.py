@@ -95,7 +95,7 @@ class Network(Base):
 
 
 class Workload(Base):
-    """One subgraph in the IR of one engine."""
+    """One subgraph in the IR of one engine; ``profile`` holds what roofs and similarity need."""
 
     __tablename__ = "workload"
     __table_args__ = (UniqueConstraint("hash", "engine"),)
@@ -106,6 +106,7 @@ class Workload(Base):
     ir: Mapped[bytes]
     flop: Mapped[float]
     name: Mapped[str]
+    profile: Mapped[dict[str, Any] | None]
 
 
 class Target(Base):
@@ -113,6 +114,7 @@ class Target(Base):
 
     ``clock_secs`` is the first time of the engine's clock kernel on the device; clock factors
     refer to it.
+    ``peaks`` are the operations and bytes per second that the device reaches at most.
     """
 
     __tablename__ = "target"
@@ -122,6 +124,7 @@ class Target(Base):
     device: Mapped[dict[str, Any]]
     fingerprint: Mapped[str] = mapped_column(unique=True)
     clock_secs: Mapped[float | None]
+    peaks: Mapped[dict[str, Any] | None]
 
 
 class Task(Base):

@@ -40,3 +40,14 @@ def clock_reference(session: Session, target_id: int, secs: float) -> float:
     first = update(Target).where(Target.id == target_id, Target.clock_secs.is_(None))
     session.execute(first.values(clock_secs=secs))
     return session.scalar(select(Target.clock_secs).where(Target.id == target_id)) or secs
+
+
+def peaks_of(session: Session, target_id: int) -> dict[str, Any] | None:
+    """Return the measured peaks of a target's device; None if they are unknown."""
+    return session.get_one(Target, target_id).peaks
+
+
+def store_peaks(session: Session, target_id: int, peaks: dict[str, Any]) -> None:
+    """Store the measured peaks of a target's device; the first ones stay."""
+    stmt = update(Target).where(Target.id == target_id, Target.peaks.is_(None))
+    session.execute(stmt.values(peaks=peaks))

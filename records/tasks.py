@@ -1,12 +1,14 @@
 """Workloads, tasks, and their weights in a network."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
-from records.models import Job, NetworkTask, Task, Workload
+from records.models import Job, NetworkTask, Target, Task, Workload
 from records.text import storable
 from records.upsert import find_or_insert
 
@@ -32,7 +34,18 @@ class NewWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedTask:
-    """A task of a network: ``weight`` calls in one inference, ``flop`` operations in a call."""
+    """A task of a network.
+
+    Attributes:
+        task_id: Id of the task.
+        workload_hash: Hash of its workload.
+        name: Display name of its workload.
+        weight: Calls in one inference.
+        flop: Floating-point operations of one call.
+        engine: Engine of its workload.
+        profile: Profile of its workload by the engine; None if unknown.
+        peaks: Measured peaks of its target's device; None if unknown.
+    """
 
     task_id: int
     workload_hash: str
@@ -40,6 +53,8 @@ class WeightedTask:
     weight: int
     flop: float
     engine: str
+    profile: Mapping[str, Any] | None = None
+    peaks: Mapping[str, Any] | None = None
 
 
 def ensure_workload(session: Session, workload: NewWorkload) -> Workload:
@@ -64,9 +79,12 @@ def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[We
             NetworkTask.weight,
             Workload.flop,
             Workload.engine,
+            Workload.profile,
+            Target.peaks,
         )
         .join(NetworkTask, NetworkTask.task_id == Task.id)
         .join(Workload, Workload.id == Task.workload_id)
+        .join(Target, Target.id == Task.target_id)
         .where(NetworkTask.network_id == network_id, Task.target_id == target_id)
         .order_by(NetworkTask.position)
     )
@@ -78,9 +96,33 @@ def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[We
             weight=weight,
             flop=flop,
             engine=engine,
+            profile=profile,
+            peaks=peaks,
         )
-        for task_id, workload_hash, name, weight, flop, engine in rows
+        for task_id, workload_hash, name, weight, flop, engine, profile, peaks in rows
     ]
+
+
+def without_profile(session: Session, network_id: int, target_id: int) -> dict[int, bytes]:
+    """Return the IR of the workloads of a network that have no profile, by the workload's id."""
+    rows = session.execute(
+        select(Workload.id, Workload.ir)
+        .join(Task, Task.workload_id == Workload.id)
+        .join(NetworkTask, NetworkTask.task_id == Task.id)
+        .where(
+            NetworkTask.network_id == network_id,
+            Task.target_id == target_id,
+            Workload.profile.is_(None),
+        )
+        .order_by(Workload.id)
+    )
+    return {workload_id: ir for workload_id, ir in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def store_profiles(session: Session, profiles: Mapping[int, dict[str, Any]]) -> None:
+    """Store the profiles of workloads, by id."""
+    for workload_id, profile in profiles.items():
+        session.execute(update(Workload).where(Workload.id == workload_id).values(profile=profile))
 
 
 def tasks_of_job(session: Session, job: Job) -> list[WeightedTask]:

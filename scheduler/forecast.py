@@ -190,12 +190,16 @@ class ForecastEstimator:
         expected, spread = fitted.savings(n_trials)
         measured = table.measured
         weight = np.where(measured, objective_weight, 0.0)
-        expected = np.where(measured, expected, 0.0)
+        expected = np.where(measured, np.minimum(expected, table.above_roof), 0.0)
         spread = np.where(measured, spread, 0.0)
         return ForecastTerms(
             expected=expected,
             spread=spread,
             exponent=fitted.shape / fitted.exposure,
             objective_weight=weight,
-            gain=weight * (expected + self.settings.optimism * spread),
+            gain=weight
+            * np.minimum(
+                expected + self.settings.optimism * spread,
+                np.where(measured, table.above_roof, 0.0),
+            ),
         )

@@ -75,11 +75,19 @@ class TvmEstimator:
         """Compute the rule on the weights, ignoring the objective."""
         settings = GradientSettings()
         terms = estimate_gradient(table, objective_weight, settings)
+        optimistic = np.where(table.measured, optimistic_slope(table, table.best_secs), 0.0)
         backward = np.where(table.n_rounds > settings.backward_window, terms.backward, 0.0)
-        slope = 0.2 * backward + 0.8 * terms.optimistic
+        slope = 0.2 * backward + 0.8 * optimistic
         gain = np.maximum(-table.weights * slope, 0.0)
         unused = np.zeros(table.n_tasks)
-        return replace(terms, backward=backward, similarity=unused, gain=gain)
+        return replace(
+            terms,
+            backward=backward,
+            optimistic=optimistic,
+            similarity=unused,
+            roof=unused,
+            gain=gain,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +96,11 @@ class GradientTerms:
 
     Attributes:
         backward: Recent slope (g(n) - g(n-d)) / d, seconds per round.
-        optimistic: -g/n, the slope if the task kept its lifetime pace down to zero.
+        optimistic: -(g - roof)/n, the slope if the task kept its lifetime pace down to its roof.
         similarity: beta * C / max V - g, the step to the throughput of similar tasks; it applies
             only below ``optimistic``, so never where it is positive. 0 if flop is unknown;
             divided among this round and the rounds in flight.
+        roof: Latency that the task cannot beat, seconds; 0 if unknown.
         objective_weight: df/dg, objective units per second.
         gain: |df/dt|, the expected saving of one round; 0 if it would save nothing.
     """
@@ -99,6 +108,7 @@ class GradientTerms:
     backward: Floats
     optimistic: Floats
     similarity: Floats
+    roof: Floats
     objective_weight: Floats
     gain: Floats
 
@@ -113,11 +123,13 @@ def estimate_gradient(
     """Approximate df/dt_i for every task at once.
 
     df/dt = df/dg * (alpha * (g(n) - g(n-d))/d
-                     + (1 - alpha) * min(-g/n, beta * C / max_k V_k - g))
+                     + (1 - alpha) * min(-(g - roof)/n, beta * C / max_k V_k - g))
 
     as in Zheng et al., "Ansor", OSDI'20, section 6.2 and appendix A, where k runs over
     the tasks similar to this one, itself included. A task that is dead, unseen, or
-    without a valid latency has no gradient.
+    without a valid latency has no gradient. In Ansor, which knows no roof, a task keeps
+    its lifetime pace down to zero. No task is expected to save more than what it takes
+    above its roof.
 
     Args:
         table: The tasks; ``window_secs`` holds g(n-d).
@@ -129,7 +141,7 @@ def estimate_gradient(
     """
     measured = table.measured
     backward = np.where(measured, backward_slope(table, settings.backward_window), 0.0)
-    optimistic = np.where(measured, optimistic_slope(table), 0.0)
+    optimistic = np.where(measured, optimistic_slope(table, table.above_roof), 0.0)
     similarity = np.where(measured, similarity_step(table, settings.beta), 0.0)
     if table.n_in_flight is not None:
         # The step can be made only once; rounds in flight share it.
@@ -137,8 +149,9 @@ def estimate_gradient(
     weight = np.where(measured, objective_weight, 0.0)
     forward = np.minimum(optimistic, similarity)
     slope = settings.alpha * backward + (1.0 - settings.alpha) * forward
-    gain = np.maximum(-weight * slope, 0.0)
-    return GradientTerms(backward, optimistic, similarity, weight, gain)
+    gain = weight * np.clip(-slope, 0.0, np.where(measured, table.above_roof, 0.0))
+    roof = np.zeros(table.n_tasks) if table.roof_secs is None else table.roof_secs
+    return GradientTerms(backward, optimistic, similarity, roof, weight, gain)
 
 
 def backward_slope(table: TaskTable, backward_window: int) -> Floats:
@@ -154,13 +167,18 @@ def backward_slope(table: TaskTable, backward_window: int) -> Floats:
     return change / n_back
 
 
-def optimistic_slope(table: TaskTable) -> Floats:
-    """Compute -g/n, seconds per round, shape (n_tasks,); 0 where nothing ran.
+def optimistic_slope(table: TaskTable, reachable_secs: Floats) -> Floats:
+    """Compute -(g - g_min)/n, seconds per round, shape (n_tasks,); 0 where nothing ran.
 
     Rounds in flight count as done, so that their expected saving is not expected twice.
+
+    Args:
+        table: The tasks.
+        reachable_secs: Seconds that a task could save at most, g - g_min, shape (n_tasks,). Ansor
+            and TVM assume all of its latency.
     """
-    best = np.where(np.isfinite(table.best_secs), table.best_secs, 0.0)
-    return 0.0 - best / np.maximum(table.rounds_given, 1)
+    reachable = np.where(np.isfinite(reachable_secs), reachable_secs, 0.0)
+    return 0.0 - reachable / np.maximum(table.rounds_given, 1)
 
 
 def similarity_step(table: TaskTable, beta: float) -> Floats:

@@ -1,8 +1,9 @@
 """Replay of an allocator on recorded curves, without a device."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class RecordedTask:
         n_trials: Trials of each round, at least 0.
         best_secs: Best latency after each round, seconds; inf while nothing ran.
         secs: Device time of each round, seconds.
+        roof_secs: Latency that no kernel of the task can beat, seconds; 0 if unknown.
     """
 
     name: str
@@ -38,6 +40,7 @@ class RecordedTask:
     n_trials: tuple[int, ...]
     best_secs: tuple[float, ...]
     secs: tuple[float, ...]
+    roof_secs: float = 0.0
 
     def __post_init__(self) -> None:
         if not len(self.n_trials) == len(self.best_secs) == len(self.secs):
@@ -49,7 +52,7 @@ class RecordedTask:
             raise SchedulerError(
                 f"task {self.name} has weight {self.weight} and {self.flop} operations"
             )
-        if not all(secs >= 0.0 for secs in (*self.best_secs, *self.secs)):
+        if not all(secs >= 0.0 for secs in (*self.best_secs, *self.secs, self.roof_secs)):
             raise SchedulerError(f"task {self.name} has times that are negative or not numbers")
         if any(after > before for before, after in pairwise(self.best_secs)):
             raise SchedulerError(f"the best latency of task {self.name} rises")
@@ -59,10 +62,11 @@ class RecordedTask:
 
 @dataclass(frozen=True)
 class Recording:
-    """The curves of a network's tasks."""
+    """The curves of a network's tasks; ``origin`` says when, where and how they were measured."""
 
     network: str
     tasks: tuple[RecordedTask, ...]
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -166,6 +170,7 @@ class _State:
             ]
         )
         self._flop = np.array([task.flop for task in tasks])
+        self._roofs = np.array([task.roof_secs for task in tasks])
         self._since = np.zeros(n_tasks, np.int64)
         self.weights = recording.weights
         self.n_rounds = np.zeros(n_tasks, np.int64)
@@ -197,6 +202,7 @@ class _State:
                 self._trials[done].astype(np.int64),
                 np.concatenate(([0], np.cumsum(self.n_rounds))),
             ),
+            roof_secs=self._roofs,
         )
 
     def spend(self, task: int) -> tuple[int, float]:

@@ -33,6 +33,7 @@ class TaskTable:
         secs_per_trial: Duration of a trial, seconds; 0 where unknown; None: all unknown.
         n_in_flight: Rounds that were picked and have not ended; None: none.
         curves: Every round of every task; None: unknown, so that no forecast is possible.
+        roof_secs: Latency that a task cannot beat, seconds; 0 where unknown; None: all unknown.
 
     Raises:
         SchedulerError: If an array is empty, holds negative or NaN entries, has the wrong
@@ -52,6 +53,7 @@ class TaskTable:
     secs_per_trial: Floats | None = None
     n_in_flight: Ints | None = None
     curves: Curves | None = None
+    roof_secs: Floats | None = None
 
     def __post_init__(self) -> None:
         for name in _FLOATS:
@@ -61,6 +63,8 @@ class TaskTable:
         self._replace("alive", as_flags("alive", self.alive))
         if self.secs_per_trial is not None:
             self._replace("secs_per_trial", as_floats("secs_per_trial", self.secs_per_trial))
+        if self.roof_secs is not None:
+            self._replace("roof_secs", as_floats("roof_secs", self.roof_secs))
         for name in _OPTIONAL_COUNTS:
             if getattr(self, name) is not None:
                 self._replace(name, as_counts(name, getattr(self, name)))
@@ -70,6 +74,15 @@ class TaskTable:
     def n_tasks(self) -> int:
         """Number of rows."""
         return len(self.weights)
+
+    @property
+    def above_roof(self) -> Floats:
+        """Seconds that a task can still save in a call, shape (n_tasks,); inf if nothing ran."""
+        if self.roof_secs is None:
+            return self.best_secs
+        is_above = self.roof_secs < self.best_secs
+        left = np.zeros(self.n_tasks)
+        return np.subtract(self.best_secs, self.roof_secs, out=left, where=is_above)
 
     @property
     def unseen(self) -> Bools:

@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 from tuner.schemas import JobSummary, JobView, OutlookView, PickView, TaskView
 
 DASH = "-"
-TASK_COLUMNS = ("ID", "Task", "Calls", "Latency (ms)", "GFLOPS", "Trials", "Failed", "Share")
+TASK_COLUMNS = (
+    "ID",
+    "Task",
+    "Calls",
+    "Latency (ms)",
+    "GFLOPS",
+    "Roof",
+    "Trials",
+    "Failed",
+    "Share",
+)
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
@@ -103,6 +113,7 @@ def task_cells(task: TaskView) -> tuple[str, ...]:
         str(task.weight),
         milliseconds(task.latency_secs),
         throughput(task.gflops),
+        percent(task.roof_share),
         f"{task.trials}{' (all)' if task.exhausted else ''}",
         str(task.failed) if task.failed else "",
         percent(task.share or None),

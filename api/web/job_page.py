@@ -30,6 +30,7 @@ COLUMNS: Keys = {
     "weight": lambda task: task.weight,
     "latency": lambda task: task.latency_secs,
     "gflops": lambda task: task.gflops or None,
+    "roof": lambda task: task.roof_share,
     "share": lambda task: task.share or None,
     "trials": lambda task: task.trials,
     "failed": lambda task: task.failed,

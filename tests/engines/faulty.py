@@ -24,6 +24,7 @@ from tuner.engines.relax.worker import (
     describe_target,
     extract,
     link_network,
+    profile,
     run_network,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "describe_target",
     "extract",
     "link_network",
+    "profile",
     "propose",
     "reference",
     "run",

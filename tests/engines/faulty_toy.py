@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from tests.engines import toy
 from tests.engines.faults import due, strike
-from tests.engines.toy import extract
+from tests.engines.toy import extract, profile
 from tuner.engines.base import (
     BuildRequest,
     BuildResult,
@@ -21,7 +21,7 @@ from tuner.engines.base import (
     TargetInfo,
 )
 
-__all__ = ["extract"]
+__all__ = ["extract", "profile"]
 
 NAME = "tests.engines.faulty_toy"
 Answer = TypeVar("Answer")

@@ -38,6 +38,7 @@ from tuner.engines.base import (
     SanitizerResult,
     SearchRequest,
     TargetInfo,
+    WorkloadProfile,
 )
 from tuner.errors import ModelError, TargetError
 
@@ -82,6 +83,11 @@ def make_task(name: str, *, weight: int, base_secs: float, n_programs: int = 400
 def define(irs: list[bytes]) -> list[str]:
     """Show a workload, which is JSON."""
     return [ir.decode() for ir in irs]
+
+
+def profile(irs: list[bytes]) -> list[WorkloadProfile]:
+    """Describe all workloads alike; nobody measures the peaks of a toy device."""
+    return [WorkloadProfile("", "dense", "float32", 4096) for _ in irs]
 
 
 def propose(request: SearchRequest) -> list[Candidate]:

@@ -66,6 +66,7 @@ def test_the_largest_gain_wins_with_its_terms(make_table: MakeTable) -> None:
             "backward": 0.0,
             "optimistic": -2.0,
             "similarity": 2.0,
+            "roof": 0.0,
             "objective_weight": 5.0,
             "gain": 8.0,
             "cost": 1.0,

@@ -27,6 +27,7 @@ def test_terms_of_a_task_on_its_own(make_table: MakeTable) -> None:
             "backward": -2.0,
             "optimistic": -0.5,
             "similarity": 4.0,
+            "roof": 0.0,
             "objective_weight": 5.0,
             "gain": 4.0,
         }
@@ -49,6 +50,42 @@ def test_a_faster_relative_promises_more_than_the_lifetime_pace(make_table: Make
     assert terms.similarity[0] == pytest.approx(-8.0)
     assert terms.gain[0] == pytest.approx(0.8 * 8.0)
     assert terms.gain[1] == pytest.approx(0.8 * 0.5)
+
+
+def test_no_task_gains_more_than_it_takes_above_its_roof(make_table: MakeTable) -> None:
+    """The hope of 10 s in 4 rounds, of 0.5 s, and of nothing at the roof and below."""
+    table = make_table(
+        4,
+        best_secs=[10.0] * 4,
+        window_secs=[10.0] * 4,
+        n_rounds=[4] * 4,
+        roof_secs=[0.0, 9.5, 10.0, 12.0],
+        flop=[0.0] * 4,
+    )
+
+    terms = estimate_gradient(table, np.full(4, 3.0), GradientSettings())
+
+    assert terms.optimistic.tolist() == pytest.approx([-2.5, -0.125, 0.0, 0.0])
+    assert terms.gain.tolist() == pytest.approx([3.0 * 0.8 * 2.5, 3.0 * 0.8 * 0.125, 0.0, 0.0])
+    assert terms.row(1)["roof"] == 9.5
+
+
+def test_a_fast_relative_lifts_no_roof(make_table: MakeTable) -> None:
+    """The step to half of its throughput would save 8 s, of which 0.5 s are above the roof."""
+    table = make_table(
+        2,
+        flop=[100.0, 200.0],
+        best_secs=[10.0, 2.0],
+        window_secs=[10.0, 2.0],
+        n_rounds=[4, 4],
+        similarity_groups=[0, 0],
+        roof_secs=[9.5, 0.0],
+    )
+
+    terms = estimate_gradient(table, np.ones(2), GradientSettings())
+
+    assert terms.similarity[0] == pytest.approx(-8.0)
+    assert terms.gain[0] == pytest.approx(0.5)
 
 
 def test_a_dead_relative_is_still_evidence(make_table: MakeTable) -> None:

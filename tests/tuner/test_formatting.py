@@ -18,6 +18,8 @@ _TASK = TaskView(
     flop=2e9,
     latency_secs=2e-3,
     gflops=1000.0,
+    roof_secs=1e-3,
+    roof_share=0.5,
     share=0.75,
     trials=64,
     failed=2,
@@ -100,14 +102,16 @@ def test_shares_and_counts() -> None:
 
 def test_the_table_is_aligned_and_printable() -> None:
     """Names cannot break lines, and a running task has a mark."""
-    open_task = replace(_TASK, id=1, name="dense", latency_secs=None, gflops=0.0, running=False)
+    open_task = replace(
+        _TASK, id=1, name="dense", latency_secs=None, gflops=0.0, roof_share=None, running=False
+    )
     view = JobView(job=_JOB, tasks=[_TASK, open_task])
 
     head, rule, first, second, *rest = formatting.task_table(view)
 
     assert head.split() == " ".join(formatting.TASK_COLUMNS).split()
     assert set(rule) == {"-"}
-    assert " ".join(first.split()) == "* 0 conv2d relu 3 2.0000 1000.0 64 (all) 2 75.0%"
+    assert " ".join(first.split()) == "* 0 conv2d relu 3 2.0000 1000.0 50.0% 64 (all) 2 75.0%"
     assert second.split()[:5] == ["1", "dense", "3", "-", "-"]
     assert {len(head), len(first), len(second)} == {len(rule)}
     assert "spent      64 of 100 trials, 0:01:01" in rest

@@ -86,6 +86,42 @@ class Extraction:
 
 
 @dataclass(frozen=True)
+class WorkloadProfile:
+    """Properties of a subgraph by which tasks are compared, and the roof of a task follows.
+
+    Attributes:
+        window: Size of the window of its largest reduction, with stride and dilation unless
+            they are 1: ``3x3/2``; empty without a window.
+        grouping: ``"dense"``, ``"grouped"`` or ``"depthwise"``; empty unless that reduction
+            multiplies operands.
+        dtype: Data type of that reduction's sums, or of the output.
+        n_bytes: Bytes that one call must read and write, each once: inputs, weights and output.
+    """
+
+    window: str
+    grouping: str
+    dtype: str
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class DevicePeaks:
+    """What a device reaches at most, as measured on all of its cores.
+
+    Attributes:
+        flops: Floating-point operations per second by data type; a multiply-add counts two.
+        cache_bytes: Size of the last-level cache.
+        cache_bandwidth: Bytes per second that are read from the last-level cache.
+        memory_bandwidth: Bytes per second that are read from memory.
+    """
+
+    flops: Mapping[str, float]
+    cache_bytes: int
+    cache_bandwidth: float
+    memory_bandwidth: float
+
+
+@dataclass(frozen=True)
 class MeasuredTrace:
     """The part of a spent trial that a search needs; latency is None if the trial failed."""
 
@@ -405,6 +441,9 @@ class Engine(Protocol):
     def define(self, irs: list[bytes]) -> list[str]:
         """Return the definitions of subgraphs in the notation of the compiler, for people."""
 
+    def profile(self, irs: list[bytes]) -> list[WorkloadProfile]:
+        """Profile subgraphs."""
+
     def propose(self, request: SearchRequest) -> list[Candidate]:
         """Search one task; return candidates by score, then those drawn at random.
 
@@ -419,6 +458,12 @@ class Engine(Protocol):
         """Return the IR of a fixed subgraph by which devices of a target are compared.
 
         Built without a trace, its kernel runs for some milliseconds.
+        """
+
+    def measure_peaks(self, target: str) -> DevicePeaks:
+        """Measure the peaks of this CPU in this process, which must not do anything else.
+
+        Takes less than two seconds. An engine that cannot measure them lacks this function.
         """
 
     def reference(self, artifact: str, target: str, out: str) -> None:

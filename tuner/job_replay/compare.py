@@ -1,6 +1,5 @@
 """Comparison of allocators on recorded curves."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,29 +55,6 @@ def compare(
     return [
         _replay(recording, name, cost_aware, seed) for recording in recordings for name in names
     ]
-
-
-def geometric_means(results: Sequence[Replayed], base: str, within: float) -> dict[str, float]:
-    """Return the geometric mean over networks of trials of ``base`` / trials of each allocator.
-
-    A network on which either of the two never came that near is left out.
-    """
-    trials = {
-        (result.network, result.allocator): reached.trials
-        for result in results
-        for reached in result.reached
-        if reached.within == within
-    }
-    means = {}
-    for name in {allocator for _, allocator in trials}:
-        ratios = [
-            trials[network, base] / trials[network, name]
-            for network in {network for network, _ in trials}
-            if math.isfinite(trials[network, base]) and math.isfinite(trials[network, name])
-        ]
-        if ratios:
-            means[name] = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    return means
 
 
 def plot(results: Sequence[Replayed], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from records.tasks import WeightedTask
 from scheduler.errors import SchedulerError
 from scheduler.replay import RecordedTask, Recording
 from tuner.errors import RequestError
-from tuner.tuning.snapshot import similarity_group
+from tuner.tuning.task_profiles import similarity_group, task_profiles
 
 _VERSION = 1
 # Exceptions that a damaged file or a file of another kind can cause.
@@ -36,7 +37,11 @@ def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Rec
     """
     histories = rounds.history(session, [task.task_id for task in tasks])
     recorded = []
-    for task in tasks:
+    latencies = [
+        min((r.best_secs for r in histories[task.task_id]), default=math.inf) for task in tasks
+    ]
+    roofs = task_profiles(tasks).credible_roofs(latencies).tolist()
+    for task, roof in zip(tasks, roofs, strict=True):
         history = [r for r in histories[task.task_id] if r.n_trials]
         durations = [r.secs for r in history if r.secs is not None]
         average_secs = sum(durations) / len(durations) if durations else 0.0
@@ -45,10 +50,11 @@ def record(session: Session, network: str, tasks: Sequence[WeightedTask]) -> Rec
                 name=task.name,
                 weight=task.weight,
                 flop=task.flop,
-                group=similarity_group(task.name),
+                group=similarity_group(task),
                 n_trials=tuple(r.n_trials for r in history),
                 best_secs=tuple(r.best_secs for r in history),
                 secs=tuple(average_secs if r.secs is None else r.secs for r in history),
+                roof_secs=roof,
             )
         )
     return Recording(network, tuple(recorded))
@@ -60,7 +66,8 @@ def write(recording: Recording, path: Path) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    lines = [json.dumps({"version": _VERSION, "network": recording.network})]
+    header = {"version": _VERSION, "network": recording.network, "origin": recording.origin}
+    lines = [json.dumps(header)]
     for task in recording.tasks:
         latencies = [None if secs == float("inf") else secs for secs in task.best_secs]
         lines.append(
@@ -73,6 +80,7 @@ def write(recording: Recording, path: Path) -> None:
                     "n_trials": task.n_trials,
                     "best_secs": latencies,
                     "secs": [round(secs, 4) for secs in task.secs],
+                    "roof_secs": task.roof_secs,
                 },
                 separators=(",", ":"),
             )
@@ -95,7 +103,8 @@ def read(path: Path) -> Recording:
             raise RequestError(
                 f"{path} is a recording of version {header['version']}; upgrade subgraph-tuner"
             )
-        return Recording(header["network"], tuple(_task(line) for line in lines))
+        tasks = tuple(_task(line) for line in lines)
+        return Recording(header["network"], tasks, header.get("origin", {}))
     except _DAMAGE as error:
         raise RequestError(f"{path} is not a recording, or is damaged: {error}") from error
     except OSError as error:
@@ -114,4 +123,5 @@ def _task(line: dict[str, object]) -> RecordedTask:
         n_trials=tuple(int(n) for n in line["n_trials"]),  # type: ignore[attr-defined]
         best_secs=tuple(float("inf") if secs is None else float(secs) for secs in latencies),
         secs=tuple(float(secs) for secs in line["secs"]),  # type: ignore[attr-defined]
+        roof_secs=float(line.get("roof_secs", 0.0)),  # type: ignore[arg-type]
     )

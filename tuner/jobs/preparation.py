@@ -1,8 +1,9 @@
 """Preparation of networks: loading a model, and storing its weighted tasks."""
 
 import hashlib
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings
 from tuner.workers.pool import CallTimeout, Pool
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def prepare(
         )
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
+    _store_profiles(sessions, limits, worker, settings.engine, (network_id, target_id))
     return _read(sessions, model, target, network_id, target_id)
 
 
@@ -175,6 +179,37 @@ def _store(
     networks.record_extraction(
         session, network_id, target_id, weighted, extraction.n_kernel_calls, extraction.notes
     )
+
+
+def _store_profiles(
+    sessions: sessionmaker[Session],
+    limits: LoadLimits,
+    worker: Pool,
+    engine: str,
+    split: tuple[int, int],
+) -> None:
+    """Have the engine profile the workloads that are new, or were stored by an older version.
+
+    Args:
+        sessions: Factory of database sessions.
+        limits: Limits of the call.
+        worker: Process for the call.
+        engine: Engine of the workloads.
+        split: Ids of the network and the target.
+    """
+    with sessions() as session:
+        irs = tasks.without_profile(session, *split)
+    if not irs:
+        return
+    try:
+        profiles = _call(limits, worker, engine, "profile", list(irs.values()))
+        by_id = {id_: asdict(profile) for id_, profile in zip(irs, profiles, strict=True)}
+    except (WorkError, TypeError, ValueError) as error:
+        # Tasks can be tuned without: their roofs are unknown, and fewer of them count as similar.
+        _LOG.warning("the workloads have no profile: %s", error)
+        return
+    with sessions.begin() as session:
+        tasks.store_profiles(session, by_id)
 
 
 def _read(

@@ -55,10 +55,12 @@ def _parts(terms: Mapping[str, Any]) -> list[str]:
     weight = [f"weight {terms['objective_weight']:.4g}"] if terms.get("objective_weight") else []
     if "expected" in terms:
         return [f"saves {_ms(terms, 'expected')} ± {_ms(terms, 'spread')} a call", *weight]
+    roof = [f"roof {_ms(terms, 'roof')} a call"] if terms.get("roof") else []
     return [
         f"recent slope {_ms(terms, 'backward')} a round",
         f"hope {_ms(terms, 'optimistic')}",
         f"step to what similar tasks reach {_ms(terms, 'similarity')}",
+        *roof,
         *weight,
     ]
 

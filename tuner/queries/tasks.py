@@ -14,6 +14,7 @@ from scheduler import estimate
 from tuner.queries.picks import picks_by_task
 from tuner.schemas import PickView, TaskView
 from tuner.tuning.snapshot import JobSnapshot, TaskRow
+from tuner.tuning.task_profiles import task_profiles
 from tuner.tuning.task_state import is_exhausted
 
 
@@ -68,6 +69,8 @@ def _view(
         latency_secs=row.latency if math.isfinite(row.latency) else None,
         gflops=estimate.gflops(row.flop, row.latency),
         share=row.share,
+        roof_secs=row.roof_secs or None,
+        roof_share=_roof_share(row),
         trials=row.n_trials,
         failed=row.n_failed,
         exhausted=row.exhausted,
@@ -75,6 +78,13 @@ def _view(
         running=running,
         last_pick=last_pick,
     )
+
+
+def _roof_share(row: TaskRow) -> float | None:
+    """Return the share of its roof that a task reached; None if either is unknown."""
+    if not row.roof_secs or not 0.0 < row.latency < math.inf:
+        return None
+    return row.roof_secs / row.latency
 
 
 def _read_rows(
@@ -86,6 +96,7 @@ def _read_rows(
     latencies = [best_secs.get(task.task_id, math.inf) for task in weighted]
     weights = np.array([task.weight for task in weighted], dtype=np.int64)
     shares = estimate.shares(weights, np.array(latencies, dtype=float)).tolist()
+    roofs = task_profiles(weighted).credible_roofs(latencies).tolist()
     exhausted = _exhausted(session, [count.newest for count in counts.values()])
     return [
         TaskRow(
@@ -98,9 +109,10 @@ def _read_rows(
             n_trials=counts[task.task_id].n_trials,
             n_failed=counts[task.task_id].n_failed,
             share=share,
+            roof_secs=roof,
             exhausted=task.task_id in exhausted,
         )
-        for task, latency, share in zip(weighted, latencies, shares, strict=True)
+        for task, latency, share, roof in zip(weighted, latencies, shares, roofs, strict=True)
     ]
 
 

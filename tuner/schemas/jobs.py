@@ -114,6 +114,9 @@ class TaskView(Schema):
         latency_secs: Latency of one call, by the best record.
         gflops: Billions of operations a second; 0 while there is no best record.
         share: Part of the network's latency, from 0 to 1.
+        roof_secs: Latency that no kernel can beat, by operations and bytes at the measured peaks
+            of the device; None if unknown.
+        roof_share: Roof divided by latency: 1 at the roof.
         trials: Trials spent on the task by all jobs.
         failed: Trials that failed.
         exhausted: True if the search finds no candidate that was not tried.
@@ -132,6 +135,8 @@ class TaskView(Schema):
     latency_secs: float | None = None
     gflops: float
     share: float
+    roof_secs: float | None = None
+    roof_share: float | None = None
     trials: int
     failed: int
     exhausted: bool

@@ -42,6 +42,7 @@ class TuningContext:
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
         devices: Present devices, by name.
+        targets_with_peaks: Targets whose peaks were measured, or could not be measured.
         worker: Name of this process in the database; empty outside the service.
     """
 
@@ -63,6 +64,7 @@ class TuningContext:
         self.progress_throttle = ProgressThrottle(self.now)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.devices: dict[str, Device] = {}
+        self.targets_with_peaks: set[int] = set()
         self._runners: list[Runner] | None = None
         self._clock_references: dict[int, float] = {}
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}

@@ -15,6 +15,7 @@ from tuner.jobs.preparation import Prepared
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.tuning.context import TuningContext
+from tuner.tuning.device_peaks import ensure_peaks
 from tuner.tuning.search import SearchInputs, search
 from tuner.tuning.session_options import SessionOptions
 
@@ -63,7 +64,7 @@ class RoundRunner:
         self._context = context
         self._options = options
         self._seed = options.spec.seed
-        self._target_id = prepared.target_id
+        self._target, self._target_id = prepared.target, prepared.target_id
         self._cost_models = context.cost_model_manager(
             prepared.target_id, options.spec.cost_model, options.spec.seed
         )
@@ -99,6 +100,7 @@ class RoundRunner:
             history.ir,
             self._context.task_states.best_latency(pick.task_id),
         )
+        await ensure_peaks(self._context, self._target, self._target_id, device)
         recorder = _ResultRecorder(
             self._context, self._target_id, pick, device, len(candidates), callbacks
         )

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from records import bests, jobs, measure_records, picks, rounds
@@ -17,6 +16,7 @@ from scheduler import estimate
 from scheduler.curves import Curves
 from scheduler.outlook import Outlook, look_ahead
 from scheduler.state import TaskTable
+from tuner.tuning.task_profiles import TaskProfiles, task_profiles
 from tuner.tuning.task_state import TaskFeatures, TaskState, states_of
 
 
@@ -34,6 +34,7 @@ class TaskRow:
         n_trials: Trials that any job spent on the task.
         n_failed: Trials among them without a latency.
         share: Share of the network's latency, from 0 to 1.
+        roof_secs: Latency that no kernel can beat on this device, seconds; 0 if unknown.
         exhausted: True if a search found no further candidates.
     """
 
@@ -46,6 +47,7 @@ class TaskRow:
     n_trials: int
     n_failed: int
     share: float
+    roof_secs: float
     exhausted: bool
 
 
@@ -59,6 +61,7 @@ class JobSnapshot:
         features: Scheduler features of each task.
         own: Trials that this job paid for, per task.
         in_flight: Running rounds without a trial so far, per task.
+        profiles: Similarity groups and roofs of the tasks.
         reached: Largest number of trials with which an equivalent job ended.
         shared: Trials that equivalent jobs have made so far.
     """
@@ -68,6 +71,7 @@ class JobSnapshot:
     features: tuple[TaskFeatures, ...]
     own: tuple[int, ...]
     in_flight: tuple[int, ...]
+    profiles: TaskProfiles
     reached: int = 0
     shared: int = 0
 
@@ -76,6 +80,7 @@ class JobSnapshot:
         """One row per task."""
         weights = np.array([task.weight for task in self.tasks])
         shares = estimate.shares(weights, np.array(self.latencies)).tolist()
+        roofs = self.profiles.credible_roofs(self.latencies).tolist()
         return tuple(
             TaskRow(
                 task_id=task.task_id,
@@ -87,17 +92,18 @@ class JobSnapshot:
                 n_trials=features.n_trials,
                 n_failed=features.n_failed,
                 share=share,
+                roof_secs=roof,
                 exhausted=not features.alive,
             )
-            for task, latency, features, share in zip(
-                self.tasks, self.latencies, self.features, shares, strict=True
+            for task, latency, features, share, roof in zip(
+                self.tasks, self.latencies, self.features, shares, roofs, strict=True
             )
         )
 
     @cached_property
     def table(self) -> TaskTable:
         """The table as the scheduler takes it."""
-        return _table(self.tasks, self.features, self.in_flight)
+        return _table(self.tasks, self.features, self.in_flight, self.profiles)
 
     @cached_property
     def others(self) -> tuple[int, ...]:
@@ -212,6 +218,7 @@ def make_snapshot(
     own: Mapping[int, int],
     equivalents: Sequence[EquivalentJob] = (),
     in_flight: Mapping[int, int] | None = None,
+    profiles: TaskProfiles | None = None,
 ) -> JobSnapshot:
     """Build the state of a job.
 
@@ -221,6 +228,7 @@ def make_snapshot(
         own: Trials that the job paid for, by task.
         equivalents: Jobs whose trials count for this one.
         in_flight: Running rounds without a trial so far, by task.
+        profiles: Similarity groups and roofs of the tasks; None to derive them.
     """
     task_states = [states[task.task_id] for task in tasks]
     starting = in_flight or {}
@@ -230,40 +238,34 @@ def make_snapshot(
         features=tuple(state.features() for state in task_states),
         own=tuple(own.get(task.task_id, 0) for task in tasks),
         in_flight=tuple(starting.get(task.task_id, 0) for task in tasks),
+        profiles=profiles or task_profiles(tasks),
         reached=max((job.reached for job in equivalents), default=0),
         shared=sum(job.n_trials for job in equivalents),
     )
 
 
 def _table(
-    tasks: Sequence[WeightedTask], features: Sequence[TaskFeatures], in_flight: Sequence[int]
+    tasks: Sequence[WeightedTask],
+    features: Sequence[TaskFeatures],
+    in_flight: Sequence[int],
+    profiles: TaskProfiles,
 ) -> TaskTable:
     all_picks = np.sort([pick_id for task in features for pick_id in task.picks])
     last_picks = [task.last_pick for task in features]
+    best_secs = np.array([task.best_secs for task in features])
     return TaskTable(
         weights=np.array([task.weight for task in tasks]),
         flop=np.array([task.flop for task in tasks]),
-        best_secs=np.array([task.best_secs for task in features]),
+        best_secs=best_secs,
         window_secs=np.array([task.window_secs for task in features]),
         n_rounds=np.array([task.n_rounds for task in features]),
         n_trials=np.array([task.n_trials for task in features]),
         n_failed_rounds=np.array([task.n_failed_rounds for task in features]),
         rounds_since_pick=len(all_picks) - np.searchsorted(all_picks, last_picks, side="right"),
         alive=np.array([task.alive for task in features]),
-        similarity_groups=_similarity_groups(tuple(task.name for task in tasks)),
+        similarity_groups=profiles.groups,
         secs_per_trial=np.array([task.secs_per_trial for task in features]),
         n_in_flight=np.array(in_flight) if any(in_flight) else None,
         curves=Curves.of([task.curve for task in features], [task.trials for task in features]),
+        roof_secs=profiles.credible_roofs(best_secs),
     )
-
-
-def similarity_group(name: str) -> str:
-    """Return the similarity group of a task's name: its operators, without its shape."""
-    return name.partition("[")[0]
-
-
-@lru_cache(maxsize=1024)
-def _similarity_groups(names: tuple[str, ...]) -> NDArray[np.int64]:
-    groups = [similarity_group(name) for name in names]
-    numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
-    return np.array([numbers[group] for group in groups], dtype=np.int64)

@@ -19,7 +19,7 @@ from records.errors import NoSuchRow
 from records.measure_records import NewRecord, StoredRecord
 from records.models import Job, Pick
 from records.rounds import RoundResult
-from records.tasks import WeightedTask
+from records.tasks import WeightedTask, tasks_of_job
 from tuner.tuning.snapshot import (
     EquivalentJob,
     JobSnapshot,
@@ -27,6 +27,7 @@ from tuner.tuning.snapshot import (
     read_equivalent_jobs,
     read_states,
 )
+from tuner.tuning.task_profiles import TaskProfiles, task_profiles
 
 if TYPE_CHECKING:
     from tuner.tuning.task_state import TaskState
@@ -47,12 +48,14 @@ class _JobState:
         own: Trials that the job paid for, by task.
         equivalents: Other jobs whose trials count for this one.
         running: Picks of its running rounds, by id.
+        profiles: Similarity groups and roofs of its tasks.
     """
 
     tasks: Sequence[WeightedTask]
     own: Counter[int]
     equivalents: tuple[EquivalentJob, ...]
     running: dict[int, Pick]
+    profiles: TaskProfiles
 
 
 class TaskStateCache:
@@ -103,7 +106,7 @@ class TaskStateCache:
         task_ids = {task.task_id for task in tasks}
         sharing = self._jobs_with({task_id for task_id in task_ids if self._n_jobs[task_id]})
         self._n_jobs.update(task_ids)
-        self._jobs[job_id] = _JobState(tasks, Counter(), (), {})
+        self._jobs[job_id] = _JobState(tasks, Counter(), (), {}, task_profiles(tasks))
         self.reload([*sharing, job_id])
 
     def unregister_job(self, job_id: int) -> None:
@@ -156,6 +159,9 @@ class TaskStateCache:
         self._states.update(read_states(session, task_ids))
         job.own = Counter(measure_records.own_trials(session, job_id))
         row = session.get_one(Job, job_id)
+        # The peaks of the device may be known by now, and with them the roofs of the tasks.
+        current = {task.task_id: task for task in tasks_of_job(session, row)}
+        job.profiles = task_profiles([current.get(task.task_id, task) for task in job.tasks])
         job.equivalents = read_equivalent_jobs(session, row, task_ids)
 
     def snapshot(self, job_id: int) -> JobSnapshot:
@@ -163,7 +169,9 @@ class TaskStateCache:
         self._check_other_processes()
         job = self._jobs[job_id]
         equivalents = [self._with_current_trials(other) for other in job.equivalents]
-        return make_snapshot(job.tasks, self._states, job.own, equivalents, self._reserved)
+        return make_snapshot(
+            job.tasks, self._states, job.own, equivalents, self._reserved, job.profiles
+        )
 
     def _with_current_trials(self, equivalent: EquivalentJob) -> EquivalentJob:
         job = self._jobs.get(equivalent.job_id)

@@ -33,7 +33,7 @@ def task_table(tasks: Sequence[TaskView], *, n_rows: int | None = None) -> Table
     if hidden:
         share = percent(sum(task.share for task in hidden))
         trials = sum(task.trials for task in hidden)
-        table.add_row("", f"{len(hidden)} more tasks", "", "", "", str(trials), "", share)
+        table.add_row("", f"{len(hidden)} more tasks", "", "", "", "", str(trials), "", share)
     return table
 
 

@@ -8,6 +8,9 @@ import tvm_ffi
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.tirx import PrimFunc
 
+from tuner.engines import profiles
+from tuner.engines.base import WorkloadProfile
+
 
 def as_workload(function: PrimFunc) -> tvm.IRModule:
     """Wrap a kernel so that equal subgraphs of different networks become equal modules."""
@@ -33,6 +36,11 @@ def load(ir: bytes) -> tvm.IRModule:
 def define(irs: list[bytes]) -> list[str]:
     """Return the definitions of workloads as TVMScript; see :class:`Engine`."""
     return [load(ir).script() for ir in irs]
+
+
+def profile(irs: list[bytes]) -> list[WorkloadProfile]:
+    """Profile workloads; see :class:`Engine`."""
+    return [profiles.profile(load(ir)["main"]) for ir in irs]
 
 
 def flop_of(module: tvm.IRModule) -> float:

@@ -18,10 +18,11 @@ from tuner.engines.relay.logs import (
 )
 from tuner.engines.relay.network import run_network
 from tuner.engines.relay.objects import compile_subgraph
+from tuner.engines.relay.peaks import measure_peaks
 from tuner.engines.relay.propose import propose
 from tuner.engines.relay.run import reference, run, run_interleaved
 from tuner.engines.relay.targets import describe_target
-from tuner.engines.relay.workloads import define
+from tuner.engines.relay.workloads import define, profile
 
 __all__ = [
     "build",
@@ -31,6 +32,8 @@ __all__ = [
     "describe_target",
     "extract",
     "link_network",
+    "measure_peaks",
+    "profile",
     "propose",
     "read_target",
     "read_traces",

@@ -8,10 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
+from tvm import te
 from tvm.auto_scheduler import ComputeDAG, LayoutRewriteOption, SearchTask
 from tvm.auto_scheduler.workload_registry import register_workload_tensors
 from tvm.te import ComputeOp
 
+from tuner.engines import profiles
+from tuner.engines.base import WorkloadProfile
 from tuner.engines.relay.targets import hardware_of, make_target
 
 _LAYOUT_FREE = "layout_free_placeholders"
@@ -73,6 +76,12 @@ def flop_of(task: SearchTask) -> float:
     if counted > 0:
         return counted
     return float(_n_elements(task.compute_dag.tensors[-1]))
+
+
+def profile(irs: list[bytes]) -> list[WorkloadProfile]:
+    """Profile workloads; see :class:`Engine`."""
+    functions = [te.create_prim_func(tvm.ir.load_json(_read(ir)["tensors"])) for ir in irs]
+    return [profiles.profile(function) for function in functions]
 
 
 def title(task: SearchTask) -> str:

@@ -78,6 +78,22 @@ def test_a_candidate_has_features_for_any_cost_model(candidates: list[Candidate]
     )
 
 
+def test_profile_of_a_workload(engine: Call, convolution: ExtractedTask) -> None:
+    """Window, stride and grouping are those of the model, and traffic counts arguments once."""
+    (profile,) = engine("profile", [convolution.ir])
+
+    assert (profile.window, profile.grouping, profile.dtype) == ("3x3/2", "dense", "float32")
+    assert profile.n_bytes == 4 * (8 * 15 * 15 + 16 * 8 * 9 + 16 * 7 * 7)
+
+
+def test_peaks_of_this_cpu(engine: Call, target: TargetInfo) -> None:
+    """Operations of two types, and the bandwidth of two levels."""
+    peaks = engine("measure_peaks", target.spec)
+
+    assert set(peaks.flops) == {"float32", "float64"}
+    assert min(*peaks.flops.values(), peaks.cache_bandwidth, peaks.memory_bandwidth) > 0.0
+
+
 def test_random_candidates_come_on_top(
     engine: Call, target: TargetInfo, convolution: ExtractedTask, candidates: list[Candidate]
 ) -> None:

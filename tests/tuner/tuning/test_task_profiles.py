@@ -1,0 +1,86 @@
+"""Similarity groups and roofs of tasks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from records.tasks import WeightedTask
+from tuner.tuning.task_profiles import roof_secs, similarity_group, task_profiles
+
+PEAKS = {
+    "flops": {"float32": 1e11},
+    "cache_bytes": 1e6,
+    "cache_bandwidth": 1e10,
+    "memory_bandwidth": 1e9,
+}
+
+
+def task(
+    name: str = "conv2d_relu[1x56x56x64]",
+    flop: float = 2e8,
+    peaks: Mapping[str, Any] | None = PEAKS,
+    **profile: Any,
+) -> WeightedTask:
+    """Return a task with a profile, unless it has no number of bytes."""
+    known = {"window": "3x3", "grouping": "dense", "dtype": "float32", "n_bytes": 100, **profile}
+    return WeightedTask(
+        task_id=1,
+        workload_hash="w",
+        name=name,
+        weight=1,
+        flop=flop,
+        engine="relax",
+        profile=None if known["n_bytes"] is None else known,
+        peaks=peaks,
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "is_similar"),
+    [
+        (task(name="conv2d_relu[1x14x14x256]"), True),  # the shape does not count
+        (task(flop=2.1e8), True),
+        (task(flop=4e8), False),  # over 1.6 times as many operations
+        (task(name="conv2d_add_relu[1x56x56x64]"), False),
+        (task(window="3x3/2"), False),
+        (task(window="1x1"), False),
+        (task(grouping="depthwise"), False),
+    ],
+)
+def test_similar_tasks_agree_in_all_but_shape(other: WeightedTask, *, is_similar: bool) -> None:
+    """Operators, window, grouping and the magnitude of their operations."""
+    assert (similarity_group(task()) == similarity_group(other)) is is_similar
+
+
+def test_tasks_without_profile_are_similar_by_operators_and_operations() -> None:
+    """Records of older versions have none; a task without operations has a group too."""
+    first, second = (task(n_bytes=None, name=f"dense[{n}]") for n in (1, 2))
+
+    assert similarity_group(first) == similarity_group(second)
+    assert similarity_group(task(flop=0.0)) != similarity_group(task(flop=1.0))
+
+
+@pytest.mark.parametrize(
+    ("flop", "n_bytes", "dtype", "expected"),
+    [
+        (2e8, 100, "float32", 2e-3),  # 2e8 / 1e11
+        (2e8, 10**6, "float16", 1e-4),  # no peak of float16, and a cache that just suffices
+        (2e6, 10**6, "float32", 1e-4),
+        (2e6, 10**6 + 1, "float32", 1.000001e-3),  # from memory
+    ],
+)
+def test_the_roof_is_the_slower_of_operations_and_bytes(
+    flop: float, n_bytes: int, dtype: str, expected: float
+) -> None:
+    """Each at the peak of the device."""
+    assert roof_secs(task(flop=flop, n_bytes=n_bytes, dtype=dtype)) == pytest.approx(expected)
+
+
+def test_an_unknown_or_refuted_roof_is_none() -> None:
+    """Without profile or peaks; or if a kernel is faster by more than noise."""
+    assert roof_secs(task(n_bytes=None)) == 0.0
+    assert roof_secs(task(peaks=None)) == 0.0
+    profiles = task_profiles([task()] * 3)
+    assert profiles.groups.tolist() == [0, 0, 0]
+    assert profiles.credible_roofs([3e-3, 1.9e-3, 1.7e-3]).tolist() == [2e-3, 2e-3, 0.0]

@@ -1,0 +1,131 @@
+"""Kernels that show what a CPU reaches at most, as TVMScript that both engines compile.
+
+Multiply-adds on registers give the operations per second, sums over buffers the bandwidth of the
+last-level cache and of memory. Every kernel runs on all cores, in the vectors of the target.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.engines.base import DevicePeaks
+
+# Types whose multiply-adds every CPU has. A roof in other types follows from memory alone.
+_TYPE_BYTES = {"float32": 4, "float64": 8}
+# Number and bytes of the accumulators. They fill the registers of AVX-512, AVX2 and NEON in turn:
+# fewer do not hide the latency of a multiply-add, more do not fit. The fastest counts.
+_ACCUMULATORS = ((12, 64), (12, 32), (24, 16))
+_N_STEPS = 200_000
+_N_SAMPLES, _N_MEMORY_SAMPLES = 20, 5
+_LINE_BYTES, _LINES_PER_STEP = 64, 8
+_CACHE_DIR = Path("/sys/devices/system/cpu/cpu0/cache")
+_DEFAULT_CACHES = {2: 2 * 2**20, 3: 32 * 2**20}
+_MAX_BUFFER_BYTES = 2**29
+
+
+@dataclass(frozen=True)
+class PeakKernel:
+    """A kernel with two arguments, a filled buffer and sums.
+
+    Attributes:
+        body: Statements of the function, TVMScript.
+        dtype: Data type of both arguments.
+        shapes: Shapes of the arguments.
+        amount: Operations or bytes of one run.
+        n_samples: Number of samples to take.
+    """
+
+    body: tuple[str, ...]
+    dtype: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    amount: float
+    n_samples: int
+
+    def script(self, header: Iterable[str], noalias: str) -> str:
+        """Return the function in the dialect of a TVM.
+
+        Args:
+            header: Decorators.
+            noalias: Attribute by which arguments do not overlap, so that sums stay in registers.
+        """
+        buffers = (f'T.Buffer({shape}, "{self.dtype}")' for shape in self.shapes)
+        signature = "def main(buffer: {}, sums: {}):".format(*buffers)
+        attributes = f'    T.func_attr({{"global_symbol": "main", "{noalias}": True}})'
+        return "\n".join((*header, signature, attributes, *self.body))
+
+
+def measure(time: Callable[[PeakKernel], float]) -> DevicePeaks:
+    """Measure the peaks of this CPU.
+
+    Args:
+        time: Builds a kernel and returns the seconds of its fastest run.
+    """
+    n_cores = len(os.sched_getaffinity(0))
+    caches = _cache_bytes()
+    last = caches[max(caches)]
+
+    def rate(kernel: PeakKernel) -> float:
+        return kernel.amount / time(kernel)
+
+    cached = min(4 * caches.get(2, 0) * n_cores, last // 2)
+    uncached = min(max(4 * last, 2**27), _MAX_BUFFER_BYTES)
+    return DevicePeaks(
+        flops={
+            dtype: max(rate(_multiply_adds(n_cores, dtype, *each)) for each in _ACCUMULATORS)
+            for dtype in _TYPE_BYTES
+        },
+        cache_bytes=last,
+        cache_bandwidth=rate(_read(n_cores, cached, n_passes=16, n_samples=_N_SAMPLES)),
+        memory_bandwidth=rate(_read(n_cores, uncached, n_passes=1, n_samples=_N_MEMORY_SAMPLES)),
+    )
+
+
+def _multiply_adds(n_cores: int, dtype: str, n_sums: int, n_bytes: int) -> PeakKernel:
+    n_lanes = n_bytes // _TYPE_BYTES[dtype]
+    body = [f"    for core in T.parallel({n_cores}):", f"        for step in range({_N_STEPS}):"]
+    for i in range(n_sums):
+        # A sum converges to buffer[1] / (1 - buffer[0]); it never overflows.
+        product = f"sums[core, {i}, lane] * buffer[0, lane] + buffer[1, lane]"
+        body += [
+            f"            for lane in T.vectorized({n_lanes}):",
+            f"                sums[core, {i}, lane] = {product}",
+        ]
+    flop = 2.0 * n_cores * _N_STEPS * n_sums * n_lanes
+    shapes = ((2, n_lanes), (n_cores, n_sums, n_lanes))
+    return PeakKernel(tuple(body), dtype, shapes, flop, _N_SAMPLES)
+
+
+def _read(n_cores: int, n_bytes: int, *, n_passes: int, n_samples: int) -> PeakKernel:
+    """Return a kernel in which every core sums up its share of a buffer."""
+    n_lanes = _LINE_BYTES // _TYPE_BYTES["float32"]
+    n_steps = n_bytes // (n_cores * _LINES_PER_STEP * _LINE_BYTES)
+    body = [
+        f"    for core in T.parallel({n_cores}):",
+        f"        for turn in range({n_passes}):",
+        f"            for step in range({n_steps}):",
+    ]
+    for i in range(_LINES_PER_STEP):
+        body += [
+            f"                for lane in T.vectorized({n_lanes}):",
+            f"                    sums[core, {i}, lane] = sums[core, {i}, lane] + "
+            f"buffer[core, step, {i}, lane]",
+        ]
+    amount = float(n_passes * n_cores * n_steps * _LINES_PER_STEP * _LINE_BYTES)
+    sums = (n_cores, _LINES_PER_STEP, n_lanes)
+    buffer = (n_cores, n_steps, _LINES_PER_STEP, n_lanes)
+    return PeakKernel(tuple(body), "float32", (buffer, sums), amount, n_samples)
+
+
+def _cache_bytes() -> dict[int, int]:
+    """Return the sizes of the caches by level, as Linux reports them, else typical ones."""
+    sizes: dict[int, int] = {}
+    for index in _CACHE_DIR.glob("index*"):
+        try:
+            kind, text = ((index / name).read_text().strip() for name in ("type", "size"))
+            level = int((index / "level").read_text())
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction" and text.endswith("K"):
+            sizes[level] = int(text[:-1]) * 1024
+    return sizes if max(sizes, default=0) > 1 else _DEFAULT_CACHES

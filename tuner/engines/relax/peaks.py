@@ -1,0 +1,38 @@
+"""Measurement of the peaks of this CPU; see :mod:`tuner.engines.peak_kernels`."""
+
+import numpy as np
+import tvm
+from tvm.script import from_source
+from tvm.script import tirx as T  # noqa: N812  the name in TVMScript
+
+from tuner.engines import peak_kernels
+from tuner.engines.base import DevicePeaks
+from tuner.engines.peak_kernels import PeakKernel
+from tuner.engines.relax import cuda
+from tuner.engines.relax.targets import make_target
+from tuner.errors import RequestError
+
+_HEADER = ("@T.prim_func(s_tir=True)",)
+
+
+def measure_peaks(target: str) -> DevicePeaks:
+    """Measure the peaks of this CPU; see :class:`Engine`.
+
+    Raises:
+        RequestError: If the target is a GPU.
+    """
+    resolved = make_target(target)
+    if cuda.is_cuda(resolved):
+        raise RequestError("the peaks of a GPU cannot be measured")
+
+    def time(kernel: PeakKernel) -> float:
+        function = from_source(kernel.script(_HEADER, "tirx.noalias"), extra_vars={"T": T})
+        module = tvm.tirx.build(tvm.IRModule({"main": function}), target=resolved)
+        # Pages that were never written would all be the same page of zeros.
+        arguments = [
+            tvm.runtime.tensor(np.full(shape, 0.5, kernel.dtype)) for shape in kernel.shapes
+        ]
+        evaluator = module.time_evaluator("main", tvm.cpu(), number=1, repeat=kernel.n_samples)
+        return float(min(evaluator(*arguments).results))
+
+    return peak_kernels.measure(time)

@@ -1,0 +1,28 @@
+"""Measurement of the peaks of this CPU; see :mod:`tuner.engines.peak_kernels`."""
+
+import numpy as np
+import tvm
+from tvm.script import from_source
+from tvm.script import tir as T  # noqa: N812  the name in TVMScript
+
+from tuner.engines import peak_kernels
+from tuner.engines.base import DevicePeaks
+from tuner.engines.peak_kernels import PeakKernel
+from tuner.engines.relay.targets import make_target
+
+_HEADER = ("@T.prim_func",)
+
+
+def measure_peaks(target: str) -> DevicePeaks:
+    """Measure the peaks of this CPU; see :class:`Engine`."""
+    resolved = make_target(target)
+
+    def time(kernel: PeakKernel) -> float:
+        function = from_source(kernel.script(_HEADER, "tir.noalias"), extra_vars={"T": T})
+        module = tvm.build(tvm.IRModule({"main": function}), target=resolved)
+        # Pages that were never written would all be the same page of zeros.
+        arguments = [tvm.nd.array(np.full(shape, 0.5, kernel.dtype)) for shape in kernel.shapes]
+        evaluator = module.time_evaluator("main", tvm.cpu(), number=1, repeat=kernel.n_samples)
+        return float(min(evaluator(*arguments).results))
+
+    return peak_kernels.measure(time)

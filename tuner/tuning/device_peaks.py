@@ -1,0 +1,64 @@
+"""Measurement of the peaks of a target's device, once, for the roofs of all tasks on it."""
+
+import logging
+import math
+from dataclasses import asdict
+from typing import Any
+
+from records import targets
+from tuner.devices.device import Device
+from tuner.engines.base import DevicePeaks, TargetInfo
+from tuner.errors import DeviceLost, TunerError, WorkError
+from tuner.tuning.context import TuningContext
+from tuner.workers.base import CallTimeout
+
+_TIMEOUT_SECS = 60.0
+
+_LOG = logging.getLogger(__name__)
+
+
+async def ensure_peaks(
+    context: TuningContext, target: TargetInfo, target_id: int, device: Device
+) -> None:
+    """Measure and store the peaks of the CPU of this machine, unless that was done or tried before.
+
+    Without them, as for GPUs and devices of other machines, the roofs of the tasks are unknown.
+
+    Raises:
+        DeviceLost: If the device was lost.
+    """
+    if target_id in context.targets_with_peaks or not device.runner.shares_cores:
+        return
+    context.targets_with_peaks.add(target_id)
+    with context.sessions() as session:
+        if targets.peaks_of(session, target_id) is not None:
+            return
+    try:
+        async with device.exclusive(context.cpu_gate):
+            answer = await device.runner.measure(
+                "measure_peaks", target.spec, timeout_secs=_TIMEOUT_SECS
+            )
+        peaks = _validate(answer)
+    except DeviceLost:
+        raise
+    except (CallTimeout, TunerError, OSError) as error:
+        _LOG.info("the peaks of %s are unknown: %s", device.name, error)
+        return
+    with context.sessions.begin() as session:
+        targets.store_peaks(session, target_id, peaks)
+    context.task_states.reload()
+
+
+def _validate(answer: Any) -> dict[str, Any]:
+    """Return measured peaks, if they are what a worker should return, for the database.
+
+    Raises:
+        WorkError: If they are not.
+    """
+    if not isinstance(answer, DevicePeaks):
+        raise WorkError(f"the worker returned {answer!r:.200}")
+    peaks = asdict(answer)
+    numbers = [*peaks["flops"].values(), *(peaks[name] for name in peaks if name != "flops")]
+    if not all(isinstance(number, int | float) and 0 < number < math.inf for number in numbers):
+        raise WorkError(f"peaks are not positive numbers: {answer!r:.200}")
+    return peaks

@@ -1,0 +1,76 @@
+"""Similarity groups of tasks, and their roofs, from the profiles of their workloads."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from records.tasks import WeightedTask
+
+# As in Ansor's tag of a task, which adds the magnitude of its operations to its operators
+# (apache/tvm, auto_scheduler/task_scheduler.py, derive_similarity_tag).
+_FLOP_FACTOR = 1.6
+# A task this much faster than its roof refutes it, for example if timed with hot caches.
+_MAX_ROOF_SHARE = 1.1
+
+
+class TaskProfiles(NamedTuple):
+    """Similarity groups and roofs of the tasks of a job.
+
+    Attributes:
+        groups: Number of each task's group, shape (n_tasks,).
+        roofs: Roof of each task by the peaks of the device, seconds, shape (n_tasks,); 0 where
+            unknown.
+    """
+
+    groups: NDArray[np.int64]
+    roofs: NDArray[np.float64]
+
+    def credible_roofs(self, latencies: ArrayLike) -> NDArray[np.float64]:
+        """Return the roofs, 0 where the latency of the task, seconds, refutes it."""
+        is_credible = self.roofs <= _MAX_ROOF_SHARE * np.asarray(latencies)
+        return np.where(is_credible, self.roofs, 0.0)
+
+
+def task_profiles(tasks: Sequence[WeightedTask]) -> TaskProfiles:
+    """Return the similarity groups and roofs of tasks."""
+    groups = [similarity_group(task) for task in tasks]
+    numbers = {group: number for number, group in enumerate(sorted(set(groups)))}
+    return TaskProfiles(
+        np.array([numbers[group] for group in groups], dtype=np.int64),
+        np.array([roof_secs(task) for task in tasks], dtype=np.float64),
+    )
+
+
+def similarity_group(task: WeightedTask) -> str:
+    """Return the similarity group of a task.
+
+    Similar tasks fuse the same operators with the same window and grouping, and need the same
+    number of operations within a factor of 1.6. Without a profile, window and grouping are
+    unknown and only the others count.
+    """
+    operators = task.name.partition("[")[0]
+    profile = task.profile or {}
+    magnitude = math.floor(math.log(task.flop, _FLOP_FACTOR)) if task.flop > 0.0 else -1
+    return " ".join(
+        (operators, profile.get("window", ""), profile.get("grouping", ""), str(magnitude))
+    )
+
+
+def roof_secs(task: WeightedTask) -> float:
+    """Return the latency that no kernel of a task can beat on its device, seconds; 0 if unknown.
+
+    The roofline model (Williams, Waterman, Patterson, CACM 2009): the operations at the device's
+    peak for their data type, or the bytes at the bandwidth of the last-level cache, or of memory if
+    they do not fit into it, whichever takes longer.
+    """
+    profile, peaks = task.profile, task.peaks
+    if profile is None or peaks is None:
+        return 0.0
+    n_bytes = float(profile["n_bytes"])
+    is_cached = n_bytes <= peaks["cache_bytes"]
+    bandwidth = peaks["cache_bandwidth" if is_cached else "memory_bandwidth"]
+    peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
+    return float(max(task.flop / peak_flops, n_bytes / bandwidth))
