@@ -33,8 +33,9 @@ def oracle_trials(recording: Recording, within: float) -> int:
 def foresight_trials(recording: Recording, within: float) -> int:
     """Return the trials of a rule that knows the result of the next round of every task.
 
-    It always takes the round that saves most per trial, and the largest task if none saves
-    anything. No rule can forecast better than that from the rounds before.
+    It takes the round that saves most per trial, or a round of the largest task if none saves
+    anything. A rule that sees further ahead can need fewer trials; none that forecasts can count
+    on it.
     """
     n_rounds = [1] * len(recording.tasks)
     trials = sum(task.n_trials[0] for task in recording.tasks)

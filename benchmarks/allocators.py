@@ -3,8 +3,8 @@
 Replays every allocator on the curves under ``benchmarks/curves`` (networks measured with
 round-robin, so that no task is favoured) and prints one JSON line: trials by network, and the
 geometric mean over the networks of the ratio of round-robin's trials to them. ``ansor`` is the
-gradient without roofs, with groups of tasks by their operators alone. ``foresight`` knows the next
-round of every task, ``oracle`` knows all: no rule needs fewer trials.
+gradient without roofs, with groups of tasks by their operators alone. ``foresight`` knows the
+result of the next round of every task, ``oracle`` knows all rounds: no rule needs fewer trials.
 
     python -m benchmarks.allocators --within 0.02
 """

@@ -86,7 +86,7 @@ def define(irs: list[bytes]) -> list[str]:
 
 
 def profile(irs: list[bytes]) -> list[WorkloadProfile]:
-    """Describe all workloads alike; nobody measures the peaks of a toy device."""
+    """Describe all workloads alike; the peaks of a toy device are unknown."""
     return [WorkloadProfile("", "dense", "float32", 4096) for _ in irs]
 
 

@@ -106,7 +106,7 @@ class WorkloadProfile:
 
 @dataclass(frozen=True)
 class DevicePeaks:
-    """What a device reaches at most, as measured on all of its cores.
+    """Operations and bytes per second that a device reaches at most, measured on all its cores.
 
     Attributes:
         flops: Floating-point operations per second by data type; a multiply-add counts two.

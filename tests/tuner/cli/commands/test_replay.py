@@ -43,9 +43,9 @@ def test_shipped_curves_replay(tuned: Shell, path: Path) -> None:
         assert all(reached["trials"] is not None for reached in replay["reached"])
 
 
-def test_four_networks_are_shipped() -> None:
-    """The comparison of allocators uses at least four."""
-    assert len(CURVES) >= 4
+def test_three_networks_are_shipped() -> None:
+    """The comparison of allocators uses at least three."""
+    assert len(CURVES) >= 3
 
 
 def test_plot_is_a_picture(tuned: Shell) -> None:
