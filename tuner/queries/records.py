@@ -55,6 +55,7 @@ _RECORDS = (
         MeasureRecord.trace_hash,
         MeasureRecord.latency.label("latency_secs"),
         MeasureRecord.run_secs,
+        MeasureRecord.clock_factor,
         MeasureRecord.confirmed_secs,
         MeasureRecord.error_kind,
         MeasureRecord.error_text,

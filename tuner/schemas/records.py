@@ -51,6 +51,8 @@ class RecordView(Schema):
         trace_hash: Hash of the trace, unique among those of the task.
         latency_secs: Latency of one call; None for a failure.
         run_secs: All samples.
+        clock_factor: Part of the latency that divides the drift of the device out of the samples;
+            None for 1.
         confirmed_secs: Samples of the finals, in turns with rivals.
         error_kind: Kind of failure.
         error_text: Message of the failure.
@@ -72,6 +74,7 @@ class RecordView(Schema):
     trace_hash: str
     latency_secs: float | None = None
     run_secs: list[float] | None = None
+    clock_factor: float | None = None
     confirmed_secs: list[float] | None = None
     error_kind: str | None = None
     error_text: str | None = None

@@ -28,7 +28,7 @@ from tuner.tuning.snapshot import TaskRow
 _TURNS = (2, 3, 4)
 # Rivals of a task, and of one that hardly matters; only tasks with a share of the latency race.
 _MAX_RIVALS = 8
-_MAX_MINOR_RIVALS = 4
+_MAX_MINOR_RIVALS = 3
 _MINOR_SHARE = 0.02
 _MIN_SHARE = 0.002
 
