@@ -87,8 +87,9 @@ def load_bench_model(
 def _reference(source: Source | None, described: Manifest) -> str:
     if source is not None and source.name.startswith("zoo:"):
         return source.name
-    name = described.model_name if source is None else source.name
-    raise RequestError(f"a comparison needs the model of the library, {name}", field="model")
+    raise RequestError(
+        f"a comparison needs the model of the library, {_named(described)}", field="model"
+    )
 
 
 def _load(
@@ -127,7 +128,13 @@ def _weights(source: Source) -> str:
 
 
 def _another(described: Manifest, text: str) -> RequestError:
+    return RequestError(f"the library was built from another network, {_named(described)}{text}")
+
+
+def _named(described: Manifest) -> str:
+    """Return the name of the library's network, and of its file as far as it is known."""
     source = described.source
-    name = described.model_name if source is None else source.name
-    hashed = f" (sha256 {source.sha256[:12]}...)" if source is not None and source.sha256 else ""
-    return RequestError(f"the library was built from another network, {name}{hashed}{text}")
+    if source is None:
+        return described.model_name
+    hashed = f", sha256 {source.sha256[:12]}..." if source.sha256 else ""
+    return f"{described.model_name} ({source.name}{hashed})"

@@ -14,17 +14,39 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cli import Answer, Cli
 from tests.engines import toy
 from tests.tuner.networks.models import LIGHT
+from tuner.cli.commands.bench import Runtime
+from tuner.compile.bench_runtimes import ALL
 from tuner.library import manifest
 from tuner.library.arrays import write_arrays
+from tuner.peers.catalogue import PEERS
 
 _SHAPES = ("--input", "ids=1,6", "--input", "mask=1,6")
 _TURN = ("--turns", "1", "--json")
 
 
+def new_cli(folder: Path) -> Cli:
+    """Return the command line with an engine that needs no compiler."""
+    return Cli(folder, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """The command line with an engine that needs no compiler."""
-    return Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+    """A command line with nothing built."""
+    return new_cli(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A command line with a library of the zoo in ``out``."""
+    return built(new_cli(tmp_path_factory.mktemp("mlp")), "zoo:mlp")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A command line with a library of ``text.onnx`` in ``out``; tests change neither."""
+    cli = new_cli(tmp_path_factory.mktemp("text"))
+    built_text(cli)
+    return cli
 
 
 def text_model(path: Path, scale: float = 1.0) -> str:
@@ -71,11 +93,9 @@ def refused(answer: Answer, *words: str) -> None:
         assert word in answer.complaint, answer.err
 
 
-def test_all_peers_are_one_table(cli: Cli) -> None:
+def test_all_peers_are_one_table(mlp: Cli) -> None:
     """A row for each runtime, and the library's network is known: no model is given."""
-    built(cli, "zoo:mlp")
-
-    answer = cli("bench", "out", "--against", "all", "--turns", "1")
+    answer = mlp("bench", "out", "--against", "all", "--turns", "1")
 
     assert answer.status == 0, answer.err
     rows = [line.split()[0] for line in answer.out.splitlines()]
@@ -84,11 +104,9 @@ def test_all_peers_are_one_table(cli: Cli) -> None:
     assert "zoo:mlp, as generated" in answer.out
 
 
-def test_json_has_what_the_table_has(cli: Cli) -> None:
+def test_json_has_what_the_table_has(mlp: Cli) -> None:
     """Medians, means, ratios and every output of every peer."""
-    built(cli, "zoo:mlp")
-
-    result = cli("bench", "out", "--against", "all", *_TURN).json
+    result = mlp("bench", "out", "--against", "all", *_TURN).json
 
     assert result["agrees"] is True
     assert result["device"] == "cpu"
@@ -100,11 +118,10 @@ def test_json_has_what_the_table_has(cli: Cli) -> None:
         assert [output["agrees"] for output in peer["outputs"]] == [True]
 
 
-def test_token_ids_come_from_the_vocabulary(cli: Cli) -> None:
+def test_token_ids_come_from_the_vocabulary(text: Cli) -> None:
     """Shapes come from the library; a mask is ones; the text model agrees with every peer."""
-    path = built_text(cli)
 
-    result = cli("bench", "out", "--model", path, "--against", "all", *_TURN).json
+    result = text("bench", "out", "--model", "text.onnx", "--against", "all", *_TURN).json
 
     assert result["inputs"]["ids"]["values"].startswith("0 to 49 ")
     assert result["inputs"]["mask"]["values"].startswith("1 ")
@@ -113,17 +130,16 @@ def test_token_ids_come_from_the_vocabulary(cli: Cli) -> None:
     assert len(result["peers"]) == 2
 
 
-def test_difference_fails_and_is_named(cli: Cli) -> None:
+def test_difference_fails_and_is_named(text: Cli) -> None:
     """The exit status is 1; output, count and error are on the screen."""
-    path = built_text(cli)
-    command = ("bench", "out", "--model", path, "--turns", "1")
+    command = ("bench", "out", "--model", "text.onnx", "--turns", "1")
 
-    answer = cli(*command, TOY_OFFSET="0.5")
+    answer = text(*command, TOY_OFFSET="0.5")
 
     assert answer.status == 1
     assert "output 'y' differs from onnxruntime: 24 of 24 elements" in answer.out
     assert "largest absolute error 0.5" in answer.out
-    result = cli(*command, "--json", TOY_OFFSET="0.5").json
+    result = text(*command, "--json", TOY_OFFSET="0.5").json
     assert result["agrees"] is False
     assert result["peers"][0]["outputs"][0]["n_differing"] == 24
 
@@ -171,43 +187,40 @@ def test_fault_of_cleaning_is_found(cli: Cli) -> None:
     assert answer.json["agrees"] is False
 
 
-def test_real_inputs(cli: Cli) -> None:
+def test_real_inputs(text: Cli) -> None:
     """Arrays of a file run in all runtimes; wrong ones are refused by name."""
-    path = built_text(cli)
     arrays = {"ids": np.arange(6)[None], "mask": np.array([[1, 1, 1, 1, 0, 0]])}
-    write_arrays(cli.folder / "real.npz", arrays)
-    np.savez(cli.folder / "half.npz", ids=arrays["ids"])
-    command = ("bench", "out", "--model", path, *_TURN, "--inputs")
+    write_arrays(text.folder / "real.npz", arrays)
+    np.savez(text.folder / "half.npz", ids=arrays["ids"])
+    command = ("bench", "out", "--model", "text.onnx", *_TURN, "--inputs")
 
-    result = cli(*command, "real.npz").json
+    result = text(*command, "real.npz").json
 
     assert result["agrees"] is True
     assert result["inputs"]["mask"]["values"] == "real.npz"
-    refused(cli(*command, "half.npz"), "'mask'", "missing")
-    refused(cli(*command, "none.npz"), "none.npz", "No such file")
+    refused(text(*command, "half.npz"), "'mask'", "missing")
+    refused(text(*command, "none.npz"), "none.npz", "No such file")
 
 
-def test_model_must_be_that_of_the_library(cli: Cli) -> None:
+def test_model_must_be_that_of_the_library(text: Cli) -> None:
     """The name and the hash of the right file are in the message."""
-    built_text(cli)
-    recorded = manifest.read(cli.folder / "out").source
+    recorded = manifest.read(text.folder / "out").source
     assert recorded is not None
-    other = text_model(cli.folder / "other.onnx", scale=2.0)
+    other = text_model(text.folder / "other.onnx", scale=2.0)
 
-    answer = cli("bench", "out", "--model", other, *_TURN)
+    answer = text("bench", "out", "--model", other, *_TURN)
 
     refused(answer, "another network", "text.onnx", recorded.sha256[:12])
-    refused(cli("bench", "out", "--model", "zoo:mlp", *_TURN), "another network", "text.onnx")
+    refused(text("bench", "out", "--model", "zoo:mlp", *_TURN), "another network", "text.onnx")
 
 
-def test_equal_file_of_another_name_is_the_model(cli: Cli) -> None:
+def test_equal_file_of_another_name_is_the_model(text: Cli) -> None:
     """A copy, and a file that only differs in what cleaning removes."""
-    path = built_text(cli)
-    model = onnx.load(path)
+    model = onnx.load(text.folder / "text.onnx")
     model.producer_name = "another exporter"
-    onnx.save(model, cli.folder / "copy.onnx")
+    onnx.save(model, text.folder / "copy.onnx")
 
-    assert cli("bench", "out", "--model", "copy.onnx", *_TURN).json["agrees"] is True
+    assert text("bench", "out", "--model", "copy.onnx", *_TURN).json["agrees"] is True
 
 
 def test_random_weights_are_those_of_the_library(cli: Cli) -> None:
@@ -238,20 +251,24 @@ def test_library_of_an_older_tuner_needs_the_model(cli: Cli) -> None:
     refused(cli("bench", "out", "--model", other, *_TURN), "another network")
 
 
-def test_peers_run_their_formats_only(cli: Cli) -> None:
+def test_peers_run_their_formats_only(text: Cli) -> None:
     """A model of ONNX is not for torch, and a file is needed where none is known."""
-    path = built_text(cli)
 
-    refused(cli("bench", "out", "--model", path, "--against", "torch"), "--against", "openvino")
-    refused(cli("bench", "out", "--against", "all"), "--model", "text.onnx")
+    refused(
+        text("bench", "out", "--model", "text.onnx", "--against", "torch"), "--against", "openvino"
+    )
+    refused(text("bench", "out", "--against", "all"), "--model", "text.onnx")
 
 
-def test_no_peer_is_needed_to_time(cli: Cli) -> None:
+def test_no_peer_is_needed_to_time(text: Cli) -> None:
     """Without a model and without --against, the library alone is timed."""
-    built_text(cli)
-
-    result = cli("bench", "out", *_TURN).json
+    result = text("bench", "out", *_TURN).json
 
     assert result["peers"] == []
     assert result["library_secs"] > 0
     assert result["inputs"]["ids"]["values"] == "0 or 1"
+
+
+def test_every_peer_is_an_option() -> None:
+    """The names of ``--against`` are those of the catalogue, and ``all``."""
+    assert {name.value for name in Runtime} == {*(peer.name for peer in PEERS), ALL}
