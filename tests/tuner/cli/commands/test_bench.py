@@ -120,7 +120,6 @@ def test_json_has_what_the_table_has(mlp: Cli) -> None:
 
 def test_token_ids_come_from_the_vocabulary(text: Cli) -> None:
     """Shapes come from the library; a mask is ones; the text model agrees with every peer."""
-
     result = text("bench", "out", "--model", "text.onnx", "--against", "all", *_TURN).json
 
     assert result["inputs"]["ids"]["values"].startswith("0 to 49 ")
@@ -253,7 +252,6 @@ def test_library_of_an_older_tuner_needs_the_model(cli: Cli) -> None:
 
 def test_peers_run_their_formats_only(text: Cli) -> None:
     """A model of ONNX is not for torch, and a file is needed where none is known."""
-
     refused(
         text("bench", "out", "--model", "text.onnx", "--against", "torch"), "--against", "openvino"
     )
