@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.devices import cpu_contention
 from tuner.engines.base import DevicePeaks
+from tuner.errors import WorkError
 
 # Types whose multiply-adds every CPU has. A roof in other types follows from memory alone.
 _TYPE_BYTES = {"float32": 4, "float64": 8}
@@ -18,6 +20,9 @@ _TYPE_BYTES = {"float32": 4, "float64": 8}
 _ACCUMULATORS = ((12, 64), (12, 32), (24, 16))
 _N_STEPS = 200_000
 _N_SAMPLES, _N_MEMORY_SAMPLES = 20, 5
+# Samples that may be disturbed before a kernel counts as one that cannot be timed now. Peaks that
+# are too low would be roofs that are too high, and stop tasks that could still improve.
+_MAX_DISTURBED = 60
 _LINE_BYTES, _LINES_PER_STEP = 64, 8
 _CACHE_DIR = Path("/sys/devices/system/cpu/cpu0/cache")
 _DEFAULT_CACHES = {2: 2 * 2**20, 3: 32 * 2**20}
@@ -55,18 +60,21 @@ class PeakKernel:
         return "\n".join((*header, signature, attributes, *self.body))
 
 
-def measure(time: Callable[[PeakKernel], float]) -> DevicePeaks:
+def measure(build: Callable[[PeakKernel], Callable[[], float]]) -> DevicePeaks:
     """Measure the peaks of this CPU.
 
     Args:
-        time: Builds a kernel and returns the seconds of its fastest run.
+        build: Builds a kernel, and returns a function that runs it and returns the seconds.
+
+    Raises:
+        WorkError: If something else uses the cores all the time.
     """
     n_cores = len(os.sched_getaffinity(0))
     caches = _cache_bytes()
     last = caches[max(caches)]
 
     def rate(kernel: PeakKernel) -> float:
-        return kernel.amount / time(kernel)
+        return kernel.amount / _shortest(build(kernel), kernel.n_samples)
 
     cached = min(4 * caches.get(2, 0) * n_cores, last // 2)
     uncached = min(max(4 * last, 2**27), _MAX_BUFFER_BYTES)
@@ -79,6 +87,19 @@ def measure(time: Callable[[PeakKernel], float]) -> DevicePeaks:
         cache_bandwidth=rate(_read(n_cores, cached, n_passes=16, n_samples=_N_SAMPLES)),
         memory_bandwidth=rate(_read(n_cores, uncached, n_passes=1, n_samples=_N_MEMORY_SAMPLES)),
     )
+
+
+def _shortest(run: Callable[[], float], n_samples: int) -> float:
+    """Return the shortest of some undisturbed samples, seconds."""
+    clean: list[float] = []
+    for _ in range(n_samples + _MAX_DISTURBED):
+        before = cpu_contention.read()
+        secs = run()
+        if not before.is_disturbed_until(cpu_contention.read(), secs):
+            clean.append(secs)
+        if len(clean) == n_samples:
+            return min(clean)
+    raise WorkError("other processes use the cores, so that their peaks cannot be measured")
 
 
 def _multiply_adds(n_cores: int, dtype: str, n_sums: int, n_bytes: int) -> PeakKernel:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ class TuningContext:
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
         devices: Present devices, by name.
-        targets_with_peaks: Targets whose peaks were measured, or could not be measured.
+        peak_attempts: Measurements of the peaks of targets, finished or failed.
         worker: Name of this process in the database; empty outside the service.
     """
 
@@ -64,7 +64,7 @@ class TuningContext:
         self.progress_throttle = ProgressThrottle(self.now)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.devices: dict[str, Device] = {}
-        self.targets_with_peaks: set[int] = set()
+        self.peak_attempts: Counter[int] = Counter()
         self._runners: list[Runner] | None = None
         self._clock_references: dict[int, float] = {}
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}

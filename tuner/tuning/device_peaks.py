@@ -13,6 +13,8 @@ from tuner.tuning.context import TuningContext
 from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 60.0
+# Rounds before which the peaks are measured, if other processes disturb that.
+_MAX_ATTEMPTS = 3
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,18 +22,20 @@ _LOG = logging.getLogger(__name__)
 async def ensure_peaks(
     context: TuningContext, target: TargetInfo, target_id: int, device: Device
 ) -> None:
-    """Measure and store the peaks of the CPU of this machine, unless that was done or tried before.
+    """Measure and store the peaks of the CPU of this machine, unless they are known.
 
-    Without them, as for GPUs and devices of other machines, the roofs of the tasks are unknown.
+    A measurement that fails is repeated before the next rounds. Without peaks, as for GPUs and
+    devices of other machines, the roofs of the tasks are unknown.
 
     Raises:
         DeviceLost: If the device was lost.
     """
-    if target_id in context.targets_with_peaks or not device.runner.shares_cores:
+    if context.peak_attempts[target_id] >= _MAX_ATTEMPTS or not device.runner.shares_cores:
         return
-    context.targets_with_peaks.add(target_id)
+    context.peak_attempts[target_id] += 1
     with context.sessions() as session:
         if targets.peaks_of(session, target_id) is not None:
+            context.peak_attempts[target_id] = _MAX_ATTEMPTS
             return
     try:
         async with device.exclusive(context.cpu_gate):

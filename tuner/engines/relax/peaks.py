@@ -1,5 +1,7 @@
 """Measurement of the peaks of this CPU; see :mod:`tuner.engines.peak_kernels`."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tvm
 from tvm.script import from_source
@@ -20,19 +22,20 @@ def measure_peaks(target: str) -> DevicePeaks:
 
     Raises:
         RequestError: If the target is a GPU.
+        WorkError: If something else uses the cores all the time.
     """
     resolved = make_target(target)
     if cuda.is_cuda(resolved):
         raise RequestError("the peaks of a GPU cannot be measured")
 
-    def time(kernel: PeakKernel) -> float:
+    def build(kernel: PeakKernel) -> Callable[[], float]:
         function = from_source(kernel.script(_HEADER, "tirx.noalias"), extra_vars={"T": T})
         module = tvm.tirx.build(tvm.IRModule({"main": function}), target=resolved)
         # Pages that were never written would all be the same page of zeros.
         arguments = [
             tvm.runtime.tensor(np.full(shape, 0.5, kernel.dtype)) for shape in kernel.shapes
         ]
-        evaluator = module.time_evaluator("main", tvm.cpu(), number=1, repeat=kernel.n_samples)
-        return float(min(evaluator(*arguments).results))
+        evaluator = module.time_evaluator("main", tvm.cpu(), number=1, repeat=1)
+        return lambda: float(evaluator(*arguments).mean)
 
-    return peak_kernels.measure(time)
+    return peak_kernels.measure(build)

@@ -9,7 +9,7 @@ from onnx import helper
 from tests.tuner.engines.relax.conftest import Array, Save, draw
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import worker
-from tuner.errors import RequestError
+from tuner.errors import RequestError, WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -94,7 +94,10 @@ def test_traffic_of_a_gather_is_what_it_reads(save: Save, target: TargetInfo) ->
 
 def test_peaks_of_this_cpu(target: TargetInfo) -> None:
     """All are positive; a GPU has none that could be measured."""
-    peaks = worker.measure_peaks(target.spec)
+    try:
+        peaks = worker.measure_peaks(target.spec)
+    except WorkError as error:
+        pytest.skip(str(error))
 
     assert set(peaks.flops) == {"float32", "float64"}
     for rate in (*peaks.flops.values(), peaks.cache_bandwidth, peaks.memory_bandwidth):

@@ -23,6 +23,7 @@ from tuner.engines.base import (
     SearchRequest,
     TargetInfo,
 )
+from tuner.errors import WorkError
 from tuner.workers.pool import Pool, WorkerSettings
 
 pytestmark = needs_relay
@@ -88,7 +89,10 @@ def test_profile_of_a_workload(engine: Call, convolution: ExtractedTask) -> None
 
 def test_peaks_of_this_cpu(engine: Call, target: TargetInfo) -> None:
     """Operations of two types, and the bandwidth of two levels."""
-    peaks = engine("measure_peaks", target.spec)
+    try:
+        peaks = engine("measure_peaks", target.spec)
+    except WorkError as error:
+        pytest.skip(str(error))
 
     assert set(peaks.flops) == {"float32", "float64"}
     assert min(*peaks.flops.values(), peaks.cache_bandwidth, peaks.memory_bandwidth) > 0.0
