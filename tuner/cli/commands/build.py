@@ -59,8 +59,8 @@ def build(
 ) -> None:
     """Compile a network into a library with the best record of each subgraph.
 
-    A subgraph without a record is compiled without a schedule, which is slow: the report calls it
-    a fallback, and --strict makes it an error. The build cache supplies every library and every
+    A subgraph without a record gets a schedule by rule, slower than a tuned one: the report calls
+    it a fallback, and --strict makes it an error. The build cache supplies every library and every
     subgraph that was compiled before, for whichever network.
 
     Several sets of input shapes give one library with a program for each; a call runs the program

@@ -11,8 +11,7 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cuda, traces, workloads
-from tuner.engines.relax.settings import PASS_CONFIG
+from tuner.engines.relax import cpu_codegen, cuda, traces, workloads
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError, error_text
 
@@ -88,9 +87,7 @@ def _compile_for_cpu(
 ) -> list[dict[str, Any]]:
     scheduled = traces.schedule_module(module, trace, target)
     functions, packed = split_packing(scheduled["main"])
-    with tvm.transform.PassContext(config=PASS_CONFIG):
-        built = tvm.tirx.build(tvm.IRModule(functions), target=target)
-    _link(built, out)
+    _link(cpu_codegen.compile_kernels(tvm.IRModule(functions), target), out)
     return packed
 
 

@@ -15,7 +15,7 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cuda
+from tuner.engines.relax import cpu_codegen, cuda
 from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
 from tuner.engines.relax.extract import find_subgraphs
 from tuner.engines.relax.lower import lower
@@ -158,9 +158,8 @@ def _unoptimised(target: Target) -> Target:
 def _compile_others(kernels: dict[Any, Any], target: Target, out: Path) -> list[str]:
     """Compile kernels that are not subgraphs into one object; return their names."""
     if kernels:
-        tvm.tirx.build(tvm.IRModule(kernels), target=target).write_to_file(
-            str(out / _OTHER_KERNELS), "o"
-        )
+        built = cpu_codegen.compile_kernels(tvm.IRModule(kernels), target)
+        built.write_to_file(str(out / _OTHER_KERNELS), "o")
     return [str(variable.name_hint) for variable in kernels]
 
 

@@ -12,10 +12,9 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cuda, traces, workloads
+from tuner.engines.relax import cpu_codegen, cuda, default_schedule, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
-from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 
 OBJECT = "kernel.o"
@@ -25,8 +24,7 @@ BINARY = "kernel.cubin"
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     """Compile a subgraph; see :class:`Engine`."""
-    # TVM's rules for a CPU look tensor intrinsics up for every trace.
-    target = make_target(request.target, intrinsics=bool(request.trace))
+    target = make_target(request.target)
     started = time.perf_counter()
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
     info = compile_for(request, target, Path(request.out))
@@ -42,7 +40,11 @@ def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
 
 
 def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
-    scheduled = traces.schedule_module(workloads.load(request.ir), request.trace, target)
+    module = workloads.load(request.ir)
+    if request.trace:
+        scheduled = traces.schedule_module(module, request.trace, target)
+    else:
+        scheduled = default_schedule.apply(module, target)
     functions, packed = split_packing(scheduled["main"])
     _write(functions[KERNEL], request.symbol, target, out / OBJECT)
     if packed:
@@ -63,5 +65,4 @@ def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mappi
 
 def _write(function: PrimFunc, symbol: str, target: Target, path: Path) -> None:
     module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
-    with tvm.transform.PassContext(config=PASS_CONFIG):
-        tvm.tirx.build(module, target=target).write_to_file(str(path), "o")
+    cpu_codegen.compile_kernels(module, target).write_to_file(str(path), "o")

@@ -3,6 +3,7 @@
 # Checks of a kernel's arguments are a third of its compilation. Arguments are right by
 # construction here and in a network, which checks its inputs.
 PASS_CONFIG = {"tirx.disable_assert": True}
-# Bump "objects" when a change of objects.py, cuda.py, traces.py or build.py changes what is
-# compiled from the same trace, or without one: it is part of the key of cached objects.
-COMPILER = {"objects": 2, "pass_config": PASS_CONFIG}
+# Bump "objects" when a change of objects.py, cuda.py, cpu_codegen.py, vector_math.py, traces.py,
+# build.py or the schedules by rule changes what is compiled from the same trace, or without one: it
+# is part of the key of cached objects.
+COMPILER = {"objects": 3, "pass_config": PASS_CONFIG}

@@ -1,0 +1,150 @@
+"""Computed schedules change no output, and use the vectors and the cores."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tests.tuner.engines.relax.conftest import Array
+from tuner.engines.base import TargetInfo
+from tuner.engines.relax import cpu_codegen, default_schedule, workloads
+from tuner.engines.relax.build import split_packing
+from tuner.engines.relax.targets import make_target
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_OPS = relax.op
+
+
+def _conv(x: relax.Expr, w: relax.Expr, groups: int = 1, strides: int = 1) -> relax.Expr:
+    conv = _OPS.nn.conv2d(
+        x, w, strides, (1, 1, 1, 1), groups=groups, data_layout="NHWC", kernel_layout="OHWI"
+    )
+    return _OPS.nn.relu(conv)
+
+
+def _attention(q: relax.Expr, k: relax.Expr) -> relax.Expr:
+    return _OPS.nn.softmax(_OPS.matmul(q, k))
+
+
+# Name: function of the inputs, and their shapes; odd sizes on purpose.
+CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
+    "conv": (_conv, [(1, 14, 14, 32), (48, 3, 3, 32)]),
+    "conv of 40 channels": (_conv, [(1, 9, 9, 24), (40, 3, 3, 24)]),
+    "strided conv of 7 channels": (
+        lambda x, w: _conv(x, w, strides=2),
+        [(2, 11, 13, 5), (7, 3, 3, 5)],
+    ),
+    "depthwise": (lambda x, w: _conv(x, w, groups=72), [(1, 14, 14, 72), (72, 3, 3, 1)]),
+    "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
+    "product": (_OPS.matmul, [(128, 96), (96, 160)]),
+    "product of 197 tokens": (_OPS.matmul, [(3, 197, 64), (3, 64, 197)]),
+    "product of one row": (_OPS.matmul, [(1, 512), (512, 1000)]),
+    "softmax": (lambda x: _OPS.nn.softmax(x, -1), [(3, 50, 197)]),
+    "softmax over channels": (lambda x: _OPS.nn.softmax(x, 1), [(2, 19, 8, 8)]),
+    "layer norm": (
+        lambda x, g, b: _OPS.nn.layer_norm(x, g, b, axes=[-1]),
+        [(1, 50, 192), (192,), (192,)],
+    ),
+    "maximum pooling": (
+        lambda x: _OPS.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1, 1, 1), layout="NHWC"),
+        [(1, 31, 31, 24)],
+    ),
+    "average pooling": (
+        lambda x: _OPS.nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1, 1, 1), layout="NHWC"),
+        [(1, 17, 17, 7)],
+    ),
+    "mean of pixels": (lambda x: _OPS.mean(x, [1, 2], keepdims=True), [(1, 56, 56, 96)]),
+    "mean of everything": (_OPS.mean, [(4, 33)]),
+    "sum of columns": (lambda x: _OPS.sum(x, [0]), [(33, 1001)]),
+    "silu": (_OPS.nn.silu, [(1, 28, 28, 40)]),
+    "transpose": (lambda x: _OPS.permute_dims(x, [0, 3, 1, 2]), [(1, 30, 30, 17)]),
+    "scalar": (_OPS.exp, [()]),
+}
+
+
+def workload(name: str) -> tvm.IRModule:
+    """Return a fused subgraph of one of the cases."""
+    make, shapes = CASES[name]
+    inputs = [
+        relax.Var(f"x{number}", relax.TensorType(shape, "float32"))
+        for number, shape in enumerate(shapes)
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(make(*inputs)))
+        builder.emit_func_output(result)
+    passes = relax.transform
+    module = tvm.transform.Sequential(
+        [
+            passes.LegalizeOps(),
+            passes.AnnotateTIROpPattern(),
+            passes.FuseOps(),
+            passes.FuseTIR(),
+        ]
+    )(builder.get())
+    (function,) = (f for f in module.functions.values() if isinstance(f, tvm.tirx.PrimFunc))
+    return workloads.as_workload(function)
+
+
+def call(module: tvm.IRModule, target: TargetInfo) -> Array:
+    """Compile a scheduled workload, and run it on seeded inputs."""
+    functions, packed = split_packing(module["main"])
+    assert not packed
+    kernel = cpu_codegen.compile_kernels(tvm.IRModule(functions), make_target(target.spec))
+    rng = np.random.default_rng(0)
+    *inputs, output = module["main"].params
+    arrays = [rng.uniform(-1, 1, [int(n) for n in p.shape]).astype("float32") for p in inputs]
+    result = tvm.runtime.tensor(np.full([int(n) for n in output.shape], np.nan, "float32"))
+    kernel["kernel"](*map(tvm.runtime.tensor, arrays), result)
+    value: Array = result.numpy()
+    return value
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_computed_schedule_changes_no_output(name: str, target: TargetInfo) -> None:
+    """The scheduled kernel computes what the unscheduled one does."""
+    module = workload(name)
+
+    scheduled = default_schedule.apply(module, make_target(target.spec))
+
+    np.testing.assert_allclose(call(scheduled, target), call(module, target), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("scalar", "transpose")])
+def test_every_kernel_with_a_reduction_has_a_schedule(name: str, target: TargetInfo) -> None:
+    """The rules raise for none of these shapes, and the decisions survive their replay."""
+    trace = default_schedule.compute_trace(workload(name), make_target(target.spec))
+
+    assert trace.startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("spec", "width"),
+    [
+        ('{"kind":"llvm","mcpu":"skylake-avx512","num-cores":8}', 32),
+        ('{"kind":"llvm","mcpu":"haswell","num-cores":8}', 16),
+        ('{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}', 16),
+    ],
+)
+def test_a_tile_fits_the_registers_of_its_target(spec: str, width: int) -> None:
+    """The sums of a tile fill most of the vector registers, and exceed them on no target."""
+    registers = default_schedule._registers(make_target(spec))
+
+    *rows, last = default_schedule._register_tile([1, 56, 56, 64], registers)
+
+    n_sums = int(np.prod(rows)) * last // registers.lanes
+    assert registers.n // 3 <= n_sums <= registers.n - 4
+    assert last <= width
+
+
+def test_small_kernels_stay_on_one_core(target: TargetInfo) -> None:
+    """Starting a second core would take longer than the kernel."""
+    small = default_schedule.apply(workload("mean of everything"), make_target(target.spec))
+    large = default_schedule.apply(workload("mean of pixels"), make_target(target.spec))
+
+    assert "T.parallel" not in small.script()
+    assert "T.parallel" in large.script()

@@ -1,0 +1,22 @@
+"""Compilation of scheduled kernels for CPUs: vector functions, and sums in any order."""
+
+import json
+
+import tvm
+from tvm.target import Target
+
+from tuner.engines.relax import vector_math
+from tuner.engines.relax.settings import PASS_CONFIG
+
+vector_math.register()
+
+
+def compile_kernels(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """Compile the functions of a module.
+
+    LLVM may reorder sums, as schedules do, which lets it make vectors of reductions; infinities and
+    NaN stay what they are.
+    """
+    reordering = Target({**json.loads(str(target)), "fast-math-reassoc": True})
+    with tvm.transform.PassContext(config=PASS_CONFIG):
+        return tvm.tirx.build(module, target=reordering)
