@@ -63,6 +63,7 @@ class Forecast:
         shape: Shape of the Gamma posterior of the exponent.
         exposure: Rate of the Gamma posterior: e-folds of trials observed.
         step: Typical size of one improvement, in logarithms.
+        limit_secs: Time that a task can save at most, seconds.
     """
 
     best_secs: Floats
@@ -70,6 +71,7 @@ class Forecast:
     shape: Floats
     exposure: Floats
     step: Floats
+    limit_secs: Floats
 
     def savings(self, n_trials: Ints | int) -> tuple[Floats, Floats]:
         """Forecast the time that further trials on each task would save per call.
@@ -87,10 +89,15 @@ class Forecast:
         known = np.where(np.isfinite(self.best_secs), self.best_secs, 0.0)
         # The spread of exp(-x) around its mean, to first order.
         spread = known * np.exp(-fall) * np.sqrt(variance)
-        return -known * np.expm1(-fall), spread
+        return np.minimum(-known * np.expm1(-fall), self.limit_secs), spread
 
 
-def forecast(curves: Curves, settings: ForecastSettings, groups: Ints | None = None) -> Forecast:
+def forecast(
+    curves: Curves,
+    settings: ForecastSettings,
+    groups: Ints | None = None,
+    limit_secs: Floats | None = None,
+) -> Forecast:
     """Fit every curve.
 
     Args:
@@ -98,6 +105,8 @@ def forecast(curves: Curves, settings: ForecastSettings, groups: Ints | None = N
         settings: Weights of evidence.
         groups: Group of each task, shape (n_tasks,): the prior of a task is fitted to its group,
             and that of the group to all tasks; None: one group.
+        limit_secs: Time that each task can save at most, seconds, such as what it takes above its
+            roof, shape (n_tasks,); None: all of it.
     """
     falls = _log_falls(curves)
     exposures = _log_growth(curves, settings.lag_trials)
@@ -113,6 +122,7 @@ def forecast(curves: Curves, settings: ForecastSettings, groups: Ints | None = N
         shape=prior * settings.strength + fallen,
         exposure=settings.strength + exposed,
         step=np.full(curves.n_tasks, step),
+        limit_secs=np.full(curves.n_tasks, np.inf) if limit_secs is None else limit_secs,
     )
 
 
@@ -184,22 +194,19 @@ class ForecastEstimator:
         """
         if table.curves is None:
             raise SchedulerError("the forecast estimator needs a table with curves")
-        fitted = forecast(table.curves, self.settings, table.similarity_groups)
+        fitted = forecast(table.curves, self.settings, table.similarity_groups, table.above_roof)
         if table.n_in_flight is not None:
             fitted = replace(fitted, n_trials=fitted.n_trials + table.n_in_flight * n_trials)
         expected, spread = fitted.savings(n_trials)
         measured = table.measured
         weight = np.where(measured, objective_weight, 0.0)
-        expected = np.where(measured, np.minimum(expected, table.above_roof), 0.0)
+        expected = np.where(measured, expected, 0.0)
         spread = np.where(measured, spread, 0.0)
+        limit = np.where(measured, fitted.limit_secs, 0.0)
         return ForecastTerms(
             expected=expected,
             spread=spread,
             exponent=fitted.shape / fitted.exposure,
             objective_weight=weight,
-            gain=weight
-            * np.minimum(
-                expected + self.settings.optimism * spread,
-                np.where(measured, table.above_roof, 0.0),
-            ),
+            gain=weight * np.minimum(expected + self.settings.optimism * spread, limit),
         )

@@ -98,7 +98,9 @@ def _fit(
 ) -> tuple[Forecast, Floats]:
     if table.curves is None:
         raise SchedulerError("an outlook needs a table with curves")
-    fitted = forecast(table.curves, settings or ForecastSettings(), table.similarity_groups)
+    fitted = forecast(
+        table.curves, settings or ForecastSettings(), table.similarity_groups, table.above_roof
+    )
     return fitted, np.where(table.measured, objective_weight, 0.0)
 
 

@@ -30,6 +30,26 @@ def table(make_table: MakeTable) -> TaskTable:
     )
 
 
+def test_no_task_is_forecast_to_fall_below_its_roof() -> None:
+    """However many trials follow, the saving ends there."""
+    curves = Curves.of([[8.0, 4.0, 2.0]] * 2, [[16] * 3] * 2)
+    table = TaskTable(
+        weights=np.array([1, 1]),
+        flop=np.ones(2),
+        best_secs=np.full(2, 2.0),
+        window_secs=np.full(2, 8.0),
+        n_rounds=np.array([3, 3]),
+        n_trials=np.array([48, 48]),
+        n_failed_rounds=np.zeros(2, np.int64),
+        rounds_since_pick=np.zeros(2, np.int64),
+        alive=np.ones(2, np.bool_),
+        curves=curves,
+        roof_secs=np.array([1.9, 2.0]),
+    )
+
+    assert look_ahead(table, np.ones(2), 10**6).saving == pytest.approx(0.1)
+
+
 def test_no_trials_save_nothing(table: TaskTable) -> None:
     """The saving and its spread are 0."""
     outlook = look_ahead(table, np.ones(4), 0)
