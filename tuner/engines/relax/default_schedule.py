@@ -54,27 +54,29 @@ def apply(module: tvm.IRModule, target: Target) -> tvm.IRModule:
     """
     try:
         return traces.schedule_module(module, compute_trace(module, target), target)
-    except (WorkError, ScheduleError, RuntimeError, ValueError):
+    except WorkError:
         return module
 
 
 def compute_trace(module: tvm.IRModule, target: Target) -> str:
-    """Return the decisions for a workload in the JSON of a trace.
+    """Return the decisions for a workload in the JSON of a trace; empty if no rule fits it."""
+    try:
+        return traces.dump(_decide(module, target))
+    except (ScheduleError, RuntimeError, ValueError):  # TVM's, for structures and shapes
+        return ""
 
-    Raises:
-        ScheduleError: If the workload has no nest of loops that the rules know; for unusual shapes
-            TVM raises RuntimeError or ValueError as well.
-    """
+
+def _decide(module: tvm.IRModule, target: Target) -> Trace:
     flop, n_bytes = workloads.flop_of(module), _n_bytes(module)
     is_small = flop < _MIN_PARALLEL_FLOP and n_bytes < _MIN_PARALLEL_BYTES
     n_jobs = 1 if is_small else _JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
     tiled = [space for space in _design_spaces(module, target) if _tiles(space, _SPATIAL)]
     if tiled:
         # The second space adds the epilogue to each tile while its sums are in registers.
-        return traces.dump(_decide(tiled[min(1, len(tiled) - 1)], _registers(target), n_jobs))
+        return _decide_tiles(tiled[min(1, len(tiled) - 1)], _registers(target), n_jobs)
     schedule = Schedule(module)
     schedule_rows(schedule, n_jobs)
-    return traces.dump(schedule.trace)
+    return schedule.trace
 
 
 def _design_spaces(module: tvm.IRModule, target: Target) -> list[Schedule]:
@@ -92,7 +94,7 @@ def _n_bytes(module: tvm.IRModule) -> int:
     )
 
 
-def _decide(space: Schedule, registers: _Registers, n_jobs: int) -> Trace:
+def _decide_tiles(space: Schedule, registers: _Registers, n_jobs: int) -> Trace:
     """Return the trace of a space with the tiles of every loop decided."""
     trace = space.trace
     spatial, reductions = _tiles(space, _SPATIAL), _tiles(space, _REDUCTION)

@@ -32,6 +32,7 @@ from tuner.cost_models import features as feature_blobs
 from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
 from tuner.engines.relax import (
     cuda,
+    default_schedule,
     gpu_sampling,
     intrinsics,
     random_candidates,
@@ -65,7 +66,8 @@ def propose(request: SearchRequest) -> list[Candidate]:
         cost_model=model,
     )
     picked = context.generate_measure_candidates() or []
-    best = _fresh(list(picked), known)[: request.n_candidates]
+    first = [] if request.measured else _by_rule(context, module, target)
+    best = _fresh([*first, *picked], known)[: request.n_candidates]
     # TVM returns nothing where it cannot draw a first population, which does not mean that the
     # space holds no further program: too few candidates are made up for by random ones.
     drawn = random_candidates.draw(
@@ -79,6 +81,17 @@ def propose(request: SearchRequest) -> list[Candidate]:
         *_candidates(context, best, model),
         *(replace(each, is_random=True) for each in _candidates(context, drawn, model)),
     ]
+
+
+def _by_rule(context: TuneContext, module: tvm.IRModule, target: Target) -> list[MeasureCandidate]:
+    """Return the program of a subgraph without a record, the first candidate of a search."""
+    if cuda.is_cuda(target):
+        return []
+    trace = default_schedule.compute_trace(module, target)
+    if not trace:
+        return []
+    schedule = random_candidates.apply(context, traces.replay(module, trace).trace, seed=1)
+    return [MeasureCandidate(schedule, ArgInfo.from_entry_func(module))] if schedule else []
 
 
 def _draw_traces(

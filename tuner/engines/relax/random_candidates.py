@@ -44,7 +44,7 @@ def draw(
     for trace in _traces(draw_traces, max(_ATTEMPTS_EACH * n, _MIN_ATTEMPTS), random):
         if len(drawn) == n:
             break
-        schedule = _apply(context, trace, random.randrange(1, _MAX_SEED))
+        schedule = apply(context, trace, random.randrange(1, _MAX_SEED))
         if schedule is None:
             continue
         module_hash = workloads.hash_of(schedule.mod)
@@ -70,7 +70,7 @@ def _traces(draw_traces: DrawTraces, n: int, random: Random) -> Iterator[Trace]:
         yield from draw_traces(_ATTEMPTS_EACH, random.randrange(1, _MAX_SEED))
 
 
-def _apply(context: TuneContext, trace: Trace, seed: int) -> Schedule | None:
+def apply(context: TuneContext, trace: Trace, seed: int) -> Schedule | None:
     """Apply and post-process a trace; None if it is not valid."""
     schedule = Schedule(context.mod, seed=seed)
     try:

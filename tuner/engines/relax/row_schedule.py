@@ -27,7 +27,11 @@ def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
         ScheduleError: If the workload has another structure; the schedule is then half done.
     """
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    *producers, last = [block for block in blocks if not _inline(schedule, block)]
+    *producers, last = [
+        block
+        for number, block in enumerate(blocks, 1)
+        if not _inline(schedule, block, blocks[number:])
+    ]
     reductions = [block for block in (*producers, last) if _count(schedule, block, _REDUCTION)]
     is_last_spatial = not any(_reduces_last(schedule, block) for block in reductions)
     rows = _rows(schedule, last, reductions, is_last_spatial=is_last_spatial)
@@ -42,9 +46,14 @@ def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
             _move_inside(schedule, block)
 
 
-def _inline(schedule: Schedule, block: SBlockRV) -> bool:
-    """Inline a block where that repeats no work and hides no vectors."""
-    consumers = schedule.get_consumers(block)
+def _inline(schedule: Schedule, block: SBlockRV, later: list[SBlockRV]) -> bool:
+    """Inline a block into one of the later ones where that repeats no work and hides no vectors."""
+    (written,) = [region.source for region in schedule.get(block).writes]
+    consumers = [
+        other
+        for other in later
+        if any(region.source.same_as(written) for region in schedule.get(other).reads)
+    ]
     if len(consumers) != 1 or _count(schedule, block, _REDUCTION):
         return False
     if _count(schedule, consumers[0], _REDUCTION):
