@@ -48,7 +48,7 @@ def open_database(url: str) -> Engine:
             _prepare_file(parsed.database)
         engine = _connectable(parsed)
     except ModuleNotFoundError as error:
-        hint = "pip install 'subgraph-tuner[postgresql]'"
+        hint = "install the extra postgresql"
         raise DatabaseUnusable(f"cannot use {shown}: no module {error.name}; {hint}") from error
     except (exc.ArgumentError, OSError) as error:
         raise DatabaseUnusable(f"cannot use {shown}: {_one_line(error)}") from error

@@ -280,6 +280,7 @@ class JobStatus(Base):
     """The status of a job as its coordinator last reported it.
 
     ``gains`` maps each task id to the expected reduction of the objective by a round on the task.
+    ``total_secs`` is no longer written: the best records give the latency of the network.
     """
 
     __tablename__ = "job_status"

@@ -96,6 +96,11 @@ class DeviceApart(DeviceLost):
     """A device that calibration keeps apart from the others of its kind; it may not measure."""
 
 
+def install_command(extra: str) -> str:
+    """Return how to install an optional dependency: the package is not on PyPI."""
+    return f"pip install -e '.[{extra}]' in a clone of subgraph-tuner"
+
+
 def summary(
     error: BaseException, *, last: bool = False, prefer: Sequence[str] = (), max_chars: int = 2000
 ) -> str:

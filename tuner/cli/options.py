@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 # Options whose name differs from that of the field they set.
-_OPTIONS = {"stop_below_ms": "--stop-below"}
+_OPTIONS = {"stop_below_ms": "--stop-below", "model": "MODEL"}
 
 # Groups of options in help pages.
 MODEL_PANEL = "Model"
@@ -115,7 +115,7 @@ JsonOption = Annotated[
 
 
 def option_of(field: str) -> str:
-    """Return the option that sets a field of a request, such as ``--trials-per-round``."""
+    """Return the option or argument for a field of a request, such as ``--trials-per-round``."""
     return _OPTIONS.get(field, f"--{field.replace('_', '-')}")
 
 

@@ -36,7 +36,10 @@ class ServiceError(TunerError):
 
 
 class RequestRejected(ServiceError, RequestError):  # noqa: N818  named for the outcome
-    """The service rejects the request; the same request fails again."""
+    """The service rejects the request; the same request fails again.
+
+    ``field`` names the wrong field, if the problem document names exactly one.
+    """
 
 
 class AuthError(RequestRejected):
@@ -68,9 +71,19 @@ def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) 
     kind = str(problem.get("type", "")).removeprefix(_URN)
     message = message or f"the service answered with HTTP status {status}"
     error = _class_of(status)(message, status=status, kind=kind, retry_secs=retry_secs)
-    if isinstance(error, RequestError) and status == 401:
-        error.field = "token"
+    named = "token" if status == 401 else _only_field(problem)
+    if isinstance(error, RequestError) and named is not None:
+        error.field = named.removeprefix("body.").removeprefix("query.")
+        error.text = message.removeprefix(f"{named}: ")
     return error
+
+
+def _only_field(problem: Mapping[str, Any]) -> str | None:
+    """Return the field that a problem is about; None if it is about none or several."""
+    match problem.get("errors"):
+        case [{"field": str(field)}]:
+            return field
+    return None
 
 
 def _phrase(sentence: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tuner.errors import install_command
 from tuner.jit.options import JitOptions
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _torch(function: Callable[..., Any], options: JitOptions) -> "TorchFunction"
         import torch
     except ImportError as error:
         raise ImportError(
-            "jitting a function needs the torch extra: pip install 'subgraph-tuner[torch]'"
+            f"jitting a function needs the extra torch: {install_command('torch')}"
         ) from error
     from tuner.jit.torch_function import TorchFunction
 

@@ -5,7 +5,7 @@ import logging
 import warnings
 from pathlib import Path
 
-from tuner.errors import ModelError, summary
+from tuner.errors import ModelError, install_command, summary
 
 
 def convert(program: str, out: str) -> None:
@@ -19,7 +19,7 @@ def convert(program: str, out: str) -> None:
         import torch
     except ImportError as error:
         raise ModelError(
-            "writing ONNX needs the torch extra: pip install 'subgraph-tuner[torch]'"
+            f"writing ONNX needs the extra torch: {install_command('torch')}"
         ) from error
     logging.disable(logging.WARNING)
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):

@@ -160,7 +160,7 @@ def read_file(path: Path) -> Manifest:
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise RequestError(f"{path.parent} holds no library: {path.name} is missing") from error
+        raise RequestError(f"{path.parent} is not a library: it has no {path.name}") from error
     return parse(content, str(path))
 
 

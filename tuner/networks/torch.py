@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ModelError, summary
+from tuner.errors import ModelError, install_command, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.shapes import Dims, fix_shapes
 
@@ -53,7 +53,7 @@ def _read(path: Path) -> Any:
         import torch
     except ImportError as error:
         raise ModelError(
-            "reading .pt2 needs the torch extra: pip install 'subgraph-tuner[torch]'"
+            f"reading .pt2 needs the extra torch: {install_command('torch')}"
         ) from error
     # torch logs a traceback before it raises.
     logger = logging.getLogger("torch.export")

@@ -4,6 +4,8 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 
+from tuner.errors import install_command
+
 
 @dataclass(frozen=True)
 class PeerPackage:
@@ -29,7 +31,7 @@ class PeerPackage:
     @property
     def fix(self) -> str:
         """Command that installs it."""
-        return f"pip install 'subgraph-tuner[{self.extra}]'"
+        return install_command(self.extra)
 
     def is_installed(self) -> bool:
         """Return whether its package can be imported."""

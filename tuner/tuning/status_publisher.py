@@ -56,7 +56,6 @@ class StatusPublisher:
                 phase=status.phase,
                 task_id=status.current,
                 gains=update.gains,
-                total_secs=status.snapshot.total_latency_secs,
                 spent_trials=status.spent_trials,
                 outlook=None if outlook is None else asdict(outlook),
             )

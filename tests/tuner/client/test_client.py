@@ -172,11 +172,12 @@ def test_missing_rows_are_not_found(client: TunerClient, done: JobSummary) -> No
         client.table(77777)
     with pytest.raises(RequestRejected, match=f"job {done.id} is done") as state:
         client.cancel(done.id)
-    with pytest.raises(RequestRejected, match="objective: 'beauty' is unknown"):
+    with pytest.raises(RequestRejected, match=r"^objective: 'beauty' is unknown") as wrong:
         client.tune("zoo:mlp", objective="beauty")
 
     assert (missing.value.status, missing.value.exit_code) == (404, 2)
     assert (state.value.status, state.value.kind) == (409, "wrong-state")
+    assert (wrong.value.field, state.value.field) == ("objective", None)
 
 
 def test_a_library_needs_a_build(client: TunerClient, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_damaged_library_is_not_loaded(library: Path, damage: str) -> None:
 
 def test_missing_library_is_not_loaded(tmp_path: Path) -> None:
     """Loading a folder without a library is a wrong request."""
-    with pytest.raises(RequestError, match="holds no library"):
+    with pytest.raises(RequestError, match=r"is not a library: it has no manifest\.json"):
         tuner.load(tmp_path)
 
 

@@ -253,4 +253,4 @@ def test_a_pt2_file_needs_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "m.pt2"
     path.write_bytes(b"PK\x05\x06" + b"\0" * 18)  # an empty archive
     monkeypatch.setitem(sys.modules, "torch", None)
-    refuse(str(path), r"needs the torch extra: pip install 'subgraph-tuner\[torch\]'")
+    refuse(str(path), r"needs the extra torch: pip install -e '\.\[torch\]' in a clone")

@@ -8,6 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 from tuner.cli.doctor.check import Check
+from tuner.errors import install_command
 from tuner.peers.catalogue import PEERS
 
 _FFI_HAZARD = "0.1.15 crashes in tvm.ir.save_json and 0.1.13 does not import"
@@ -74,7 +75,7 @@ def check_package(package: Package) -> Check:
     if version is None:
         result = "not installed" + (f"; optional, {package.purpose}" if package.extra else "")
         if package.extra:
-            fix = f"pip install 'subgraph-tuner[{package.extra}]'"
+            fix = install_command(package.extra)
         return Check(package.name, "missing", result, fix, essential)
     if satisfies(version, package.required):
         return Check(package.name, "ok", version, essential=essential)

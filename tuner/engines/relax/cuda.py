@@ -19,7 +19,7 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import tensor_cores
 from tuner.engines.relax.blobs import Blob, DeviceModule
 from tuner.engines.relax.settings import PASS_CONFIG
-from tuner.errors import RequestError, WorkError, summary
+from tuner.errors import RequestError, WorkError, install_command, summary
 
 # TVM passes the values of these variables to NVRTC or nvcc.
 _OPTIONS = (
@@ -136,9 +136,7 @@ def _without_traits(source: str) -> str:
 
 def _compile_by_nvrtc(source: str, target: Target) -> bytearray:
     if _nvrtc_version() is None:
-        raise RequestError(
-            "CUDA targets need NVRTC; install it: pip install 'subgraph-tuner[cuda]'"
-        )
+        raise RequestError(f"CUDA targets need NVRTC: {install_command('cuda')}")
     root = _toolkit()
     # TVM does not look for CCCL where Python packages install it.
     options = [f"-I{root / 'include' / 'cccl'}"]

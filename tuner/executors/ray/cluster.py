@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.devices.inventory import CPU_KIND, kind_of
-from tuner.errors import RequestError
+from tuner.errors import RequestError, install_command
 
 _CONNECT_TIMEOUT_SECS = 5.0
 _JOIN_TIMEOUT_SECS = 60.0
@@ -59,7 +59,7 @@ def connect(address: str) -> None:
     except ImportError as error:
         raise RequestError(
             f"the Ray cluster {address} cannot be used, since Ray is not installed: "
-            "pip install 'subgraph-tuner[ray]'"
+            f"{install_command('ray')}"
         ) from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Ray prints events of its nodes to stdout even with log_to_driver=False.

@@ -16,7 +16,7 @@ def shown(capsys: pytest.CaptureFixture[str], comparison: Comparison) -> str:
 def compared(*outputs: OutputCheck, device: str = "cpu", library_device: str = "cpu") -> Comparison:
     """Return a comparison with one peer."""
     peer = PeerResult("onnxruntime", "1.31.1", device, (2e-3,), outputs, 0.5)
-    skipped = SkippedPeer("openvino", "not installed", "pip install 'subgraph-tuner[openvino]'")
+    skipped = SkippedPeer("openvino", "not installed", "pip install -e '.[openvino]'")
     return Comparison(
         (1e-3,), None, 2, library_device, {}, "m.onnx", "float32", (peer,), (skipped,)
     )
@@ -38,7 +38,7 @@ def test_missing_peer_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """With the command that installs it."""
     text = shown(capsys, compared(OutputCheck("y", 10)))
 
-    assert "openvino: not installed: pip install 'subgraph-tuner[openvino]'" in text
+    assert "openvino: not installed: pip install -e '.[openvino]'" in text
 
 
 @pytest.mark.parametrize(

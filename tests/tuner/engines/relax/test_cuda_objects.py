@@ -137,7 +137,7 @@ def test_missing_nvrtc_is_named(
     """The message contains the command that installs it."""
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
 
-    with pytest.raises(RequestError, match=r"subgraph-tuner\[cuda\]"):
+    with pytest.raises(RequestError, match=r"pip install -e '\.\[cuda\]'"):
         compile_task(matmul, tmp_path / "object")
 
     assert worker.describe_target("cuda:sm_90").compiler["nvrtc"] is None

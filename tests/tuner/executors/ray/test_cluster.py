@@ -100,5 +100,5 @@ def test_missing_package_is_named_with_its_extra(
     """The error names the extra to install."""
     monkeypatch.setitem(sys.modules, "ray", None)
 
-    with pytest.raises(RequestError, match=r"subgraph-tuner\[ray\]"):
+    with pytest.raises(RequestError, match=r"pip install -e '\.\[ray\]'"):
         RayExecutor(Settings("", tmp_path, toy.NAME, 1, ray_address="auto"))
