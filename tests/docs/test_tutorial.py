@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.docs.documents import ROOT
@@ -17,20 +18,29 @@ _TEXT = (ROOT / "docs" / "tutorial-cpu.md").read_text()
 _BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", _TEXT, re.DOTALL | re.MULTILINE)
 # Exit statuses of timeout: the command ended by itself, or was interrupted.
 _STOPPED = (0, 124)
+# Far above what a command takes, beside other work too: only one that hangs reaches it.
+_HANG_SECS = 1200.0
 
 
 def run(command: list[str], folder: Path, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Run a command, and return its exit status and output."""
-    done = subprocess.run(
+    """Run a command, and return its exit status and output; a hang fails with the output."""
+    process = subprocess.Popen(
         command,
         cwd=folder,
         env=environ,
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=300.0,
-        check=False,
     )
-    return done.returncode, done.stdout + done.stderr
+    try:
+        output, _ = process.communicate(timeout=_HANG_SECS)
+    except subprocess.TimeoutExpired:
+        for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+            child.kill()
+        output, _ = process.communicate()
+        pytest.fail(f"{command} did not end within {_HANG_SECS:g} s\n{output}")
+    return process.returncode, output
 
 
 def python_blocks(first: int, last: int | None) -> str:
@@ -53,10 +63,12 @@ def test_the_tutorial_for_a_cpu_works(tmp_path: Path) -> None:
     for kind, text in _BLOCKS:
         for line in re.findall(r"^\$ (.*)", text, re.MULTILINE) if kind == "console" else ():
             status, output = run(["bash", "-c", line], tmp_path, environ)
-            assert status in (_STOPPED if line.startswith("timeout") else (0,)), f"{line}\n{output}"
+            expected = _STOPPED if line.startswith("timeout") else (0,)
+            assert status in expected, f"status {status} of {line}\n{output}"
 
     status, output = run([sys.executable, "-c", rest], tmp_path, environ)
 
     assert status == 0, output
     assert "32 0" in output.splitlines()  # trials in all, and trials that Python spent
-    assert re.search(r"^\d\.\d+e-0[5-9]$", output, re.MULTILINE), output  # the largest difference
+    (difference,) = re.findall(r"^[\d.]+e-\d+$|^0\.0$", output, re.MULTILINE)
+    assert float(difference) < 1e-4, output
