@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 from records.models import CostModel, MeasureRecord
 from tests.engines.toy_network import bests_of
 from tests.faults.conftest import Hall
+from tuner.tuning.search import SearchSettings
 
 _ANY = ["none", "text", "number", "list", "unsendable", "unreceivable"]
 _OF_SEARCH = ["odd_candidates", "unstorable_candidates"]
@@ -98,7 +99,14 @@ def test_failed_training_costs_no_trial(hall: Hall, fault: str) -> None:
     """The search continues with the untrained model, and no model is stored."""
     hall.control.inject(train=[{"fault": fault}])
 
-    run(hall, 24, cost_model="xgb-ranking")
+    # A builder that replaces a killed one imports xgboost first, for longer than a quick time-out
+    # beside other work; it would be killed in turn, until the search is given up.
+    patient: dict[str, Any] = {
+        "search": SearchSettings(timeout_secs=60.0),
+        "build_timeout": 60.0,
+        "run_timeout": 60.0,
+    }
+    run(hall, 24, cost_model="xgb-ranking", **patient)
 
     assert hall.control.strikes("train") > 0
     with hall.sessions() as session:
