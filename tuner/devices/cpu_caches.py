@@ -11,6 +11,11 @@ _DEFAULT_SHARED_BYTES = 32 * 2**20
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 @lru_cache(maxsize=1)
 def private_bytes(cpus: Path = _CPUS) -> int:
     """Return the size of the second-level cache of a core; at least 2 MiB, as a flush may err."""

@@ -17,8 +17,8 @@ _HOPELESS = 3.0
 # With a flush before every run, more samples replace more runs per sample.
 _MAX_SAMPLES = 24
 # Times that disturbed samples are taken again, and the rest before the first; it doubles, so that
-# bursts of a few milliseconds cost little and bursts of a tenth of a second pass.
-_ATTEMPTS = 8
+# bursts of a few milliseconds cost little, and a machine that is never free an eighth of a second.
+_ATTEMPTS = 6
 _MIN_REST_SECS = 0.002
 # A few samples this many times longer than the shortest were disturbed, whatever the counters say.
 _OUTLIER = 1.5

@@ -81,7 +81,7 @@ def test_contention_that_lasts_marks_the_candidate(no_rest: list[float]) -> None
 
     assert sampled.run_secs == (2.0, 3.0, 4.0)
     assert sampled.conditions["disturbed"] is True
-    assert len(no_rest) == 8
+    assert len(no_rest) == 6
 
 
 def test_contention_does_not_outlast_the_time_out(no_rest: list[float]) -> None:

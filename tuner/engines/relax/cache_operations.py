@@ -1,7 +1,6 @@
 """Operations on the caches of this machine; see :mod:`tuner.engines.cache_state`."""
 
 import math
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,7 +12,7 @@ from tvm.script import tirx as T  # noqa: N812  its name in every TVMScript
 from tvm.target import Target
 
 from tuner.devices import cpu_caches
-from tuner.engines.cache_state import SWEEPS
+from tuner.engines.cache_state import SWEEPS, untouched_pages
 
 _LINE_BYTES = 64
 _WORDS = _LINE_BYTES // 4
@@ -23,16 +22,19 @@ class Operations:
     """See :class:`tuner.engines.cache_state.CacheOperations`."""
 
     def __init__(self) -> None:
-        n_cores = len(os.sched_getaffinity(0))
+        n_cores = cpu_caches.n_cores()
         n_lines = SWEEPS * cpu_caches.private_bytes() // _LINE_BYTES
-        self._read_lines = read_lines(n_cores, n_lines)
+        self._read_lines = read_lines(n_cores, n_lines, _WORDS)
         self._lines = tvm.runtime.tensor(np.zeros((n_cores, n_lines, _WORDS), "float32"))
         self._largest = tvm.runtime.empty((n_cores,), "float32")
         self._rewrite_lines = rewrite_lines(n_cores)
         self._evict = tvm.get_global_func("cache_flush_cpu_non_first_arg")
 
-    def sweep(self) -> None:
-        """Read a buffer on every core."""
+    def sweep(self, n_pages: int) -> None:
+        """Read a word of every page of one buffer, and of every cache line of another."""
+        if n_pages:
+            read_pages, pages = _page_reader(n_pages)
+            read_pages(pages, self._largest)
         self._read_lines(self._lines, self._largest)
 
     def evict(self, tensors: Sequence[Any]) -> None:
@@ -52,9 +54,17 @@ def operations() -> Operations:
     return Operations()
 
 
-def read_lines(n_cores: int, n_lines: int) -> Any:
-    """Build a kernel in which every core reads one word of each cache line of its share."""
-    buffer = te.placeholder((n_cores, n_lines, _WORDS), name="buffer")
+@lru_cache(maxsize=4)
+def _page_reader(n_pages: int) -> tuple[Any, Any]:
+    """Return a kernel in which every core reads a number of pages, and the pages."""
+    n_cores = cpu_caches.n_cores()
+    pages = untouched_pages(n_cores, n_pages).view("float32")
+    return read_lines(n_cores, n_pages, pages.shape[2]), tvm.runtime.from_dlpack(pages)
+
+
+def read_lines(n_cores: int, n_lines: int, n_words: int) -> Any:
+    """Build a kernel in which every core reads the first word of each line of its share."""
+    buffer = te.placeholder((n_cores, n_lines, n_words), name="buffer")
     line = te.reduce_axis((0, n_lines), name="line")
     largest = te.compute(
         (n_cores,), lambda core: te.max(buffer[core, line, 0], axis=line), name="largest"

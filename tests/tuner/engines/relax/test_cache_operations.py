@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 def test_every_core_reads_the_first_word_of_each_of_its_lines() -> None:
     """The maximum of each share proves that it was read."""
-    kernel = cache_operations.read_lines(2, 8)
+    kernel = cache_operations.read_lines(2, 8, 16)
     values = np.arange(2 * 8 * 16, dtype="float32").reshape(2, 8, 16)
     result = tvm.runtime.empty((2,), "float32")
 
@@ -41,7 +41,8 @@ def test_no_operation_changes_a_value(dtype: str, shape: tuple[int, ...]) -> Non
     operations = cache_operations.operations()
 
     operations.rewrite(tensor)
-    operations.sweep()
+    operations.sweep(0)
+    operations.sweep(3)
     operations.evict([tensor])
 
     np.testing.assert_array_equal(tensor.numpy(), values)
