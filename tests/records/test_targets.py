@@ -29,3 +29,9 @@ def test_the_first_time_of_the_clock_kernel_is_the_reference(session: Session) -
     references = [targets.clock_reference(session, target_id, secs) for secs in (2.0, 2.5, 1.6)]
 
     assert references == [2.0, 2.0, 2.0]
+
+
+def test_noise_of_the_clock_is_not_divided_out() -> None:
+    """A reading within 3 % of the reference shows no drift."""
+    assert targets.clock_factor(1.0, 1.02) == targets.clock_factor(1.0, 0.98) == 1.0
+    assert targets.clock_factor(1.0, 1.25) == 0.8

@@ -135,7 +135,7 @@ class TuningContext:
             with self.sessions.begin() as session:
                 reference = targets.clock_reference(session, target_id, clock_secs)
             self._clock_references[target_id] = reference
-        return self._clock_references[target_id] / clock_secs
+        return targets.clock_factor(self._clock_references[target_id], clock_secs)
 
     def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
         """Return the manager of a cost model, which the sessions on one target share."""
