@@ -42,7 +42,8 @@ class TuningContext:
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
         devices: Present devices, by name.
-        peak_attempts: Measurements of the peaks of targets, finished or failed.
+        targets_with_peaks: Targets whose peaks are known.
+        rounds_without_peaks: Rounds of each other target, by its id.
         worker: Name of this process in the database; empty outside the service.
     """
 
@@ -64,7 +65,8 @@ class TuningContext:
         self.progress_throttle = ProgressThrottle(self.now)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.devices: dict[str, Device] = {}
-        self.peak_attempts: Counter[int] = Counter()
+        self.targets_with_peaks: set[int] = set()
+        self.rounds_without_peaks: Counter[int] = Counter()
         self._runners: list[Runner] | None = None
         self._clock_references: dict[int, float] = {}
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}

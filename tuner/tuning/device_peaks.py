@@ -13,8 +13,6 @@ from tuner.tuning.context import TuningContext
 from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 60.0
-# Rounds before which the peaks are measured, if other processes disturb that.
-_MAX_ATTEMPTS = 3
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,18 +22,22 @@ async def ensure_peaks(
 ) -> None:
     """Measure and store the peaks of the CPU of this machine, unless they are known.
 
-    A measurement that fails is repeated before the next rounds. Without peaks, as for GPUs and
-    devices of other machines, the roofs of the tasks are unknown.
+    They are measured before the first round; if that fails because other processes use the cores,
+    before the second, 4th, 8th and so on. Without peaks, as for GPUs and devices of other
+    machines, the roofs of the tasks are unknown.
 
     Raises:
         DeviceLost: If the device was lost.
     """
-    if context.peak_attempts[target_id] >= _MAX_ATTEMPTS or not device.runner.shares_cores:
+    if target_id in context.targets_with_peaks or not device.runner.shares_cores:
         return
-    context.peak_attempts[target_id] += 1
+    context.rounds_without_peaks[target_id] += 1
+    n_rounds = context.rounds_without_peaks[target_id]
+    if n_rounds & (n_rounds - 1):  # not a power of two
+        return
     with context.sessions() as session:
         if targets.peaks_of(session, target_id) is not None:
-            context.peak_attempts[target_id] = _MAX_ATTEMPTS
+            context.targets_with_peaks.add(target_id)
             return
     try:
         async with device.exclusive(context.cpu_gate):
@@ -50,6 +52,7 @@ async def ensure_peaks(
         return
     with context.sessions.begin() as session:
         targets.store_peaks(session, target_id, peaks)
+    context.targets_with_peaks.add(target_id)
     context.task_states.reload()
 
 
