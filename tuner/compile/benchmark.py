@@ -15,7 +15,7 @@ from tuner.compile.agreement import OutputCheck, compare_output
 from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
 from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import LibraryRuns, PeerRuns, in_turns, open_peers, run_once
-from tuner.compile.comparison import Comparison, PeerResult, SkippedPeer, UsedInput
+from tuner.compile.comparison import Comparison, PeerResult, Samples, SkippedPeer, UsedInput
 from tuner.devices import gpus
 from tuner.devices.locks import device_lock, gpu_lock
 from tuner.devices.target_matching import kind_named
@@ -72,7 +72,6 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     settings = settings.with_engine(described.engine)
     arrays = _read_arrays(request)
     program = choose_program(described, request.shapes, arrays)
-    n_threads = len(os.sched_getaffinity(0))
     device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -85,16 +84,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         inputs, used = _inputs(program, request, arrays, model)
         file = Path(scratch) / "inputs.npz"
         write_arrays(file, inputs)
-        peers: list[PeerRuns] = []
-        skipped: list[SkippedPeer] = []
-        if model is not None:
-            original = model.original
-            peer_model = PeerModel(
-                original.path, dict(original.inputs), dict(original.symbols), n_threads, device
-            )
-            peers, skipped = open_peers(
-                settings, request.against, peer_model, original.format, file, stack
-            )
+        peers, skipped = _open_peers(settings, request, model, file, stack, device)
         library = LibraryRuns(worker, settings.engine, folder.absolute(), file)
         outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
         checks = [_check_outputs(described, outputs, peer, model) for peer in peers]
@@ -102,23 +92,54 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     return Comparison(
         library_samples=library_samples,
         estimated_secs=described.estimate(program),
-        n_threads=n_threads,
+        n_threads=_n_threads(),
         device=device,
         inputs=used,
         model=model.original.description if model else "",
         precision=model.facts.precision if model else "",
         peers=tuple(
-            PeerResult(
-                name=peer.package.name,
-                version=peer.info.version,
-                device=peer.info.device,
-                samples=samples,
-                outputs=check,
-                ratio=median(library_samples) / median(samples),
-            )
+            _result(library_samples, samples, peer, check)
             for peer, samples, check in zip(peers, peer_samples, checks, strict=True)
         ),
         skipped=tuple(skipped),
+    )
+
+
+def _n_threads() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _open_peers(
+    settings: Settings,
+    request: BenchRequest,
+    model: BenchModel | None,
+    inputs: Path,
+    stack: ExitStack,
+    device: Device,
+) -> tuple[list[PeerRuns], list[SkippedPeer]]:
+    if model is None:
+        return [], []
+    original = model.original
+    peer_model = PeerModel(
+        path=original.path,
+        inputs=dict(original.inputs),
+        symbols=dict(original.symbols),
+        n_threads=_n_threads(),
+        device=device,
+    )
+    return open_peers(settings, request.against, peer_model, original.format, inputs, stack)
+
+
+def _result(
+    library_samples: Samples, samples: Samples, peer: PeerRuns, outputs: tuple[OutputCheck, ...]
+) -> PeerResult:
+    return PeerResult(
+        name=peer.package.name,
+        version=peer.info.version,
+        device=peer.info.device,
+        samples=samples,
+        outputs=outputs,
+        ratio=median(library_samples) / median(samples),
     )
 
 
