@@ -27,6 +27,7 @@ from tuner.engines.base import (
     NetworkRun,
     ObjectRequest,
     ObjectResult,
+    ReferenceRequest,
     RunRequest,
     RunResult,
     SearchRequest,
@@ -85,9 +86,9 @@ def calibration_kernel(target: str) -> bytes:  # noqa: ARG001
     return json.dumps({"task": N_TASKS}).encode()
 
 
-def reference(artifact: str, target: str, out: str) -> None:  # noqa: ARG001
-    """Write an empty output."""
-    Path(out).write_bytes(b"")
+def reference(request: ReferenceRequest) -> bytes:  # noqa: ARG001
+    """Return something that no run reads."""
+    return b"reference"
 
 
 def run(request: RunRequest) -> RunResult:  # noqa: ARG001

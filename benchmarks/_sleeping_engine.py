@@ -1,6 +1,6 @@
 """Engine whose kernels sleep on the device that loads them; search and build are cheap.
 
-A kernel is a real TVM library that sleeps for the length of its input: program ``i`` of a task
+A kernel is a real TVM library that sleeps: program ``i`` of a task
 takes ``1 + i % 5 / 4`` times ``NAP_SECS``, a variable of the environment, so that a record of
 another kernel is detected. Workers import this module by name, so the repository root has to be on
 their path.
@@ -27,6 +27,7 @@ from tuner.engines.base import (
     ExtractedTask,
     Extraction,
     ModelFile,
+    ReferenceRequest,
     RemoteAnswer,
     RemoteServer,
     RunResult,
@@ -44,6 +45,7 @@ with warnings.catch_warnings():
     from tuner.engines.linker import link_shared
     from tuner.engines.relax import rpc
     from tuner.engines.relax import run as kernels
+    from tuner.engines.verification import input_sets, references
 
 NAME = "benchmarks._sleeping_engine"
 SPEC = '{"kind":"llvm","mcpu":"generic"}'
@@ -52,14 +54,12 @@ N_TASKS = 16
 N_CLASSES = 5
 # Special traces: the kernel never ends, writes a wrong output, or crashes.
 HANG, WRONG, CRASH = "hang", "wrong", "crash"
-_UNIT_SECS = 1e-4
 _KERNEL = """
 @T.prim_func
 def kernel(a: T.handle, b: T.handle):
-    n = T.int32()
-    nap = T.match_buffer(a, (n,), "float32")
+    nap = T.match_buffer(a, (1,), "float32")
     out = T.match_buffer(b, (1,), "float32")
-    T.evaluate(T.call_extern("int32", "{call}", n * 100))
+    T.evaluate(T.call_extern("int32", "{call}", {micros}))
     out[0] = T.float32({value})
 """
 
@@ -96,27 +96,26 @@ def sleep_secs(trace: str, base_secs: float = BASE_SECS) -> float:
 
 
 def build(request: BuildRequest) -> BuildResult:
-    """Write the shared library, and the input length that determines the sleep."""
+    """Write the shared library and its description."""
     folder = Path(request.out)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernel.so").write_bytes(_library(request.trace))
-    length = round(sleep_secs(request.trace) / _UNIT_SECS)
-    described = [{"shape": [n], "dtype": "float32"} for n in (length, 1)]
+    described = [{"shape": [1], "dtype": "float32"}] * 2
     (folder / "kernel.json").write_text(
-        json.dumps({"arguments": described, "packed": [], "flop": 0.0})
+        json.dumps({"arguments": described, "n_outputs": 1, "packed": []})
     )
     return BuildResult(str(folder))
 
 
 def _library(trace: str) -> bytes:
-    """Compile the kernel; all ordinary traces share it."""
+    """Compile the kernel; traces that sleep alike share it."""
     call = {HANG: "pause", CRASH: "abort"}.get(trace, "usleep")
-    return _compiled(call, 2.0 if trace == WRONG else 1.0)
+    return _compiled(call, round(sleep_secs(trace) * 1e6), 2.0 if trace == WRONG else 1.0)
 
 
-@lru_cache(maxsize=4)
-def _compiled(call: str, value: float) -> bytes:
-    function = from_source(_KERNEL.format(call=call, value=value))
+@lru_cache(maxsize=16)
+def _compiled(call: str, micros: int, value: float) -> bytes:
+    function = from_source(_KERNEL.format(call=call, micros=micros, value=value))
     module = tvm.tirx.build(tvm.IRModule({"kernel": function}), target=Target(json.loads(SPEC)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
@@ -130,9 +129,12 @@ def calibration_kernel(_target: str) -> bytes:
     return _task(N_TASKS).ir
 
 
-def reference(artifact: str, target: str, out: str) -> None:
-    """Write the output of every correct kernel."""
-    kernels.reference(artifact, target, out)
+def reference(request: ReferenceRequest) -> bytes:  # noqa: ARG001
+    """Return the output of every correct kernel."""
+    inputs = input_sets.harmless([((1,), "float32")])
+    checksum = input_sets.checksum(input_sets.draw(inputs))
+    expected = references.Expected(np.ones(1, np.float32), None)
+    return references.dump(references.Reference(inputs, checksum, (expected,)))
 
 
 def run(request: Any) -> RunResult:

@@ -53,11 +53,14 @@ class SimulatedExecutor:
         return []
 
     def submit(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
-        """Simulate a search or the fetch of the calibration kernel."""
+        """Simulate a search, a reference or the fetch of the calibration kernel."""
         if function == "calibration_kernel":
             with self._world.handing_over():
                 kernel = b"the kernel that devices are compared by"
                 return self._call(0.0, kernel, timeout_secs)
+        if function == "reference":
+            with self._world.handing_over():
+                return self._call(self.scenario.costs.run_secs, b"reference", timeout_secs)
         if function != "propose":
             raise ValueError(f"simulated builders cannot run {function}")
         with self._world.handing_over():

@@ -1,7 +1,6 @@
 """Simulated device, which works, fails sometimes, and is lost sometimes."""
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.simulation import kernels
@@ -56,11 +55,10 @@ class SimulatedRunner:
         return self._call((_DESCRIBE_SECS, info), _DESCRIBE_SECS, is_trial=False)
 
     def measure(self, function: str, *args: Any, timeout_secs: float) -> SimulatedCall:
-        """Simulate a run, a reference or a final."""
+        """Simulate a run or a final."""
         with self._world.handing_over():
             functions: dict[str, Callable[..., tuple[float, Any]]] = {
                 "run": self._run,
-                "reference": self._reference,
                 "run_interleaved": self._race,
             }
             secs, outcome = functions[function](*args)
@@ -100,9 +98,6 @@ class SimulatedRunner:
         if is_candidate and self._world.happens(faults.run_errors):
             return secs, RunResult(error_kind="run_error", error_text="simulated failure")
         return secs, RunResult((latency * self.slowness,) * _N_SAMPLES, max_error=0.0)
-
-    def _reference(self, _artifact: str, _target: str, out: str) -> tuple[float, Any]:
-        return self._world.scenario.costs.run_secs, Path(out).touch
 
     def _race(self, requests: list[RunRequest], n_turns: int) -> tuple[float, Any]:
         results = [

@@ -15,6 +15,7 @@ from tuner.engines.base import (
     BuildRequest,
     BuildResult,
     Candidate,
+    ReferenceRequest,
     RunRequest,
     RunResult,
     SearchRequest,
@@ -87,9 +88,10 @@ def run_interleaved(requests: list[RunRequest], n_turns: int) -> list[RunResult]
     return _answer("run_interleaved", subject, lambda: toy.run_interleaved(requests, n_turns))
 
 
-def reference(artifact: str, target: str, out: str) -> None:
-    """Compute a reference, or fail to; one that is not written is a fault too."""
-    _answer("reference", Path(out).name, lambda: toy.reference(artifact, target, out))
+def reference(request: ReferenceRequest) -> bytes:
+    """Compute a reference, or fail to."""
+    subject = json.loads(request.ir)["name"]
+    return _answer("reference", f"{subject} {request.inputs}", lambda: toy.reference(request))
 
 
 def train(kind: str, seed: int, rows: list[tuple[int, bytes, float | None]]) -> bytes:

@@ -27,7 +27,7 @@ from tuner.jobs.requests import ModelRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.interleaved_timing import InterleavedTiming
-from tuner.measure.references import ensure_reference
+from tuner.measure.references import ensure_references
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.settings import Settings
 from tuner.tuning import event_loop
@@ -53,8 +53,8 @@ FAULTS = [
     ("run", "segfault", "run_error", "SIGSEGV"),
     ("run", "kill", "worker_lost", "SIGKILL"),
     # One element is off; nothing is written at all.
-    ("run", "garbage", "wrong_result", "output is off by 0.01"),
-    ("build", "silent", "wrong_result", "output is off by inf"),
+    ("run", "garbage", "wrong_result", "1 of 128 elements are wrong"),
+    ("build", "silent", "wrong_result", "128 of 128 elements are wrong"),
     # Not what the contract allows, and still no reason to lose the job.
     ("build", "escape", "build_error", "injected"),
     ("run", "escape", "run_error", "injected"),
@@ -165,14 +165,14 @@ class Batch:
 
         return event_loop.run(work())
 
-    def reference(self, task: TaskUnderTest) -> Path:
-        """Compute a reference."""
+    def references(self, task: TaskUnderTest) -> tuple[str, ...]:
+        """Compute the references of a task."""
 
-        async def work() -> str:
-            setup, device = self.start()
-            return await ensure_reference(setup, task, device)
+        async def work() -> tuple[str, ...]:
+            setup, _ = self.start()
+            return await ensure_references(setup, task)
 
-        return Path(event_loop.run(work()))
+        return event_loop.run(work())
 
     def only(self, index: int) -> list[int]:
         """Return the checksum by which a fault hits one candidate alone."""
@@ -198,7 +198,7 @@ def batch(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     under_test = TaskUnderTest(task.task_id, task.workload_hash, ir)
     tuning_context = TuningContext(database.sessions(engine), rig.workers, folder)
     made = Batch(tuning_context, spec, under_test, candidates)
-    made.reference(under_test)
+    made.references(under_test)
     return made
 
 

@@ -50,7 +50,7 @@ def request_of(tmp_path: Path) -> RequestOf:
 
     def build(trace: str) -> RunRequest:
         built = sleeping.build(BuildRequest(b"", sleeping.SPEC, trace, str(tmp_path / trace)))
-        return RunRequest(built.artifact, sleeping.SPEC, "", EVALUATOR)
+        return RunRequest(built.artifact, sleeping.SPEC, (), EVALUATOR)
 
     return build
 

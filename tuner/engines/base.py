@@ -19,6 +19,8 @@ ErrorKind = Literal[
     "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
 ]
 
+InputKind = Literal["real", "whole"]
+
 
 @dataclass(frozen=True)
 class TargetInfo:
@@ -231,13 +233,31 @@ class EvaluatorSettings:
 
 
 @dataclass(frozen=True)
+class ReferenceRequest:
+    """Compute the expected outputs of a subgraph on seeded inputs.
+
+    Attributes:
+        ir: Serialised subgraph.
+        target: Canonical JSON of the target of its candidates.
+        inputs: ``"real"`` for dense numbers, ``"whole"`` for whole numbers whose sums are exact.
+        seed: Seed of the inputs, at least 0.
+    """
+
+    ir: bytes
+    target: str
+    inputs: InputKind
+    seed: int
+
+
+@dataclass(frozen=True)
 class RunRequest:
     """Time one artifact and compare its output.
 
     Attributes:
         artifact: Directory of a built candidate.
         target: Canonical JSON of the target.
-        reference: File with the expected output on the seeded inputs; empty for no comparison.
+        references: Files with expected outputs, one for each set of inputs; kernels are timed on
+            the inputs of the last. Empty for no comparison.
         evaluator: Settings for timing.
         best_secs: Best latency of the task, seconds; slower candidates are timed briefly.
         time_clock: True to time the engine's clock kernel as well, where it has one.
@@ -245,7 +265,7 @@ class RunRequest:
 
     artifact: str
     target: str
-    reference: str
+    references: tuple[str, ...]
     evaluator: EvaluatorSettings
     best_secs: float = float("inf")
     time_clock: bool = False
@@ -466,8 +486,14 @@ class Engine(Protocol):
         Takes less than two seconds. An engine that cannot measure them lacks this function.
         """
 
-    def reference(self, artifact: str, target: str, out: str) -> None:
-        """Run an unscheduled artifact on the seeded inputs and write its output to ``out``."""
+    def reference(self, request: ReferenceRequest) -> bytes:
+        """Return the content of a reference file: inputs, expected outputs, and allowed errors.
+
+        It is computed on the CPU, without a schedule and without the compiler of the candidates.
+
+        Raises:
+            WorkError: If the subgraph has no reference.
+        """
 
     def run(self, request: RunRequest) -> RunResult:
         """Time one artifact in this process, which must not do anything else."""
@@ -476,7 +502,7 @@ class Engine(Protocol):
         """Time several artifacts in turns, so that drift of the machine affects all equally."""
 
     def call_remotely(self, server: RemoteServer, function: str, *args: Any) -> RemoteAnswer:
-        """Call ``describe_target``, ``reference`` or a function that times on a remote device.
+        """Call ``describe_target`` or a function that times on a remote device.
 
         Artifacts and references are files of this machine; those that the device needs are
         uploaded. An engine without support for remote devices lacks this function.

@@ -72,7 +72,7 @@ def sample(take: TakeSamples, request: RunRequest) -> Sampled:
 
 def read_clock(take: TakeSamples) -> float | None:
     """Return the time of a clock kernel, seconds; None if it was disturbed all the time."""
-    sampled = sample(take, RunRequest("", "", "", CLOCK_SETTINGS))
+    sampled = sample(take, RunRequest("", "", (), CLOCK_SETTINGS))
     return None if sampled.conditions.get("disturbed") else min(sampled.run_secs)
 
 

@@ -58,7 +58,7 @@ class CalibrationKernel:
         """
         try:
             async with device.exclusive(self._context.cpu_gate):
-                result = await run_artifact(self._setup, artifact, device, "", math.inf)
+                result = await run_artifact(self._setup, artifact, device, (), math.inf)
         except DeviceLost:
             raise
         except WorkError as error:

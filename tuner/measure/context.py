@@ -58,9 +58,11 @@ class TaskUnderTest:
         workload: Hash of its workload.
         ir: IR of its workload.
         best_secs: Best latency so far, seconds; slower candidates are timed briefly.
+        input_seed: Seed of the inputs that are drawn again in each round; 0 for the same as before.
     """
 
     task_id: int
     workload: str
     ir: bytes
     best_secs: float = float("inf")
+    input_seed: int = 0

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 
 from tuner.devices.device import Device
 from tuner.engines.base import RunRequest, RunResult
-from tuner.errors import DeviceLost, WorkError
+from tuner.errors import DeviceLost, DiskFull, WorkError
 from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.crash_counts import QUARANTINED
 from tuner.measure.disk_space import raise_if_full
+from tuner.measure.references import ensure_references
 from tuner.measure.worker_calls import call_with_retry
 from tuner.workers import result_validation
 from tuner.workers.base import CallTimeout
 
 
 class InterleavedTiming:
-    """Race of verified traces, whose outputs are not compared again.
+    """Race of verified traces, each of which is verified again before and after its turns.
 
     The traces are built once, and timed as often as :meth:`time` is called, so that a race can be
     spread over minutes.
@@ -32,14 +33,22 @@ class InterleavedTiming:
         self._task = task
         self._traces = traces
         self._built: list[str | RunResult] = []
+        self._references: tuple[str, ...] = ()
 
     async def build(self) -> None:
-        """Build the traces.
+        """Build the traces; without references none of them is timed.
 
         Raises:
             DiskFull: If the disk is full.
         """
         self._built = await self._builder.build_all(self._task, self._traces)
+        try:
+            self._references = await ensure_references(self._setup, self._task)
+        except DiskFull:
+            raise
+        except WorkError as error:
+            self.close()
+            self._built = [result_validation.failed("run_error", error)] * len(self._traces)
 
     async def time(
         self, indices: Sequence[int], device: Device, *, n_turns: int
@@ -87,7 +96,9 @@ class InterleavedTiming:
     ) -> list[RunResult]:
         setup = self._setup
         requests = [
-            RunRequest(artifact, setup.target, "", setup.evaluator, time_clock=not number)
+            RunRequest(
+                artifact, setup.target, self._references, setup.evaluator, time_clock=not number
+            )
             for number, artifact in enumerate(artifacts)
         ]
         timeout = setup.evaluator.timeout_secs * len(artifacts) * n_turns

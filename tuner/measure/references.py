@@ -1,82 +1,97 @@
-"""Files of reference outputs; the engine's ``run`` compares candidates with them."""
+"""Files of expected outputs; the engine's ``run`` compares candidates with them."""
 
+import asyncio
 import hashlib
+import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
-from tuner.devices.device import Device
-from tuner.engines.base import RunResult
-from tuner.errors import DeviceLost, WorkerLost, WorkError
-from tuner.measure.candidate_builder import CandidateBuilder
+from tuner.engines.base import InputKind, ReferenceRequest
+from tuner.errors import WorkerLost, WorkError
+from tuner.executors.local import scratch_folder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
-from tuner.measure.crash_counts import QUARANTINE_REASON
 from tuner.measure.disk_space import raising_disk_full
 from tuner.measure.worker_calls import call_with_retry
 from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 300.0
-_UNSCHEDULED = ""
+# Format and rules of the references; a change makes those on disk obsolete.
+_VERSION = 2
 
 
-async def ensure_reference(setup: MeasureSetup, task: TaskUnderTest, device: Device) -> str:
-    """Return the path of a workload's expected output, computing it if it does not exist yet.
+async def ensure_references(setup: MeasureSetup, task: TaskUnderTest) -> tuple[str, ...]:
+    """Return the files of a workload's expected outputs, computing those that do not exist yet.
 
-    Rounds that need the same reference at the same time wait for the one that computes it.
+    Builders compute them, so that no device under test takes part. The last is the one on whose
+    inputs kernels are timed; it is the same in every round and kept. The first has inputs that are
+    drawn again for each seed of the task. Rounds that need the same file at the same time wait for
+    the one that computes it.
 
     Raises:
         DiskFull: If the disk is full.
-        DeviceLost: If the device was lost.
-        WorkError: If the unscheduled workload does not build or run, or is quarantined.
+        WorkError: If the workload has no reference.
     """
-    spec = hashlib.sha256(setup.target.encode()).hexdigest()[:16]
-    path = setup.context.data_dir / "references" / spec / f"{task.workload}.npz"
+    whole = _ensure(setup, task, "whole", task.input_seed)
+    real = _ensure(setup, task, "real", 0)
+    return tuple(await asyncio.gather(whole, real))
+
+
+def discard_references(setup: MeasureSetup, paths: Iterable[str]) -> None:
+    """Remove those files that only one round uses."""
+    folder = _own_folder(setup)
+    for path in map(Path, paths):
+        if path.parent == folder:
+            path.unlink(missing_ok=True)
+
+
+async def _ensure(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind, seed: int) -> str:
+    request = ReferenceRequest(task.ir, setup.target, kind, seed)
+    if seed:
+        # A round that continues on another device has a file of its own, with equal content.
+        path = _own_folder(setup) / f"{task.workload}-{uuid.uuid4().hex}.npz"
+        await _make(setup, task, request, path)
+        return str(path)
+    path = _kept_path(setup, task, kind)
     async with setup.context.reference_locks[str(path)]:
         if not path.is_file():
-            await _make_reference(setup, task, device, path)
+            await _make(setup, task, request, path)
     return str(path)
 
 
-async def _make_reference(
-    setup: MeasureSetup, task: TaskUnderTest, device: Device, path: Path
+def _own_folder(setup: MeasureSetup) -> Path:
+    """Return the folder of files that one round uses; the next start removes what is left."""
+    return scratch_folder(setup.context.data_dir) / "references"
+
+
+def _kept_path(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind) -> Path:
+    target = hashlib.sha256(setup.target.encode()).hexdigest()[:16]
+    folder = setup.context.data_dir / "references" / target
+    return folder / f"{task.workload}-{kind}-{_VERSION}.npz"
+
+
+async def _make(
+    setup: MeasureSetup, task: TaskUnderTest, request: ReferenceRequest, path: Path
 ) -> None:
-    context, builder = setup.context, CandidateBuilder(setup)
-    _refuse_quarantined(setup, task)
-    with raising_disk_full():
-        path.parent.mkdir(parents=True, exist_ok=True)
-    (built,) = await builder.build_all(task, [_UNSCHEDULED])
-    if isinstance(built, RunResult):
-        raise WorkError(f"workload {task.workload} does not build unscheduled: {built.error_text}")
+    async def compute() -> bytes:
+        async with setup.context.cpu_gate.shared():
+            content = await setup.context.executor.submit(
+                "reference", request, timeout_secs=_TIMEOUT_SECS
+            )
+        if not isinstance(content, bytes) or not content:
+            raise WorkerLost(f"it returned {content!r:.200}")
+        return content
+
     try:
-        async with device.exclusive(context.cpu_gate, setup.target):
-            with context.crash_counts.blame_on_device_loss(task.task_id, _UNSCHEDULED):
-                await _run(setup, built, path, device)
-    except DeviceLost:
-        _refuse_quarantined(setup, task)
-        raise
-    except WorkerLost as error:
-        raise WorkError(f"workload {task.workload} does not run unscheduled: {error}") from error
+        content = await call_with_retry(compute)
     except CallTimeout as error:
         raise WorkError(
-            f"workload {task.workload} runs longer than {_TIMEOUT_SECS:.0f} s unscheduled, so its "
-            "candidates cannot be verified"
+            f"computing the expected output of workload {task.workload} takes longer than "
+            f"{_TIMEOUT_SECS:.0f} s, so its candidates cannot be verified"
         ) from error
-    finally:
-        builder.discard([built])
-
-
-async def _run(setup: MeasureSetup, artifact: str, path: Path, device: Device) -> None:
-    """Run an unscheduled artifact, which writes its output to a file."""
-
-    async def write_output() -> None:
-        await device.runner.measure(
-            "reference", artifact, setup.target, str(path), timeout_secs=_TIMEOUT_SECS
-        )
-        if not path.is_file():
-            raise WorkerLost("it left no output")
-
+    except WorkError as error:
+        raise WorkError(f"workload {task.workload} cannot be verified: {error}") from error
+    partial = path.with_name(f"{path.name}.partial")
     with raising_disk_full():
-        await call_with_retry(write_output)
-
-
-def _refuse_quarantined(setup: MeasureSetup, task: TaskUnderTest) -> None:
-    if setup.context.crash_counts.is_quarantined(task.task_id, _UNSCHEDULED):
-        raise WorkError(f"workload {task.workload} unscheduled: {QUARANTINE_REASON}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.rename(path)

@@ -11,7 +11,7 @@ from tuner.errors import DeviceLost, DiskFull, WorkError
 from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.crash_counts import QUARANTINED
-from tuner.measure.references import ensure_reference
+from tuner.measure.references import discard_references, ensure_references
 from tuner.measure.worker_calls import RUNNING, result_of
 from tuner.workers import result_validation
 
@@ -41,7 +41,7 @@ async def run_artifact(
     setup: MeasureSetup,
     artifact: str,
     device: Device,
-    reference: str,
+    references: tuple[str, ...],
     best_secs: float,
     *,
     time_clock: bool = False,
@@ -52,7 +52,7 @@ async def run_artifact(
         setup: Target and settings.
         artifact: Name of the artifact.
         device: Device that runs it.
-        reference: File with the expected output; empty to skip verification.
+        references: Files with expected outputs; empty to skip verification.
         best_secs: Latency from which on it is timed briefly, seconds.
         time_clock: True to time the engine's clock kernel as well.
 
@@ -63,7 +63,7 @@ async def run_artifact(
         DiskFull: If the disk is full.
         DeviceLost: If the device was lost.
     """
-    request = RunRequest(artifact, setup.target, reference, setup.evaluator, best_secs, time_clock)
+    request = RunRequest(artifact, setup.target, references, setup.evaluator, best_secs, time_clock)
     timeout = setup.evaluator.timeout_secs
     return await result_of(
         RUNNING,
@@ -90,7 +90,7 @@ class RoundMeasurement:
         self._device = device
         self._callbacks = callbacks
         self._builder = CandidateBuilder(setup)
-        self._reference = ""
+        self._references: tuple[str, ...] = ()
         self._best_secs = task.best_secs
         self._clock_secs: float | None = None
         # Candidates whose run was requested of the device, which runs the first.
@@ -104,14 +104,17 @@ class RoundMeasurement:
             DiskFull: If the disk is full; a candidate that failed because of it has no result.
             DeviceLost: If the device was lost; some candidates have no result.
         """
-        if self._device.runner.shares_cores:
-            await self._measure_after_building(candidates)
-        else:
-            await self._measure_while_building(candidates)
+        try:
+            if self._device.runner.shares_cores:
+                await self._measure_after_building(candidates)
+            else:
+                await self._measure_while_building(candidates)
+        finally:
+            discard_references(self._setup, self._references)
 
     async def _measure_after_building(self, candidates: Sequence[Candidate]) -> None:
         """Report failed builds first, then time the others in their order."""
-        if not await self._find_reference(candidates):
+        if not await self._find_references(candidates):
             return
         traces = [candidate.trace for candidate in candidates]
         built = await self._builder.build_all(self._task, traces)
@@ -133,7 +136,7 @@ class RoundMeasurement:
         """Time candidates in the order in which their builds end."""
         builds = [asyncio.ensure_future(self._build(candidate)) for candidate in candidates]
         try:
-            if not await self._find_reference(candidates):
+            if not await self._find_references(candidates):
                 return
             async with self._device.exclusive(self._setup.context.cpu_gate, self._setup.target):
                 self._callbacks.on_device_acquired()
@@ -143,11 +146,11 @@ class RoundMeasurement:
             for build in builds:
                 build.add_done_callback(self._discard_build)
 
-    async def _find_reference(self, candidates: Sequence[Candidate]) -> bool:
-        """Find the reference; without one all candidates fail, and False is returned."""
+    async def _find_references(self, candidates: Sequence[Candidate]) -> bool:
+        """Find the references; without them all candidates fail, and False is returned."""
         try:
-            self._reference = await ensure_reference(self._setup, self._task, self._device)
-        except (DiskFull, DeviceLost):
+            self._references = await ensure_references(self._setup, self._task)
+        except DiskFull:
             raise
         except WorkError as error:
             for candidate in candidates:
@@ -191,7 +194,7 @@ class RoundMeasurement:
                 self._setup,
                 artifact,
                 self._device,
-                self._reference,
+                self._references,
                 self._best_secs,
                 time_clock=self._clock_secs is None,
             )

@@ -1,6 +1,7 @@
 """Execution of one round of a job: propose, build, verify, time, record."""
 
 import logging
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -99,6 +100,7 @@ class RoundRunner:
             self._workloads[pick.task_id],
             history.ir,
             self._context.task_states.best_latency(pick.task_id),
+            _input_seed(self._seed, pick.sequence),
         )
         await ensure_peaks(self._context, self._target, self._target_id, device)
         recorder = _ResultRecorder(
@@ -170,6 +172,11 @@ class RoundRunner:
         """Return the candidates that the rounds under way on the pick's task measure."""
         rounds = self._context.in_flight[pick.task_id].values()
         return [candidate for candidates in rounds for candidate in candidates]
+
+
+def _input_seed(seed: int, sequence: int) -> int:
+    """Return the seed of the inputs of a round, at least 1; a resumed round has the same."""
+    return zlib.crc32(f"{seed}/{sequence}".encode()) | 1
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,14 @@ from benchmarks.simulation.executor import SimulatedExecutor
 from benchmarks.simulation.kernels import Kernel
 from benchmarks.simulation.networks import SPEC
 from benchmarks.simulation.scenario import Costs, Faults, Scenario
-from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult, SearchRequest
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ReferenceRequest,
+    RunRequest,
+    RunResult,
+    SearchRequest,
+)
 from tuner.errors import DeviceLost, WorkerLost, WorkError
 from tuner.workers.base import CallTimeout
 
@@ -27,7 +33,7 @@ SCENARIO = Scenario(
 REQUEST = SearchRequest(KERNEL.as_ir(0), SPEC, (), b"", 4, 0, 0, 1)
 TRACE = kernels.propose(REQUEST, 64)[0].trace
 BUILD = BuildRequest(b"", SPEC, TRACE)
-RUN = RunRequest(kernels.artifact_of(TRACE), SPEC, "", EvaluatorSettings())
+RUN = RunRequest(kernels.artifact_of(TRACE), SPEC, (), EvaluatorSettings())
 
 Main = Callable[[World, SimulatedExecutor], Coroutine[Any, Any, None]]
 
@@ -82,18 +88,14 @@ def test_devices_work_concurrently_and_serve_one_call_at_a_time() -> None:
     assert act(main).devices[0].outcomes == {"timed": 2}
 
 
-def test_a_reference_is_a_file_at_the_end_of_its_call(tmp_path: Path) -> None:
-    """The file is at the requested path."""
-    out = tmp_path / "reference.npz"
+def test_a_reference_is_made_by_a_builder() -> None:
+    """It is the content of a file."""
 
     async def main(_: World, executor: SimulatedExecutor) -> None:
-        call = executor.devices[0].measure("reference", "", SPEC, str(out), timeout_secs=300.0)
-        assert not out.exists()
-        await call
+        request = ReferenceRequest(b"", SPEC, "real", 0)
+        assert await executor.submit("reference", request, timeout_secs=300.0)
 
     act(main)
-
-    assert out.exists()
 
 
 def test_finalists_are_timed_in_turns() -> None:

@@ -10,7 +10,7 @@ from tuner.engines.base import EvaluatorSettings, RunRequest
 from tuner.engines.timing import Sample
 
 SETTINGS = EvaluatorSettings(repeat=3, min_repeat_ms=0)
-REQUEST = RunRequest("", "{}", "", SETTINGS)
+REQUEST = RunRequest("", "{}", (), SETTINGS)
 
 
 class Kernel:

@@ -92,7 +92,7 @@ def verify(
     """Measure the best records of another version or device again.
 
     Builds use records of this version and device only. After an upgrade, this command replays the
-    best earlier records, compares their outputs with the reference, and stores them as records of
+    best earlier records, compares their outputs with the references, and stores them as records of
     this version, in minutes instead of the hours of tuning again. It also measures imported
     records. A record is measured once: the same command continues after Ctrl-C.
 

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.target import Target
-from tvm.tirx import PrimFunc
+from tvm.tirx import BufferStore, PrimFunc
 
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.linker import link_shared
@@ -44,9 +44,9 @@ def _build(request: BuildRequest) -> BuildResult:
     packed = compile_for(module, request.trace, target, out)
     description = {
         "arguments": [_describe(param) for param in module["main"].params],
+        "n_outputs": n_outputs(module["main"]),
         "packed": packed,
         "weights": weight_indices(module["main"]),
-        "flop": workloads.flop_of(module),
     }
     (out / DESCRIPTION).write_text(json.dumps(description))
     return BuildResult(str(out))
@@ -110,6 +110,38 @@ def split_packing(function: PrimFunc) -> tuple[dict[str, PrimFunc], list[dict[st
     return {KERNEL: kernel, PACK: pack}, packed
 
 
+def n_outputs(function: PrimFunc) -> int:
+    """Count the arguments that a kernel writes, which are its last.
+
+    Raises:
+        WorkError: If it writes another argument, or none.
+    """
+    written = [
+        any(param.same_as(buffer) for buffer in _written(function)) for param in function.params
+    ]
+    n_written = sum(written)
+    if not n_written or not all(written[-n_written:]):
+        raise WorkError("the outputs of the kernel are not its last arguments")
+    return n_written
+
+
+def _written(function: PrimFunc) -> list[Any]:
+    """Return the buffers that a kernel stores to."""
+    buffers = []
+
+    def visit(statement: Any) -> None:
+        if isinstance(statement, BufferStore):
+            buffers.append(statement.buffer)
+        for child in ("block", "body", "then_case", "else_case"):
+            if (inner := getattr(statement, child, None)) is not None:
+                visit(inner)
+        for inner in getattr(statement, "seq", ()):
+            visit(inner)
+
+    visit(function.body)
+    return buffers
+
+
 def _packs(function: PrimFunc) -> bool:
     return "meta_schedule.layout_rewrite_preproc" in function.script()
 
@@ -119,10 +151,12 @@ def _caller_of(function: PrimFunc) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     kernel = builder.add_func(function.with_attr("global_symbol", KERNEL), KERNEL)
     types = [relax.TensorType([int(d) for d in p.shape], str(p.dtype)) for p in function.params]
-    arguments = [relax.Var(f"argument_{i}", ty) for i, ty in enumerate(types[:-1])]
+    n_inputs = len(types) - n_outputs(function)
+    arguments = [relax.Var(f"argument_{i}", ty) for i, ty in enumerate(types[:n_inputs])]
+    results = types[n_inputs:] if len(types) > n_inputs + 1 else types[n_inputs]
     with builder.function("main", arguments):
         with builder.dataflow():
-            output = builder.emit_output(relax.call_tir(kernel, arguments, types[-1]))
+            output = builder.emit_output(relax.call_tir(kernel, arguments, results))
         builder.emit_func_output(output)
     return builder.get()
 

@@ -43,7 +43,6 @@ def _refuse_to_sanitize(*_: Any) -> None:
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "describe_target": remote_targets.describe_target,
-    "reference": run.reference,
     "run": run.run,
     "run_interleaved": run.run_interleaved,
     "sanitize": _refuse_to_sanitize,

@@ -1,45 +1,47 @@
-"""Execution of artifacts: comparison of the output, then timing."""
+"""Execution of artifacts: comparison of the outputs, then timing, then comparison again."""
 
 import json
-import math
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
 
-from tuner.engines import inputs
 from tuner.engines.base import RunRequest, RunResult
 from tuner.engines.cache_state import Arguments
 from tuner.engines.relax import build as artifacts
 from tuner.engines.relax import timing
 from tuner.engines.relax.run_device import LOCAL, RunDevice
 from tuner.engines.timing import merge_conditions
-from tuner.errors import RequestError, WorkError, error_text
+from tuner.engines.verification import checks
+from tuner.errors import RequestError, error_text
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass
 class Kernel:
-    """A loaded artifact with its arguments on the device.
+    """A loaded artifact and its arguments on the device; see :class:`checks.Kernel`.
 
     Attributes:
         weight_indices: Indices of the arguments that are constants of every network.
+        outputs: Outputs, which are the last arguments of the kernel.
+        packed: Packed inputs as the artifact describes them.
+        arguments: Inputs as the kernel reads them.
     """
 
     module: tvm.runtime.Module
     device: Any
-    arguments: list[Any]
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
     weight_indices: list[int]
-    output: Any
-    n_terms: float
+    outputs: list[Any]
+    packed: list[dict[str, Any]]
     target: str
     run_device: RunDevice
+    arguments: list[Any] = field(default_factory=list)
 
     @property
     def arguments_by_use(self) -> Arguments:
@@ -49,12 +51,17 @@ class Kernel:
         ]
         return Arguments([self.arguments[i] for i in self.weight_indices], activations)
 
-    def call(self) -> np.ndarray[Any, Any]:
-        """Run once on an output buffer filled with a marker and return it."""
-        self.output.copyfrom(_spoiled(self.output))
-        self.module[artifacts.KERNEL](*self.arguments, self.output)
-        value: np.ndarray[Any, Any] = self.output.numpy()
-        return value
+    def bind(self, arrays: Sequence[Array]) -> None:
+        """Copy inputs to the device, packed as the kernel expects them."""
+        self.arguments = [tvm.runtime.tensor(array, self.device) for array in arrays]
+        _pack(self.module, self.device, self.arguments, self.packed)
+
+    def call(self) -> list[Array]:
+        """Run once on spoiled outputs and return them."""
+        for output in self.outputs:
+            output.copyfrom(checks.spoiled(output.shape, str(output.dtype)))
+        self.module[artifacts.KERNEL](*self.arguments, *self.outputs)
+        return [output.numpy() for output in self.outputs]
 
 
 def run(request: RunRequest, run_device: RunDevice = LOCAL) -> RunResult:
@@ -70,13 +77,15 @@ def run(request: RunRequest, run_device: RunDevice = LOCAL) -> RunResult:
 
 
 def _run(request: RunRequest, run_device: RunDevice) -> RunResult:
-    expected, positive = _read_reference(request.reference)
-    kernel = load_kernel(request.artifact, request.target, positive=positive, run_device=run_device)
-    wrong = _compare(kernel, expected)
-    if isinstance(wrong, RunResult):
-        return wrong
+    kernel = load_kernel(request.artifact, request.target, run_device)
+    verdict = checks.check(kernel, request.references)
+    if verdict.error_kind:
+        return verdict
     sampled = timing.sample(kernel, request)
-    return RunResult(sampled.run_secs, max_error=wrong, conditions=sampled.conditions or None)
+    verdict = checks.check_again(kernel, request.references, verdict)
+    if verdict.error_kind:
+        return verdict
+    return replace(verdict, run_secs=sampled.run_secs, conditions=sampled.conditions or None)
 
 
 @contextmanager
@@ -109,62 +118,45 @@ def run_interleaved(
 def _run_interleaved(
     requests: list[RunRequest], n_turns: int, run_device: RunDevice
 ) -> list[RunResult]:
-    kernels = [
-        load_kernel(request.artifact, request.target, run_device=run_device) for request in requests
-    ]
+    kernels = [load_kernel(request.artifact, request.target, run_device) for request in requests]
     samples: list[list[float]] = [[] for _ in kernels]
     conditions: list[dict[str, Any]] = [{} for _ in kernels]
-    for kernel in kernels:
-        kernel.call()
+    verdicts = [
+        checks.check(kernel, request.references)
+        for kernel, request in zip(kernels, requests, strict=True)
+    ]
+    correct = [i for i, verdict in enumerate(verdicts) if not verdict.error_kind]
     for turn in range(n_turns):
-        order = range(len(kernels)) if turn % 2 == 0 else reversed(range(len(kernels)))
+        order = correct if turn % 2 == 0 else reversed(correct)
         for i in order:
             sampled = timing.sample(kernels[i], requests[i])
             samples[i].extend(sampled.run_secs)
             conditions[i] = merge_conditions(conditions[i], sampled.conditions)
-    return [
-        RunResult(tuple(secs), conditions=merged or None)
-        for secs, merged in zip(samples, conditions, strict=True)
-    ]
+    for i in correct:
+        verdict = checks.check_again(kernels[i], requests[i].references, verdicts[i])
+        if not verdict.error_kind:
+            verdict = replace(verdict, run_secs=tuple(samples[i]), conditions=conditions[i] or None)
+        verdicts[i] = verdict
+    return verdicts
 
 
-def reference(artifact: str, target: str, out: str, run_device: RunDevice = LOCAL) -> None:
-    """Keep the output of an unscheduled artifact; see :class:`Engine`."""
-    positive = False
-    with _checking_device(run_device, target):
-        output = load_kernel(artifact, target, run_device=run_device).call()
-        if not _any_finite(output):
-            # A logarithm or a root before a reduction: only positive inputs reveal wrong results.
-            positive = True
-            output = load_kernel(artifact, target, positive=True, run_device=run_device).call()
-    if not _any_finite(output):
-        raise WorkError("no finite output on the seeded inputs, so candidates cannot be verified")
-    partial = Path(f"{out}.partial")
-    with partial.open("wb") as stream:
-        np.savez(stream, output=output, positive=positive)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.rename(out)
-
-
-def load_kernel(
-    artifact: str, target: str, *, positive: bool = False, run_device: RunDevice = LOCAL
-) -> Kernel:
-    """Load an artifact and copy seeded arguments, packed as it expects them, to its device."""
+def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Kernel:
+    """Load an artifact on its device; its inputs are not bound yet."""
     folder = Path(artifact)
     description = json.loads((folder / artifacts.DESCRIPTION).read_text())
     device = run_device.device(target)
     module = run_device.load(folder / artifacts.LIBRARY)
-    *ins, out = description["arguments"]
-    drawn = inputs.make_arguments(
-        tuple((tuple(a["shape"]), a["dtype"]) for a in ins), positive=positive
-    )
-    arguments = [tvm.runtime.tensor(array, device) for array in drawn]
-    _pack(module, device, arguments, description["packed"])
-    output = tvm.runtime.empty(out["shape"], out["dtype"], device)
-    n_terms = description["flop"] / 2 / max(math.prod(out["shape"]), 1)
+    arguments = [(tuple(each["shape"]), each["dtype"]) for each in description["arguments"]]
+    n_inputs = len(arguments) - description["n_outputs"]
     return Kernel(
-        module, device, arguments, description["weights"], output, n_terms, target, run_device
+        module=module,
+        device=device,
+        inputs=tuple(arguments[:n_inputs]),
+        weight_indices=description["weights"],
+        outputs=[tvm.runtime.empty(*each, device) for each in arguments[n_inputs:]],
+        packed=description["packed"],
+        target=target,
+        run_device=run_device,
     )
 
 
@@ -175,38 +167,3 @@ def _pack(module: Any, device: Any, arguments: list[Any], packed: list[dict[str,
     module["pack"](*(arguments[entry["index"]] for entry in packed), *after)
     for entry, tensor in zip(packed, after, strict=True):
         arguments[entry["index"]] = tensor
-
-
-def _read_reference(path: str) -> tuple[Array | None, bool]:
-    """Return the expected output (None without a reference) and the sign rule of the inputs."""
-    if not path:
-        return None, False
-    with np.load(path) as stored:
-        return stored["output"], bool(stored["positive"])
-
-
-def _any_finite(output: Array) -> bool:
-    return output.dtype.kind != "f" or bool(np.isfinite(output).any())
-
-
-def _compare(kernel: Kernel, expected: Array | None) -> float | RunResult:
-    """Return the error of the kernel's output, or the verdict that it is wrong."""
-    output = kernel.call()
-    if expected is None:
-        return 0.0
-    error = inputs.relative_error(output, expected)
-    allowed = inputs.tolerance(str(expected.dtype), kernel.n_terms)
-    if error <= allowed:
-        return error
-    return RunResult(
-        error_kind="wrong_result",
-        error_text=f"output is off by {error:.3g} of its range, {allowed:.3g} is allowed",
-        max_error=error if math.isfinite(error) else None,
-    )
-
-
-def _spoiled(output: Any) -> np.ndarray[Any, Any]:
-    """Return an output that no kernel computes, to detect kernels that write nothing."""
-    dtype = np.dtype(str(output.dtype))
-    fill = np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
-    return np.full(tuple(output.shape), fill, dtype=dtype)

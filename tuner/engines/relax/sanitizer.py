@@ -12,6 +12,7 @@ import sys
 
 from tuner.engines.base import SanitizerResult
 from tuner.engines.relax.run_device import is_gpu
+from tuner.engines.verification import checks
 from tuner.errors import RequestError, last_line
 
 TOOLS = ("memcheck", "racecheck")
@@ -50,7 +51,8 @@ def call(artifact: str, target: str) -> None:
     """Run an artifact once: the body of the process under the sanitizer."""
     from tuner.engines.relax.run import load_kernel
 
-    load_kernel(artifact, target).call()
+    kernel = load_kernel(artifact, target)
+    checks.check(kernel, ())
 
 
 def parse(tool: str, output: str, status: int) -> SanitizerResult:

@@ -67,7 +67,7 @@ def take(kernel: "Kernel", settings: EvaluatorSettings, repeat: int) -> Sequence
         cooldown_interval_ms=settings.cooldown_ms,
         **options,
     )
-    secs = [float(one) for one in evaluator(*kernel.arguments, kernel.output).results]
+    secs = [float(one) for one in evaluator(*kernel.arguments, *kernel.outputs).results]
     if hook is None:
         return [Sample(one) for one in secs]
     return hook.samples(secs, settings)

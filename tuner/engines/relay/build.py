@@ -106,7 +106,6 @@ def _describe(task: SearchTask, packings: list[_Packing]) -> dict[str, Any]:
         "outputs": [_shape_of(tensor) for tensor in tensors[n_inputs:]],
         "packed": [{"index": packing.index, **_shape_of(packing.packed)} for packing in packings],
         "weights": _weight_indices(task, tensors[:n_inputs]),
-        "flop": workloads.flop_of(task),
     }
 
 

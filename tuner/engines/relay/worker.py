@@ -20,7 +20,8 @@ from tuner.engines.relay.network import run_network
 from tuner.engines.relay.objects import compile_subgraph
 from tuner.engines.relay.peaks import measure_peaks
 from tuner.engines.relay.propose import propose
-from tuner.engines.relay.run import reference, run, run_interleaved
+from tuner.engines.relay.reference import reference
+from tuner.engines.relay.run import run, run_interleaved
 from tuner.engines.relay.targets import describe_target
 from tuner.engines.relay.workloads import define, profile
 

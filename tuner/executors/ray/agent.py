@@ -69,13 +69,11 @@ class Attachments:
         names: Names of the files in the arguments.
         refs: Ray references to their contents, in the order of the names.
         timeout_secs: Longest wait for the contents.
-        written: Names of files that the call writes, whose contents are returned.
     """
 
     names: tuple[str, ...]
     refs: tuple[Any, ...]
     timeout_secs: float
-    written: tuple[str, ...] = ()
 
 
 class Agent:
@@ -121,15 +119,12 @@ class Agent:
     def measure(
         self, function: str, args: tuple[Any, ...], timeout_secs: float, attachments: Attachments
     ) -> Answer:
-        """Call a function on the device; the value includes the contents of written files."""
+        """Call a function on the device."""
         try:
             with self._scratch() as folder:
                 paths = _write_attachments(Path(folder), attachments)
                 answer = self._call_engine(function, rename(args, paths), timeout_secs)
-                if answer.error is not None:
-                    return answer
-                written = tuple(Path(paths[name]).read_bytes() for name in attachments.written)
-                return Answer((self._own_device(answer.value), written))
+                return replace(answer, value=self._own_device(answer.value))
         except (AttachmentLost, OSError) as error:
             return Answer(error=error)
 
@@ -199,7 +194,7 @@ def _answer(function: Callable[[], Any]) -> Answer:
 
 
 def _write_attachments(folder: Path, attachments: Attachments) -> dict[str, str]:
-    """Write attached files into a folder, and return the path of each, and of files to be written.
+    """Write attached files into a folder, and return the path of each.
 
     Raises:
         AttachmentLost: If a content cannot be fetched.
@@ -207,9 +202,7 @@ def _write_attachments(folder: Path, attachments: Attachments) -> dict[str, str]
     paths = {name: folder / str(number) for number, name in enumerate(attachments.names)}
     for path, content in zip(paths.values(), _fetch(attachments), strict=True):
         unpack(content, path)
-    # They keep their suffixes: numpy appends its own to a name that has none.
-    written = {name: folder / f"written-{Path(name).name}" for name in attachments.written}
-    return {name: str(path) for name, path in {**paths, **written}.items()}
+    return {name: str(path) for name, path in paths.items()}
 
 
 def _fetch(attachments: Attachments) -> list[FolderContent | bytes]:

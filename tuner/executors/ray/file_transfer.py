@@ -49,8 +49,9 @@ def rename(value: Any, paths: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return paths.get(value, value)
     if isinstance(value, RunRequest):
-        artifact, reference = (paths.get(name, name) for name in (value.artifact, value.reference))
-        return replace(value, artifact=artifact, reference=reference)
+        references = tuple(paths.get(name, name) for name in value.references)
+        artifact = paths.get(value.artifact, value.artifact)
+        return replace(value, artifact=artifact, references=references)
     if isinstance(value, (list, tuple)):
         return type(value)(rename(item, paths) for item in value)
     return value

@@ -99,21 +99,16 @@ class AgentFleet:
         self, device: AgentSupervisor, function: str, args: tuple[Any, ...], timeout_secs: float
     ) -> Any:
         """Call a function on a device, with the files that its arguments name."""
-        written = (args[-1],) if function == "reference" else ()
         limit = self._timeouts.fetch_secs
         for _ in range(_MAX_ATTEMPTS):
             refs = await self._refs_of(args)
-            attachments = Attachments(tuple(refs), tuple(refs.values()), limit, written)
+            attachments = Attachments(tuple(refs), tuple(refs.values()), limit)
             try:
-                value, files = await device.call(
+                return await device.call(
                     "measure", function, args, timeout_secs, attachments, timeout_secs=timeout_secs
                 )
             except AttachmentLost:
                 self._artifacts.lost.update(refs.keys() & self._artifacts.artifacts.keys())
-                continue
-            for name, content in zip(written, files, strict=True):
-                await asyncio.to_thread(_write, Path(name), content)
-            return value
         raise WorkerLost("the artifact was lost with its node", crashed=False)
 
     def discard(self, artifact: str) -> None:
@@ -127,8 +122,8 @@ class AgentFleet:
             if name in self._artifacts.artifacts:
                 refs[name] = (await self._artifact(name)).object_ref
         for request in requests_in(args):
-            if request.reference:
-                refs[request.reference] = self._artifacts.reference(Path(request.reference))
+            for name in request.references:
+                refs[name] = self._artifacts.reference(Path(name))
         return refs
 
     async def _artifact(self, name: str) -> Artifact:
@@ -257,10 +252,3 @@ async def _settled(
         _, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    partial.rename(path)

@@ -19,7 +19,13 @@ from tuner.devices.runners.rpc import RpcRunner
 from tuner.devices.runners.rpc_fleet import RpcFleet
 from tuner.devices.runners.rpc_leases import RpcLeases
 from tuner.devices.runners.tracker import Tracker, release
-from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ReferenceRequest,
+    RunRequest,
+    RunResult,
+)
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.executors.factory import open_executor
 from tuner.settings import Settings
@@ -62,7 +68,7 @@ def request_of(tmp_path: Path) -> RequestOf:
 
     def build(trace: str) -> RunRequest:
         built = sleeping.build(BuildRequest(b"", sleeping.SPEC, trace, str(tmp_path / trace)))
-        return RunRequest(built.artifact, sleeping.SPEC, "", EVALUATOR)
+        return RunRequest(built.artifact, sleeping.SPEC, (), EVALUATOR)
 
     return build
 
@@ -115,13 +121,13 @@ def test_samples_are_those_of_the_kernel(
 def test_a_wrong_kernel_is_detected(
     runner: RpcRunner, request_of: RequestOf, tmp_path: Path
 ) -> None:
-    """A wrong result is detected by the reference that the device computed."""
+    """A wrong result is detected by a reference of the coordinator."""
     kept = str(tmp_path / "reference.npz")
-    artifact = request_of("program-0").artifact
-    runner.measure("reference", artifact, sleeping.SPEC, kept, timeout_secs=30.0).result()
+    asked = ReferenceRequest(b"", sleeping.SPEC, "real", 0)
+    Path(kept).write_bytes(sleeping.reference(asked))
 
     right, wrong = (
-        runner.measure("run", replace(request_of(trace), reference=kept), timeout_secs=30.0)
+        runner.measure("run", replace(request_of(trace), references=(kept,)), timeout_secs=30.0)
         for trace in ("program-1", sleeping.WRONG)
     )
 
@@ -263,7 +269,7 @@ def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
 
     with open_executor(settings) as executor:
         built = executor.build(BuildRequest(b"", sleeping.SPEC, "program-1"), timeout_secs=60.0)
-        request = RunRequest(built.result().artifact, sleeping.SPEC, "", EVALUATOR)
+        request = RunRequest(built.result().artifact, sleeping.SPEC, (), EVALUATOR)
         calls = [runner.measure("run", request, timeout_secs=30.0) for runner in executor.runners]
         results = [call.result() for call in calls]
 

@@ -10,13 +10,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.engines.base import ModelFile, TargetInfo
+from tuner.engines.base import EvaluatorSettings, ModelFile, TargetInfo
 
 with warnings.catch_warnings():
     # TVM warns about its own deprecations when it is imported.
     warnings.simplefilter("ignore")
     from tuner.engines.relax import worker
 
+QUICK = EvaluatorSettings(min_repeat_ms=0)
 Array = np.ndarray[Any, np.dtype[Any]]
 Save = Callable[..., ModelFile]
 

@@ -26,7 +26,7 @@ def test_it_runs_on_this_cpu(target: TargetInfo, tmp_path: Path) -> None:
     built = worker.build(BuildRequest(ir, target.spec, "", str(tmp_path)))
     evaluator = EvaluatorSettings(repeat=10, min_repeat_ms=0)
 
-    result = worker.run(RunRequest(built.artifact, target.spec, "", evaluator, math.inf))
+    result = worker.run(RunRequest(built.artifact, target.spec, (), evaluator, math.inf))
 
     assert result.run_secs is not None
     assert len(result.run_secs) == 10

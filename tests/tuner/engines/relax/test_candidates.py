@@ -18,7 +18,9 @@ from tuner.engines.base import (
     BuildRequest,
     EvaluatorSettings,
     ExtractedTask,
+    InputKind,
     MeasuredTrace,
+    ReferenceRequest,
     RunRequest,
     SearchRequest,
     TargetInfo,
@@ -29,6 +31,7 @@ from tuner.engines.relax.targets import make_target
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 QUICK = EvaluatorSettings(min_repeat_ms=0)
+KINDS: tuple[InputKind, ...] = ("whole", "real")
 TaskOf = Callable[[str], ExtractedTask]
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
@@ -78,15 +81,23 @@ def request_of(task: ExtractedTask, target: TargetInfo, n: int = 6) -> SearchReq
     return SearchRequest(task.ir, target.spec, (), model, n, 32, 2, seed=5)
 
 
+def write_references(task: ExtractedTask, target: TargetInfo, folder: Path) -> tuple[str, ...]:
+    """Compute the references of both kinds of inputs, and return their files."""
+    paths = []
+    for kind in KINDS:
+        paths.append(folder / f"{kind}.npz")
+        request = ReferenceRequest(task.ir, target.spec, kind, 1)
+        paths[-1].write_bytes(worker.reference(request))
+    return tuple(map(str, paths))
+
+
 @pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
 def test_candidates_build_run_and_agree(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
 ) -> None:
-    """Every candidate computes what the unscheduled kernel does, and has its samples."""
+    """Every candidate computes what the definition says, and has its samples."""
     task = task_of(kind)
-    plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    assert plain.error_text == ""
-    worker.reference(plain.artifact, target.spec, str(tmp_path / "reference.npy"))
+    references = write_references(task, target, tmp_path)
     candidates = worker.propose(request_of(task, target))
     assert candidates
     ran = 0
@@ -94,7 +105,7 @@ def test_candidates_build_run_and_agree(
         out = str(tmp_path / str(index))
         built = worker.build(BuildRequest(task.ir, target.spec, candidate.trace, out))
         assert built.error_text == ""
-        request = RunRequest(built.artifact, target.spec, str(tmp_path / "reference.npy"), QUICK)
+        request = RunRequest(built.artifact, target.spec, references, QUICK)
         result = worker.run(request)
         assert result.error_kind is None, result.error_text
         assert result.run_secs is not None
@@ -111,15 +122,14 @@ def test_weights_are_packed_and_the_output_is_the_same(
     """Schedules with another layout of weights get packed weights, and agree."""
     task = task_of("conv2d")
     n_packed = 0
-    plain = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    worker.reference(plain.artifact, target.spec, str(tmp_path / "reference.npy"))
+    references = write_references(task, target, tmp_path)
     for index, candidate in enumerate(worker.propose(request_of(task, target, 8))):
         out = tmp_path / str(index)
         worker.build(BuildRequest(task.ir, target.spec, candidate.trace, str(out)))
         packed = json.loads((out / "kernel.json").read_text())["packed"]
         n_packed += bool(packed)
         if packed:
-            request = RunRequest(str(out), target.spec, str(tmp_path / "reference.npy"), QUICK)
+            request = RunRequest(str(out), target.spec, references, QUICK)
             assert worker.run(request).error_kind is None
             assert packed[0]["shape"] != [32, 3, 3, 16]
     assert n_packed
@@ -197,7 +207,7 @@ def test_damaged_trace_is_a_build_error(
 def test_missing_artifact_raises(target: TargetInfo, tmp_path: Path) -> None:
     """A missing artifact is not a failure of the candidate."""
     with pytest.raises(FileNotFoundError):
-        worker.run(RunRequest(str(tmp_path / "gone"), target.spec, "", QUICK))
+        worker.run(RunRequest(str(tmp_path / "gone"), target.spec, (), QUICK))
 
 
 def test_damaged_artifact_is_a_run_error(
@@ -208,7 +218,7 @@ def test_damaged_artifact_is_a_run_error(
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     (tmp_path / "plain" / "kernel.so").write_bytes(b"no library")
 
-    result = worker.run(RunRequest(built.artifact, target.spec, "", QUICK))
+    result = worker.run(RunRequest(built.artifact, target.spec, (), QUICK))
 
     assert result.error_kind == "run_error"
 
@@ -220,7 +230,7 @@ def test_slow_candidate_gets_the_fewest_samples(
     task = task_of("matmul")
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     request = RunRequest(
-        built.artifact, target.spec, "", EvaluatorSettings(min_repeat_ms=1000, repeat=4)
+        built.artifact, target.spec, (), EvaluatorSettings(min_repeat_ms=1000, repeat=4)
     )
 
     hopeless = worker.run(replace(request, best_secs=1e-12))
@@ -242,7 +252,7 @@ def test_samples_with_and_without_a_flush(
         number=2, repeat=5, min_repeat_ms=1, cache_flush=cache_flush, cooldown_ms=1
     )
 
-    result = worker.run(RunRequest(built.artifact, target.spec, "", settings))
+    result = worker.run(RunRequest(built.artifact, target.spec, (), settings))
 
     assert result.run_secs is not None
     assert len(result.run_secs) >= 5
@@ -280,7 +290,7 @@ def test_the_clock_kernel_is_timed_on_request(
     monkeypatch.setattr(cpu_contention, "read", lambda: Reading(0.0, 0, 0))
     task = task_of("matmul")
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
-    request = RunRequest(built.artifact, target.spec, "", QUICK, time_clock=True)
+    request = RunRequest(built.artifact, target.spec, (), QUICK, time_clock=True)
 
     result = worker.run(request)
     first, second = worker.run_interleaved([request, replace(request, time_clock=False)], 1)
@@ -298,7 +308,7 @@ def test_weights_are_where_a_network_of_this_size_has_them(
     task = task_of(kind)
     built = worker.build(BuildRequest(task.ir, target.spec, "", str(tmp_path / "plain")))
     described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
-    small = RunRequest(built.artifact, target.spec, "", replace(QUICK, network_bytes=1))
+    small = RunRequest(built.artifact, target.spec, (), replace(QUICK, network_bytes=1))
     large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
 
     places = [(worker.run(request).conditions or {})["weights"] for request in (small, large)]

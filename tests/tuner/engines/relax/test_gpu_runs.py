@@ -1,13 +1,21 @@
 """Measurement on a GPU, with a stub driver that runs no kernel."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tvm import te
 
 from tests.tuner.engines.relax import drivers
-from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult, TargetInfo
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ReferenceRequest,
+    RunRequest,
+    RunResult,
+    TargetInfo,
+)
 from tuner.engines.relax import cuda, cudart, worker, workloads
 from tuner.errors import RequestError, TargetError, WorkerLost
 from tuner.workers.pool import Pool, WorkerSettings
@@ -37,14 +45,20 @@ def pool(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield opened
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A kernel that doubles its input."""
+def ir() -> bytes:
+    """Return a workload that doubles its input."""
     x = te.placeholder((256,), "float32", name="x")
     y = te.compute((256,), lambda i: x[i] * 2.0, name="y")
-    ir = workloads.dump(workloads.as_workload(te.create_prim_func([x, y])))
+    return workloads.dump(workloads.as_workload(te.create_prim_func([x, y])))
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A kernel of the workload."""
     out = tmp_path_factory.mktemp("artifact")
-    built = worker.build(BuildRequest(ir, worker.describe_target("cuda:sm_90").spec, "", str(out)))
+    built = worker.build(
+        BuildRequest(ir(), worker.describe_target("cuda:sm_90").spec, "", str(out))
+    )
     assert built.error_text == ""
     return built.artifact
 
@@ -58,7 +72,7 @@ def describe(pool: Pool, spec: str) -> TargetInfo:
 def request_of(artifact: str, target: TargetInfo) -> RunRequest:
     """Return a request to time a kernel without comparison."""
     settings = EvaluatorSettings(min_repeat_ms=0, timeout_secs=60.0)
-    return RunRequest(artifact, target.spec, "", settings)
+    return RunRequest(artifact, target.spec, (), settings)
 
 
 def run(pool: Pool, request: RunRequest) -> RunResult:
@@ -155,11 +169,15 @@ def test_candidate_for_another_gpu_is_misuse(pool: Pool, artifact: str) -> None:
         run(pool, request_of(artifact, worker.describe_target("cuda:sm_80")))
 
 
-def test_reference_of_a_gpu_is_computed_there(pool: Pool, artifact: str, tmp_path: Path) -> None:
-    """The default schedule is used; this driver leaves the marker in the output."""
+def test_kernel_that_writes_nothing_is_a_wrong_result(
+    pool: Pool, artifact: str, tmp_path: Path
+) -> None:
+    """The reference needs no GPU; this driver leaves the marker in the output."""
     target = describe(pool, "cuda:sm_90")
-    with pytest.raises(Exception, match="no finite output"):
-        pool.call(
-            ENGINE, "reference", artifact, target.spec, str(tmp_path / "out.npz"), timeout_secs=60.0
-        )
-    assert not list(tmp_path.glob("out*"))
+    path = tmp_path / "reference.npz"
+    path.write_bytes(worker.reference(ReferenceRequest(ir(), target.spec, "real", 0)))
+
+    result = run(pool, replace(request_of(artifact, target), references=(str(path),)))
+
+    assert result.error_kind == "wrong_result"
+    assert "is nan, expected" in result.error_text

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.environments import INTERPRETER, needs_relay
@@ -18,11 +17,13 @@ from tuner.engines.base import (
     EvaluatorSettings,
     ExtractedTask,
     MeasuredTrace,
+    ReferenceRequest,
     RunRequest,
     RunResult,
     SearchRequest,
     TargetInfo,
 )
+from tuner.engines.verification import references
 from tuner.errors import WorkError
 from tuner.workers.pool import Pool, WorkerSettings
 
@@ -46,12 +47,10 @@ def candidates(engine: Call, target: TargetInfo, convolution: ExtractedTask) -> 
 
 @pytest.fixture
 def reference(engine: Call, target: TargetInfo, convolution: ExtractedTask, tmp_path: Path) -> str:
-    """The output of the unscheduled kernel."""
-    plain = BuildRequest(convolution.ir, target.spec, "", str(tmp_path / "plain"))
-    built: BuildResult = engine("build", plain)
-    assert built.error_text == ""
-    engine("reference", built.artifact, target.spec, str(tmp_path / "reference.npz"))
-    return str(tmp_path / "reference.npz")
+    """The expected output on dense inputs."""
+    path = tmp_path / "reference.npz"
+    path.write_bytes(engine("reference", ReferenceRequest(convolution.ir, target.spec, "real", 1)))
+    return str(path)
 
 
 @pytest.mark.parametrize("kind", ["convolution", "pooling"])
@@ -167,7 +166,7 @@ def test_candidates_are_right_and_timed(
         request = BuildRequest(convolution.ir, target.spec, candidate.trace, folder)
         built: BuildResult = engine("build", request)
         assert built.error_text == ""
-        result: RunResult = engine("run", RunRequest(folder, target.spec, reference, QUICK))
+        result: RunResult = engine("run", RunRequest(folder, target.spec, (reference,), QUICK))
         assert result.error_text == ""
         assert len(result.run_secs or ()) >= 3
         packed += len(json.loads((tmp_path / str(number) / "kernel.json").read_text())["packed"])
@@ -185,12 +184,11 @@ def test_a_wrong_output_is_a_wrong_result(
     """A single wrong element is detected."""
     folder = str(tmp_path / "candidate")
     engine("build", BuildRequest(convolution.ir, target.spec, candidates[0].trace, folder))
-    with np.load(reference) as stored:
-        output = stored["output"].copy()
-    output.flat[7] += 0.1
-    np.savez(reference, output=output, positive=False)
+    expected = references.load(reference)
+    expected.outputs[0].values.flat[7] += 0.1
+    Path(reference).write_bytes(references.dump(expected))
 
-    result: RunResult = engine("run", RunRequest(folder, target.spec, reference, QUICK))
+    result: RunResult = engine("run", RunRequest(folder, target.spec, (reference,), QUICK))
 
     assert result.error_kind == "wrong_result"
 
@@ -207,7 +205,7 @@ def test_finals_run_in_turns(
     for number, candidate in enumerate(candidates[:2]):
         folder = str(tmp_path / str(number))
         engine("build", BuildRequest(convolution.ir, target.spec, candidate.trace, folder))
-        requests.append(RunRequest(folder, target.spec, "", QUICK))
+        requests.append(RunRequest(folder, target.spec, (), QUICK))
 
     results: list[RunResult] = engine("run_interleaved", requests, 2)
 
@@ -230,7 +228,7 @@ def test_devices_are_compared_by_a_kernel(engine: Call, target: TargetInfo, tmp_
     ir = engine("calibration_kernel", target.spec)
     built: BuildResult = engine("build", BuildRequest(ir, target.spec, "", str(tmp_path)))
 
-    result: RunResult = engine("run", RunRequest(built.artifact, target.spec, "", QUICK))
+    result: RunResult = engine("run", RunRequest(built.artifact, target.spec, (), QUICK))
 
     assert ir == engine("calibration_kernel", target.spec)
     assert min(result.run_secs or (0.0,)) > 1e-4
@@ -243,7 +241,7 @@ def test_weights_are_where_a_network_of_this_size_has_them(
     folder = str(tmp_path / "plain")
     engine("build", BuildRequest(convolution.ir, target.spec, "", folder))
     described = json.loads((tmp_path / "plain" / "kernel.json").read_text())
-    small = RunRequest(folder, target.spec, "", replace(QUICK, network_bytes=1), time_clock=True)
+    small = RunRequest(folder, target.spec, (), replace(QUICK, network_bytes=1), time_clock=True)
     large = replace(small, evaluator=replace(QUICK, network_bytes=2**60))
 
     results: list[RunResult] = [engine("run", request) for request in (small, large)]

@@ -12,7 +12,13 @@ from tests.engines import faulty_toy, toy
 from tests.engines.faults import CONTROL, Control, checksum
 from tests.ray_rack import Rack
 from tuner.devices.inventory import resource_of
-from tuner.engines.base import BuildRequest, EvaluatorSettings, RunRequest, RunResult
+from tuner.engines.base import (
+    BuildRequest,
+    EvaluatorSettings,
+    ReferenceRequest,
+    RunRequest,
+    RunResult,
+)
 from tuner.errors import DeviceLost, WorkerLost, WorkError
 from tuner.executors.ray.executor import RayExecutor, RayRunner
 from tuner.settings import Settings
@@ -86,9 +92,9 @@ def built(executor: RayExecutor, trace: str = "{}") -> str:
     return name
 
 
-def request(artifact: str, reference: str = "") -> RunRequest:
+def request(artifact: str, *references: str) -> RunRequest:
     """Return a request for one run."""
-    return RunRequest(artifact, toy.SPEC, reference, EvaluatorSettings())
+    return RunRequest(artifact, toy.SPEC, references, EvaluatorSettings())
 
 
 def run(executor: RayExecutor, node: str, trace: str = "{}", timeout_secs: float = 5.0) -> Any:
@@ -111,20 +117,22 @@ def test_every_node_offers_its_device(executor: RayExecutor) -> None:
 
 
 def test_artifact_goes_from_node_to_node(executor: RayExecutor, tmp_path: Path) -> None:
-    """A device runs an artifact of another node, against the reference of another device."""
-    reference = str(tmp_path / "reference.npz")
-    left, right = runner(executor, "left"), runner(executor, "right")
-    unscheduled = built(executor, "")
-    left.measure("reference", unscheduled, toy.SPEC, reference, timeout_secs=5.0).result()
+    """A device runs an artifact of another node, against the references of the coordinator."""
+    files = [tmp_path / "whole.npz", tmp_path / "real.npz"]
+    asked = ReferenceRequest(TASK.ir, toy.SPEC, "real", 0)
+    for file in files:
+        file.write_bytes(executor.submit("reference", asked, timeout_secs=5.0).result())
 
     results = [
-        device.measure("run", request(built(executor), reference), timeout_secs=5.0).result()
-        for device in (left, right)
+        runner(executor, node)
+        .measure("run", request(built(executor), *map(str, files)), timeout_secs=5.0)
+        .result()
+        for node in ("left", "right")
     ]
 
     assert results[0] == results[1]
     assert results[0].max_error == 0.0
-    assert [path.name for path in tmp_path.iterdir()] == ["reference.npz"]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
 
 
 def test_artifact_does_not_pass_the_coordinator(executor: RayExecutor, rack: Rack) -> None:

@@ -6,9 +6,9 @@ from tuner.engines.base import EvaluatorSettings, RunRequest
 from tuner.executors.ray.file_transfer import pack, rename, requests_in, texts_in, unpack
 
 
-def request(artifact: str, reference: str = "") -> RunRequest:
+def request(artifact: str, *references: str) -> RunRequest:
     """Return a request for one run."""
-    return RunRequest(artifact, "target", reference, EvaluatorSettings())
+    return RunRequest(artifact, "target", references, EvaluatorSettings())
 
 
 def test_folder_is_unpacked_as_it_was_packed(tmp_path: Path) -> None:
@@ -31,11 +31,11 @@ def test_file_is_unpacked_as_a_file(tmp_path: Path) -> None:
 
 def test_names_are_replaced_wherever_they_occur() -> None:
     """Requests, lists of requests and plain texts are renamed; other texts stay."""
-    args = (request("a", "r"), [request("b"), request("c", "r")], "a", 3, "d")
+    args = (request("a", "r"), [request("b"), request("c", "r", "s")], "a", 3, "d")
     paths = {"a": "/1", "b": "/2", "r": "/r"}
 
     renamed = rename(args, paths)
 
-    assert renamed == (request("/1", "/r"), [request("/2"), request("c", "/r")], "/1", 3, "d")
+    assert renamed == (request("/1", "/r"), [request("/2"), request("c", "/r", "s")], "/1", 3, "d")
     assert sorted(texts_in(args)) == ["a", "a", "b", "c", "d"]
-    assert [request.reference for request in requests_in(args)] == ["r", "", "r"]
+    assert [request.references for request in requests_in(args)] == [("r",), (), ("r", "s")]

@@ -1,0 +1,163 @@
+"""Wrong kernels are refused and correct ones are not, on real builds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import te, topi
+
+from benchmarks import _kernels, _mutations
+from benchmarks.verification import Judge, mutants
+from tests.tuner.engines.relax import conftest
+from tuner.engines.base import BuildRequest, RunRequest, RunResult, TargetInfo
+from tuner.engines.relax import run, worker, workloads
+from tuner.engines.verification import references, roles
+from tuner.engines.verification.translation import translate
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+KERNELS = _kernels.functions()
+JudgeOf = Callable[[str], Judge]
+
+
+@pytest.fixture
+def judge_of(tmp_path: Path) -> JudgeOf:
+    """Factory of judges of kernels by name."""
+    return lambda name: Judge(KERNELS[name](), tmp_path, seed=1)
+
+
+def mutated(name: str, mutate: Callable[[str], str | None]) -> bytes:
+    """Return a wrong variant of a kernel."""
+    text = mutate(KERNELS[name]().script())
+    assert text is not None
+    return workloads.dump(workloads.as_workload(_kernels.parse(text)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conv2d_relu float32",
+        "depthwise float16",
+        "dense uint8 int8",
+        "matmul bfloat16",
+        "max bfloat16",
+        "layer_norm float32",
+        "split float16",
+        "take float32",
+        "where bool",
+    ],
+)
+def test_a_kernel_is_accepted_and_its_mutants_are_refused(judge_of: JudgeOf, name: str) -> None:
+    """Unscheduled builds of the kernel itself and of three wrong variants."""
+    judge = judge_of(name)
+
+    assert judge.verdict(judge.ir, "").error_text == ""
+    n_mutants = 0
+    for mutation, ir in mutants(KERNELS[name]().script()):
+        assert judge.verdict(ir, "").error_kind == "wrong_result", mutation
+        n_mutants += 1
+    assert n_mutants == 3
+
+
+def test_one_lost_term_of_4608_in_float16_is_found(judge_of: JudgeOf) -> None:
+    """On whole numbers, whose sums are exact in float16; dense ones cannot reveal it."""
+    name = "conv2d float16 4608 terms"
+    lost = mutated(name, _mutations.drop_last_term)
+    judge = judge_of(name)
+
+    assert judge.verdict(judge.ir, "").error_text == ""
+    assert judge.verdict(lost, "", ["whole"]).error_kind == "wrong_result"
+
+
+def test_every_output_is_compared(judge_of: JudgeOf) -> None:
+    """Outputs that are exchanged are found, whichever is last."""
+    ir = mutated("split float32", _mutations.swap_outputs)
+
+    verdict = judge_of("split float32").verdict(ir, "")
+
+    assert verdict.error_text.startswith("output 0 at (0, 0) is")
+
+
+def test_a_logarithm_gets_positive_inputs(judge_of: JudgeOf) -> None:
+    """One element that is not finite is enough."""
+    judge = judge_of("log_sum float32")
+
+    for path in judge.references.values():
+        reference = references.load(path)
+        assert all(spec.is_positive for spec in reference.input_set.specs)
+        assert np.isfinite(reference.outputs[0].values).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "ranges"),
+    [
+        ("take float32", [(0, 49)]),
+        ("dense uint8 int8", [(0, 255), (-128, 127)]),
+        ("add uint8", [(0, 255), (0, 255)]),
+    ],
+)
+def test_integers_have_the_range_of_their_use(
+    judge_of: JudgeOf, name: str, ranges: list[tuple[int, int]]
+) -> None:
+    """Indices are valid; operands have all values of their type."""
+    reference = references.load(judge_of(name).references["real"])
+
+    drawn = [(spec.low, spec.high) for spec in reference.input_set.specs if "int" in spec.dtype]
+    assert drawn == ranges
+
+
+def test_integers_do_not_overflow(judge_of: JudgeOf) -> None:
+    """An overflow of 32 bits is undefined, so operands have fewer."""
+    reference = references.load(judge_of("add int32").references["real"])
+
+    assert reference.input_set.specs[0].high == 2**15 - 1
+    assert reference.outputs[0].bounds is None
+
+
+def test_an_index_that_is_computed_keeps_its_range() -> None:
+    """Through a buffer, a cast and arithmetic."""
+    x, i = te.placeholder((30, 4), "float32", "x"), te.placeholder((8,), "int64", "i")
+    cast = topi.cast(i, "int32")
+    function = te.create_prim_func([x, i, topi.take(x, topi.add(cast, cast), 0, mode="fast")])
+    program = translate(function)
+
+    assert {buffer.name: high for buffer, high in roles.Limits(program).high.items()} == {"i": 29}
+
+
+def test_a_kernel_that_changes_its_answer_is_wrong(
+    judge_of: JudgeOf, target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs are compared again after the samples."""
+    judge = judge_of("add uint8")
+    built = worker.build(BuildRequest(judge.ir, target.spec, "", str(tmp_path / "built")))
+    original, n_calls = run.Kernel.call, 0
+
+    def call(kernel: run.Kernel) -> list[Any]:
+        nonlocal n_calls
+        n_calls += 1
+        outputs = original(kernel)
+        return outputs if n_calls <= 2 else [output ^ 1 for output in outputs]
+
+    monkeypatch.setattr(run.Kernel, "call", call)
+    request = RunRequest(
+        built.artifact, target.spec, tuple(judge.references.values()), conftest.QUICK
+    )
+    results: list[RunResult] = [worker.run(request)]
+    n_calls = 0
+    results += worker.run_interleaved([request], 1)
+
+    assert [result.error_kind for result in results] == ["wrong_result"] * 2
+    assert n_calls == 3
+
+
+def test_scheduled_kernels_of_several_outputs_are_built_and_accepted(judge_of: JudgeOf) -> None:
+    """Schedules drawn from TVM's space."""
+    judge = judge_of("split float32")
+
+    traces = judge.schedules(3, seed=1)
+
+    assert traces
+    for trace in traces:
+        assert judge.verdict(judge.ir, trace).error_text == ""

@@ -1,0 +1,1 @@
+"""Verification of kernels: inputs that reveal errors, expected outputs, and their comparison."""

@@ -1,0 +1,149 @@
+"""Comparison of a kernel's outputs with its references, before and after it is timed."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after it
+import numpy as np
+
+from tuner.engines.base import RunResult
+from tuner.engines.verification import input_sets, numbers, references
+from tuner.engines.verification.references import Expected, Reference
+
+Array = np.ndarray[Any, Any]
+
+
+class Kernel(Protocol):
+    """A loaded kernel with buffers for its arguments.
+
+    Attributes:
+        inputs: Shape and dtype of each input.
+    """
+
+    inputs: tuple[tuple[tuple[int, ...], str], ...]
+
+    def bind(self, arrays: Sequence[Array]) -> None:
+        """Copy inputs to the device, packed as the kernel expects them."""
+
+    def call(self) -> list[Array]:
+        """Run once on spoiled outputs and return them."""
+
+
+def check(kernel: Kernel, paths: Sequence[str]) -> RunResult:
+    """Compare a kernel's outputs with every reference; the inputs of the last remain bound.
+
+    Without references it runs once on harmless inputs.
+
+    Returns:
+        A result without samples: the largest error, or the verdict that an output is wrong.
+    """
+    if not paths:
+        kernel.bind(input_sets.draw(input_sets.harmless(kernel.inputs)))
+        kernel.call()
+    verdict = RunResult(max_error=0.0)
+    for path in paths:
+        reference = _load(path)
+        kernel.bind(reference.draw())
+        verdict = _compare(kernel, reference, verdict)
+        if verdict.error_kind:
+            break
+    return verdict
+
+
+def check_again(kernel: Kernel, paths: Sequence[str], verdict: RunResult) -> RunResult:
+    """Compare the outputs on the inputs that are bound, after many runs; see :func:`check`."""
+    return _compare(kernel, _load(paths[-1]), verdict) if paths else verdict
+
+
+def spoiled(shape: Sequence[int], dtype: str) -> Array:
+    """Return an output that no kernel computes, to detect kernels that write nothing."""
+    if numbers.is_bool(dtype):
+        return np.ones(tuple(shape), np.bool_)
+    fill = np.nan if numbers.is_float(dtype) else np.iinfo(dtype).max
+    return np.full(tuple(shape), fill, dtype=dtype)
+
+
+@lru_cache(maxsize=3)
+def _load(path: str) -> Reference:
+    """Read a reference, which the candidates of a round share; its file does not change."""
+    return references.load(path)
+
+
+def _compare(kernel: Kernel, reference: Reference, verdict: RunResult) -> RunResult:
+    """Run once and return the worse of a verdict and the verdict on this run."""
+    outputs = kernel.call()
+    error = verdict.max_error or 0.0
+    for number, (output, expected) in enumerate(zip(outputs, reference.outputs, strict=True)):
+        text = difference(output, expected)
+        error = max(error, relative_error(output, expected))
+        if text:
+            name = f"output {number}" if len(outputs) > 1 else "output"
+            return RunResult(
+                error_kind="wrong_result",
+                error_text=f"{name} {text}",
+                max_error=error if math.isfinite(error) else None,
+            )
+    return replace(verdict, max_error=error)
+
+
+def difference(output: Array, expected: Expected) -> str:
+    """Describe the first element that differs by more than its bound; empty if none does."""
+    values = expected.values
+    if output.shape != values.shape:
+        return f"has shape {output.shape}, expected {values.shape}"
+    actual = output if output.dtype == values.dtype else output.astype(values.dtype)
+    wrong = _differing(actual, expected)
+    if not wrong.any():
+        return ""
+    n_wrong = int(wrong.sum())
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+    bound = 0.0 if expected.bounds is None else float(expected.bounds[at])
+    place = f"at {at} " if at else ""
+    return (
+        f"{place}is {actual[at]:.6g}, expected {values[at]:.6g} within {bound:.3g}; "
+        f"{n_wrong} of {values.size} elements are wrong"
+    )
+
+
+def relative_error(output: Array, expected: Expected) -> float:
+    """Return the largest difference relative to the largest magnitude, of elements checked."""
+    if output.shape != expected.values.shape or not output.size:
+        return math.inf if output.size else 0.0
+    if expected.values.dtype.kind != "f":
+        values, actual = expected.values.astype(np.float64), output.astype(np.float64)
+    else:
+        values, actual = expected.values, output.astype(expected.values.dtype, copy=False)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(actual - values)
+    if expected.bounds is not None:
+        apart = np.where(np.isinf(expected.bounds), 0.0, apart)
+    finite = np.isfinite(values)
+    if finite.all():
+        scale, worst = float(np.abs(values).max()), float(apart.max())
+    else:
+        scale = float(np.abs(values[finite]).max(initial=0.0))
+        worst = float(apart[finite].max(initial=0.0))
+    return math.inf if math.isnan(worst) else worst / (scale or 1.0)
+
+
+def _differing(actual: Array, expected: Expected) -> Array:
+    """Return where an output differs by more than its bound, or is not finite elsewhere."""
+    values, bounds = expected.values, expected.bounds
+    if bounds is None:
+        wrong = actual != values
+    elif values.dtype.kind == "f":
+        with np.errstate(invalid="ignore", over="ignore"):
+            wrong = ~(np.abs(actual - values) <= bounds)
+    else:
+        apart = np.abs(actual.astype(np.float64) - values.astype(np.float64))
+        wrong = apart > bounds
+    if wrong.any() and values.dtype.kind == "f":
+        agree = (actual == values) | (np.isnan(actual) & np.isnan(values))
+        wrong = wrong & ~agree
+        if bounds is not None:
+            wrong = wrong & ~np.isinf(bounds)
+    result: Array = np.asarray(wrong)
+    return result

@@ -1,0 +1,497 @@
+"""Interpreter of programs: expected outputs, and how far a kernel may be from them.
+
+It shares nothing with the compiler of the candidates: no schedule, no code generator, no device.
+Blocks over plain loops, which is what unscheduled subgraphs consist of, are evaluated for many
+points at once; all other statements run one after the other.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.engines.verification import numbers
+from tuner.engines.verification.evaluation import Grid, Memory, Span
+from tuner.engines.verification.numbers import UNKNOWN, Number
+from tuner.engines.verification.program import (
+    Axis,
+    Bind,
+    Block,
+    Branch,
+    Buffer,
+    Call,
+    Constant,
+    Expression,
+    Load,
+    Loop,
+    Program,
+    Statement,
+    Store,
+    Variable,
+    variables,
+)
+from tuner.engines.verification.reductions import sum_of_products
+from tuner.errors import WorkError
+
+Array = np.ndarray[Any, Any]
+
+# Points that are evaluated at once, which bounds memory; and for factors of products.
+_CHUNK = 1 << 20
+_FACTOR_CHUNK = 1 << 22
+# Statements that may run one after the other.
+_MAX_STEPS = 300_000
+
+_COMBINE = {"Max": np.maximum.reduce, "Min": np.minimum.reduce}
+
+
+def run(
+    program: Program, inputs: Mapping[Buffer, Array], *, independent: bool = True
+) -> list[Number]:
+    """Compute the outputs of a program, and the errors that are allowed.
+
+    Args:
+        program: Program to run.
+        inputs: Values of its inputs, in their own types.
+        independent: False if they have few different values; see :func:`numbers.sum_error`.
+
+    Raises:
+        WorkError: If the program contains what has no reference, or takes too long.
+    """
+    memory: Memory = {
+        buffer: Number(inputs[buffer], None, buffer.dtype) for buffer in program.inputs
+    }
+    _Run(memory, independent).execute(program.body, {})
+    missing = [buffer.name for buffer in program.outputs if buffer not in memory]
+    if missing:
+        raise WorkError(f"its definition does not write {missing[0]}")
+    return [memory[buffer] for buffer in program.outputs]
+
+
+@dataclass
+class _Run:
+    """State of a run.
+
+    Attributes:
+        memory: Values of buffers.
+        independent: See :func:`run`.
+        n_steps: Statements that ran one after the other.
+    """
+
+    memory: Memory
+    independent: bool
+    n_steps: int = 0
+
+    def execute(self, body: Sequence[Statement], bound: dict[Variable, Number]) -> None:
+        """Run statements one after the other."""
+        for statement in body:
+            block = _block_over_plain_loops(statement)
+            if block is not None:
+                _BlockRun(self.memory, block, bound, self.independent).execute()
+                continue
+            self.n_steps += 1
+            if self.n_steps > _MAX_STEPS:
+                raise WorkError(
+                    f"its definition runs more than {_MAX_STEPS} statements one after the other"
+                )
+            self._execute(statement, bound)
+
+    def _execute(self, statement: Statement, bound: dict[Variable, Number]) -> None:
+        grid = Grid(0, {}, self.memory, bound)
+        match statement:
+            case Bind():
+                bound[statement.variable] = grid.evaluate(statement.value)
+            case Store():
+                _store(self.memory, grid, statement, grid.evaluate(statement.value))
+            case Branch():
+                condition = grid.evaluate(statement.condition)
+                taken = statement.then if bool(condition.value) else statement.otherwise
+                self.execute(taken, dict(bound))
+            case Loop():
+                start = int(grid.evaluate(statement.start).value)
+                for value in range(start, start + int(grid.evaluate(statement.extent).value)):
+                    inner = Number(np.asarray(value), None, statement.variable.dtype)
+                    self.execute(statement.body, {**bound, statement.variable: inner})
+            case Block():
+                self._execute_block(statement, bound)
+
+    def _execute_block(self, block: Block, bound: dict[Variable, Number]) -> None:
+        grid = Grid(0, {}, self.memory, bound)
+        if not bool(grid.evaluate(block.predicate).value):
+            return
+        values = {axis.variable: grid.evaluate(axis.binding) for axis in block.axes}
+        inner = {**bound, **values}
+        reduced = [values[axis.variable].value for axis in block.axes if axis.is_reduction]
+        if block.init and not any(int(value) for value in reduced):
+            self.execute(block.init, dict(inner))
+        self.execute(block.body, inner)
+
+
+def _block_over_plain_loops(statement: Statement) -> Block | None:
+    """Return the block under a nest of loops that has one axis for each of them, or None."""
+    loops: dict[Variable, Loop] = {}
+    while isinstance(statement, Loop):
+        if not (isinstance(statement.extent, Constant) and isinstance(statement.start, Constant)):
+            return None
+        loops[statement.variable] = statement
+        if len(statement.body) != 1:
+            return None
+        (statement,) = statement.body
+    if not isinstance(statement, Block) or not _is_plain(statement, loops):
+        return None
+    return statement
+
+
+def _is_plain(block: Block, loops: dict[Variable, Loop]) -> bool:
+    if not (isinstance(block.predicate, Constant) and block.predicate.value):
+        return False
+    if not all(isinstance(each, (Store, Bind)) for each in (*block.init, *block.body)):
+        return False
+    over = []
+    for axis in block.axes:
+        if isinstance(axis.binding, Constant) and axis.extent == 1:
+            continue
+        loop = loops.get(axis.binding) if isinstance(axis.binding, Variable) else None
+        if loop is None or int(loop.start.value) or int(loop.extent.value) != axis.extent:  # type: ignore[union-attr]
+            return False
+        over.append(axis.binding)
+    return len(over) == len(set(over)) == len(loops) and bool(block.axes)
+
+
+class _BlockRun:
+    """Evaluation of one block for all of its points."""
+
+    def __init__(
+        self, memory: Memory, block: Block, bound: dict[Variable, Number], independent: bool
+    ) -> None:
+        self._memory = memory
+        self._independent = independent
+        self._block = block
+        self._bound = bound
+        self._spatial = [axis for axis in block.axes if not axis.is_reduction]
+        self._reduced = [axis for axis in block.axes if axis.is_reduction]
+
+    def execute(self) -> None:
+        reduction = self._as_reduction()
+        if not self._reduced:
+            for ranges in _chunks(self._ranges(self._spatial), _CHUNK):
+                self._execute_body(self._grid(self._spatial, ranges), self._block.body)
+        elif reduction is not None:
+            self._reduce(*reduction)
+        else:
+            self._step_through()
+
+    def _ranges(self, axes: Sequence[Axis]) -> tuple[range, ...]:
+        return tuple(range(axis.extent) for axis in axes)
+
+    def _grid(self, axes: Sequence[Axis], ranges: Sequence[range]) -> Grid:
+        spans = {
+            axis.variable: Span(dim, part.start, part.stop)
+            for dim, (axis, part) in enumerate(zip(axes, ranges, strict=True))
+        }
+        return Grid(len(axes), spans, self._memory, self._bound)
+
+    def _execute_body(self, grid: Grid, body: Sequence[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, Bind):
+                grid.bound[statement.variable] = grid.evaluate(statement.value)
+            elif isinstance(statement, Store):
+                _store(self._memory, grid, statement, grid.evaluate(statement.value))
+
+    def _step_through(self) -> None:
+        """Run the body for one point of the reduction axes after the other."""
+        n_points = math.prod(axis.extent for axis in self._reduced)
+        chunks = list(_chunks(self._ranges(self._spatial), _CHUNK))
+        if n_points * len(chunks) > _MAX_STEPS:
+            raise WorkError(f"its definition has a reduction of {n_points} steps")
+        for ranges in chunks:
+            self._execute_body(self._grid(self._spatial, ranges), self._block.init)
+            for point in itertools.product(*self._ranges(self._reduced)):
+                grid = self._grid(self._spatial, ranges)
+                for axis, value in zip(self._reduced, point, strict=True):
+                    at = np.asarray(value).reshape((1,) * len(self._spatial))
+                    grid.bound[axis.variable] = Number(at, None, axis.variable.dtype)
+                self._execute_body(grid, self._block.body)
+
+    def _as_reduction(self) -> tuple[Store, str, Expression] | None:
+        """Return the store, the operation and the reduced term of a sum or an extreme, or None."""
+        body, init = self._block.body, self._block.init
+        if len(body) != 1 or len(init) != 1:
+            return None
+        (store,), (start,) = body, init
+        if not (isinstance(store, Store) and isinstance(start, Store)):
+            return None
+        update = store.value
+        if not isinstance(update, Call) or update.operation not in ("Add", "Max", "Min"):
+            return None
+        before, term = update.args
+        if not (isinstance(before, Load) and before.buffer is store.buffer):
+            before, term = term, before
+        if not (isinstance(before, Load) and before.buffer is store.buffer):
+            return None
+        if _loads(term, store.buffer) or numbers.is_bool(store.buffer.dtype):
+            return None
+        return store, update.operation, term
+
+    def _reduce(self, store: Store, operation: str, term: Expression) -> None:
+        """Reduce a term for all points of the spatial axes, then store with the initial value."""
+        start = self._block.init[0]
+        assert isinstance(start, Store)
+        factors = _factors(term) if operation == "Add" else None
+        for ranges in self._spatial_chunks(factors):
+            total = self._total(ranges, operation, term, factors, store.buffer.dtype)
+            grid = self._grid(self._spatial, ranges)
+            first = grid.evaluate(start.value)
+            value = numbers.apply(operation, (first, total), store.buffer.dtype)
+            _store(self._memory, grid, store, value)
+
+    def _spatial_chunks(
+        self, factors: tuple[Expression, Expression, str] | None
+    ) -> list[tuple[range, ...]]:
+        """Split the spatial axes so that results and at least one slice of the term fit."""
+        limit = _CHUNK if factors is None else _FACTOR_CHUNK
+        return list(_chunks(self._ranges(self._spatial), limit))
+
+    def _total(
+        self,
+        ranges: tuple[range, ...],
+        operation: str,
+        term: Expression,
+        factors: tuple[Expression, Expression, str] | None,
+        dtype: str,
+    ) -> Number:
+        axes = [*self._spatial, *self._reduced]
+        n_spatial = len(self._spatial)
+        whole = (*ranges, *self._ranges(self._reduced))
+        n_terms = math.prod(len(part) for part in whole[n_spatial:])
+        if factors is None:
+            parts = list(_chunks(whole, _CHUNK, keep=n_spatial))
+        else:
+            used = [
+                [dim for dim, axis in enumerate(axes) if axis.variable in variables(factor)]
+                for factor in factors[:2]
+            ]
+            parts = list(_chunks(whole, _FACTOR_CHUNK, keep=n_spatial, used=used))
+        total: tuple[Array, Array, Array] | None = None
+        for part in parts:
+            grid = self._grid(axes, part)
+            reduced = self._part(grid, operation, term, factors, part, dtype)
+            shape = tuple(len(each) for each in ranges)
+            full = tuple(np.broadcast_to(_squeeze(each, n_spatial), shape) for each in reduced)
+            total = full if total is None else _combined(operation, total, full)  # type: ignore[assignment]
+        assert total is not None
+        value, error, magnitude = total
+        if operation != "Add":
+            return Number(value, error if error.any() else None, dtype)
+        if not numbers.is_float(dtype):
+            return numbers.wrapped(value, dtype, error if error.any() else None)
+        rounding = numbers.sum_error(
+            value, magnitude, n_terms, dtype, independent=self._independent
+        )
+        if factors is None and not self._independent:
+            losses = self._losses(
+                term, [self._grid(axes, part) for part in parts], magnitude, dtype
+            )
+            rounding = np.minimum(rounding, losses)
+        return _with_rounding(value, error, magnitude, rounding, dtype)
+
+    def _losses(
+        self, term: Expression, grids: Sequence[Grid], magnitude: Array, dtype: str
+    ) -> Array:
+        """Bound the rounding errors of a sum by its terms.
+
+        An addition errs by no more than the smaller of what it adds, and than u times its result.
+        Twice the bound for one term after the other covers sums of partial sums.
+        """
+        n_spatial = len(self._spatial)
+        most = numbers.format_of(dtype).unit_roundoff * magnitude
+        most = most.reshape(*magnitude.shape, *[1] * len(self._reduced))
+        losses = np.zeros(magnitude.shape)
+        for grid in grids:
+            extents = grid.extents
+            terms = np.broadcast_to(grid.evaluate(term).value, extents)
+            lost = np.minimum(np.abs(terms), most)
+            losses = losses + lost.sum(axis=tuple(range(n_spatial, len(extents))))
+        return 2.0 * losses
+
+    def _part(
+        self,
+        grid: Grid,
+        operation: str,
+        term: Expression,
+        factors: tuple[Expression, Expression, str] | None,
+        part: tuple[range, ...],
+        dtype: str,
+    ) -> tuple[Array, Array, Array]:
+        """Reduce a term on one part of the grid: values, errors and sums of magnitudes."""
+        n_spatial = len(self._spatial)
+        extents = tuple(len(each) for each in part)
+        behind = tuple(range(n_spatial, len(part)))
+        if factors is not None:
+            a, b = grid.evaluate(factors[0]), grid.evaluate(factors[1])
+            if _can_multiply(a, b, dtype):
+                number, magnitude = sum_of_products(a, b, n_spatial, extents, (factors[2], dtype))
+                return number.value, number.errors, magnitude
+            return self._in_small_parts(operation, term, part, dtype)
+        number = grid.evaluate(term)
+        value = np.broadcast_to(number.value, extents)
+        if number.error is not None:
+            error = np.broadcast_to(number.error, extents)
+        else:
+            error = np.zeros((1,) * len(part))
+        if operation in _COMBINE:
+            reduce = _COMBINE[operation]
+            return reduce(value, axis=behind, keepdims=True), _reduced(np.max, error, behind), error
+        with np.errstate(all="ignore"):
+            total = value.sum(axis=behind, keepdims=True)
+            magnitude = np.abs(value).sum(axis=behind, keepdims=True, dtype=np.float64)
+            if value.dtype == np.float64 and not _are_whole(value):
+                # Smaller than any error, it keeps the sum from being taken for exact.
+                error = error + np.finfo(np.float64).tiny
+            return total, _reduced(np.sum, error, behind), magnitude
+
+    def _in_small_parts(
+        self, operation: str, term: Expression, part: tuple[range, ...], dtype: str
+    ) -> tuple[Array, Array, Array]:
+        """Reduce products that are not sums of finite numbers as any other term."""
+        total: tuple[Array, Array, Array] | None = None
+        for small in _chunks(part, _CHUNK, keep=len(self._spatial)):
+            grid = self._grid([*self._spatial, *self._reduced], small)
+            reduced = self._part(grid, operation, term, None, small, dtype)
+            total = reduced if total is None else _combined(operation, total, reduced)
+        assert total is not None
+        return total
+
+
+def _with_rounding(
+    value: Array, error: Array, magnitude: Array, rounding: Array, dtype: str
+) -> Number:
+    """Add the rounding of a sum; sums of exact whole numbers are exact while they are small."""
+    exact = (error == 0.0) & (magnitude <= numbers.format_of(dtype).exact_integers)
+    if exact.all():
+        return Number(value, None, dtype)
+    with np.errstate(all="ignore"):
+        errors = np.where(exact, 0.0, error + rounding)
+    errors = np.where(np.isnan(errors), UNKNOWN, errors)
+    form = numbers.format_of(dtype)
+    # A partial sum may overflow although the sum does not.
+    errors = np.where(magnitude > form.largest, UNKNOWN, errors)
+    return Number(value, errors, dtype)
+
+
+def _combined(
+    operation: str, a: tuple[Array, ...], b: tuple[Array, ...]
+) -> tuple[Array, Array, Array]:
+    if operation == "Add":
+        value, error, magnitude = (x + y for x, y in zip(a, b, strict=True))
+        return value, error, magnitude
+    choose = np.maximum if operation == "Max" else np.minimum
+    return choose(a[0], b[0]), np.maximum(a[1], b[1]), a[2]
+
+
+def _reduced(reduce: Any, error: Array, behind: tuple[int, ...]) -> Array:
+    result: Array = reduce(error, axis=behind, keepdims=True)
+    return result
+
+
+def _squeeze(array: Array, n_spatial: int) -> Array:
+    return array.reshape(array.shape[:n_spatial]) if array.ndim > n_spatial else array
+
+
+def _are_whole(values: Array) -> bool:
+    return bool(np.all(values == np.rint(values)))
+
+
+def _can_multiply(a: Number, b: Number, dtype: str) -> bool:
+    if not numbers.is_float(dtype):
+        return a.error is None and b.error is None
+    return bool(np.isfinite(a.value).all() and np.isfinite(b.value).all())
+
+
+def _factors(term: Expression) -> tuple[Expression, Expression, str] | None:
+    """Return both factors of a product and its type; widening casts around it change nothing."""
+    while isinstance(term, Call) and term.operation == "Cast" and _is_widening(term):
+        (term,) = term.args
+    if isinstance(term, Call) and term.operation == "Mul":
+        return term.args[0], term.args[1], term.dtype
+    return None
+
+
+def _is_widening(term: Call) -> bool:
+    inner = term.args[0].dtype
+    if not (numbers.is_float(term.dtype) and numbers.is_float(inner)):
+        return False
+    return numbers.format_of(inner).unit_roundoff >= numbers.format_of(term.dtype).unit_roundoff
+
+
+def _loads(expression: Expression, buffer: Buffer) -> bool:
+    match expression:
+        case Load():
+            return expression.buffer is buffer or any(
+                _loads(index, buffer) for index in expression.indices
+            )
+        case Call():
+            return any(_loads(arg, buffer) for arg in expression.args)
+        case _:
+            return False
+
+
+def _chunks(
+    ranges: tuple[range, ...], limit: int, keep: int = 0, used: list[list[int]] | None = None
+) -> Any:
+    """Split a grid into parts of at most ``limit`` points.
+
+    Args:
+        ranges: The grid.
+        limit: Largest number of points.
+        keep: Number of leading dimensions that are not split.
+        used: Dimensions of several smaller grids that are limited, instead of the grid itself.
+    """
+    groups = used or [list(range(len(ranges)))]
+    largest = max(groups, key=lambda dims: math.prod(len(ranges[dim]) for dim in dims))
+    n_points = math.prod(len(ranges[dim]) for dim in largest)
+    splittable = [dim for dim in largest if dim >= keep and len(ranges[dim]) > 1]
+    if n_points <= limit or not splittable:
+        yield ranges
+        return
+    dim = max(splittable, key=lambda each: len(ranges[each]))
+    part, middle = ranges[dim], len(ranges[dim]) // 2
+    for half in (part[:middle], part[middle:]):
+        yield from _chunks((*ranges[:dim], half, *ranges[dim + 1 :]), limit, keep, used)
+
+
+def _store(memory: Memory, grid: Grid, store: Store, number: Number) -> None:
+    """Assign to the elements of a buffer at all points of a grid."""
+    buffer = store.buffer
+    if buffer not in memory:
+        blank = numbers.held(np.zeros(buffer.shape, np.int8), buffer.dtype).copy()
+        memory[buffer] = Number(blank, None, buffer.dtype)
+    kept = memory[buffer]
+    if number.error is not None and kept.error is None:
+        kept = Number(kept.value, np.zeros(buffer.shape), buffer.dtype)
+        memory[buffer] = kept
+    indices = grid.indices(store.indices)
+    shape = np.broadcast_shapes(*(index.shape for index in indices), number.value.shape)
+    target: Any = tuple(indices)
+    plain = _plain_slices(grid, store)
+    if plain is not None:
+        target, shape = plain, kept.value[plain].shape
+        value = np.broadcast_to(number.value, shape)
+    else:
+        value = np.broadcast_to(number.value, shape)
+    kept.value[target] = value
+    if kept.error is not None:
+        kept.error[target] = np.broadcast_to(number.errors, shape)
+
+
+def _plain_slices(grid: Grid, store: Store) -> tuple[slice, ...] | None:
+    """Return the part of a buffer that a store writes, if its indices are the grid's axes."""
+    slices = []
+    for dim, index in enumerate(store.indices):
+        span = grid.spans.get(index) if isinstance(index, Variable) else None
+        if span is None or span.dimension != dim:
+            return None
+        slices.append(slice(span.start, span.stop))
+    return tuple(slices) if len(slices) == grid.n_dimensions else None

@@ -1,0 +1,212 @@
+"""References: the inputs of a kernel, its expected outputs, and the errors that are allowed."""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tuner.engines.base import InputKind
+from tuner.engines.verification import input_sets, interpreter, numbers, roles
+from tuner.engines.verification.input_sets import InputSet, InputSpec
+from tuner.engines.verification.numbers import UNKNOWN, Number
+from tuner.engines.verification.program import Program
+from tuner.errors import WorkError
+
+Array = np.ndarray[Any, Any]
+
+# Bits of integers, from the full range down, for kernels whose sums overflow.
+_BITS = (64, 16, 12, 8, 4)
+# Inputs that are made positive one at a time.
+_MAX_SINGLE = 6
+# Share of elements without a check up to which inputs are good enough.
+_MAX_UNCHECKED = 0.1
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An expected output.
+
+    Attributes:
+        values: Expected values.
+        bounds: Largest allowed difference of each, inf for no check; None for exact equality.
+    """
+
+    values: Array
+    bounds: Array | None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Inputs and expected outputs of a kernel."""
+
+    input_set: InputSet
+    checksum: int
+    outputs: tuple[Expected, ...]
+
+    def draw(self) -> list[Array]:
+        """Draw the inputs.
+
+        Raises:
+            WorkError: If this machine draws other numbers than the one that made the reference.
+        """
+        arrays = input_sets.draw(self.input_set)
+        if input_sets.checksum(arrays) != self.checksum:
+            raise WorkError("this machine's NumPy draws other inputs than the reference has")
+        return arrays
+
+
+def make(program: Program, kind: InputKind, seed: int) -> Reference:
+    """Compute the reference of a program on inputs for which its outputs are defined.
+
+    Inputs have both signs and integers their full range. Where that gives a NaN, an infinity or an
+    overflow of integers, the least restriction that avoids it is chosen: one positive input, all
+    positive, fewer bits.
+
+    Raises:
+        WorkError: If an output has no element that can be checked.
+    """
+    best: tuple[int, InputSet, list[Number]] | None = None
+    for input_set in _input_sets(program, kind, seed):
+        arrays = dict(zip(program.inputs, input_sets.draw(input_set), strict=True))
+        outputs = interpreter.run(program, arrays, independent=kind == "real")
+        n_bad = _n_undefined(outputs)
+        if best is None or n_bad < best[0]:
+            best = (n_bad, input_set, outputs)
+        if not n_bad:
+            break
+    assert best is not None
+    _, chosen, outputs = best
+    expected = tuple(_expected(number) for number in outputs)
+    for number in outputs:
+        if number.value.size and not _is_checked(number).any():
+            raise WorkError(
+                "no element of an output is defined on the seeded inputs, so candidates cannot be "
+                "verified"
+            )
+    return Reference(chosen, input_sets.checksum(input_sets.draw(chosen)), expected)
+
+
+def dump(reference: Reference) -> bytes:
+    """Serialise as an ``.npz`` file."""
+    arrays: dict[str, Any] = {
+        "input_set": reference.input_set.dump(),
+        "checksum": reference.checksum,
+        "n_outputs": len(reference.outputs),
+    }
+    for index, output in enumerate(reference.outputs):
+        arrays[f"values_{index}"] = output.values
+        if output.bounds is not None:
+            arrays[f"bounds_{index}"] = output.bounds
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def load(path: str) -> Reference:
+    """Read a file with the output of :func:`dump`."""
+    with np.load(path) as stored:
+        outputs = tuple(
+            Expected(stored[f"values_{i}"], stored.get(f"bounds_{i}"))
+            for i in range(int(stored["n_outputs"]))
+        )
+        input_set = InputSet.load(str(stored["input_set"]))
+        return Reference(input_set, int(stored["checksum"]), outputs)
+
+
+def _input_sets(program: Program, kind: InputKind, seed: int) -> Iterator[InputSet]:
+    """Yield sets of inputs, the least restricted first."""
+    floats = [i for i, buffer in enumerate(program.inputs) if numbers.is_float(buffer.dtype)]
+    has_integers = len(floats) < len(program.inputs)
+    singles = [(i,) for i in floats[:_MAX_SINGLE]] if len(floats) > 1 else []
+    signs: list[tuple[int, ...]] = [(), *singles, *([tuple(floats)] if floats else [])]
+    for bits in _BITS if has_integers else _BITS[:1]:
+        specs = _specs(program, bits)
+        for positive in signs:
+            chosen = tuple(replace(spec, is_positive=i in positive) for i, spec in enumerate(specs))
+            yield InputSet(kind, seed, chosen)
+
+
+def _specs(program: Program, bits: int) -> list[InputSpec]:
+    limits = roles.Limits(program)
+    n_terms, exact = roles.longest_sum(program)
+    # With numbers up to 3 the mean magnitude of a product is 4; half of the range is margin.
+    magnitude = 3 if 4 * n_terms <= exact / 2 else 1
+    density = min(1.0, exact / 2 / n_terms) if magnitude == 1 else 1.0
+    has_peaks = roles.has_long_extremes(program)
+    specs = []
+    for buffer in program.inputs:
+        if numbers.is_float(buffer.dtype) or numbers.is_bool(buffer.dtype):
+            specs.append(
+                InputSpec(buffer.shape, buffer.dtype, magnitude=magnitude, has_peaks=has_peaks)
+            )
+            continue
+        low, high = input_sets.integer_range(buffer.dtype, bits)
+        low, high = max(low, limits.low.get(buffer, low)), min(high, limits.high.get(buffer, high))
+        is_index = buffer in limits.high
+        specs.append(
+            InputSpec(
+                buffer.shape,
+                buffer.dtype,
+                low,
+                max(low, high),
+                has_peaks=has_peaks and not is_index,
+            )
+        )
+    floats = [i for i, spec in enumerate(specs) if numbers.is_float(spec.dtype)]
+    if density < 1.0 and floats:
+        # Each term of the sum occurs in many outputs if the larger factor is the sparse one.
+        largest = max(floats, key=lambda i: int(np.prod(specs[i].shape, dtype=np.int64)))
+        specs[largest] = replace(specs[largest], density=density)
+    return specs
+
+
+def _is_checked(number: Number) -> Array:
+    """Return where an output is finite and its error bounded."""
+    finite = np.isfinite(number.value) if number.value.dtype.kind == "f" else True
+    return np.broadcast_to(finite & (_bounds(number) < UNKNOWN), number.value.shape)
+
+
+def _bounds(number: Number) -> Array:
+    if numbers.is_bool(number.dtype) and number.error is not None:
+        return np.where(number.error > 0.0, UNKNOWN, 0.0)
+    return number.errors
+
+
+def _n_undefined(outputs: Sequence[Number]) -> int:
+    """Count elements that are not finite, and those without a check if they are many."""
+    n_bad = 0
+    for number in outputs:
+        if number.value.dtype.kind == "f":
+            n_bad += int((~np.isfinite(number.value)).sum())
+        n_unchecked = int((~_is_checked(number)).sum())
+        if n_unchecked > _MAX_UNCHECKED * number.value.size:
+            n_bad += n_unchecked
+    return n_bad
+
+
+def _expected(number: Number) -> Expected:
+    """Return values in a compact type, whose rounding is added to the bounds."""
+    if not numbers.is_float(number.dtype):
+        bounds = None if number.error is None else _narrow_bounds(number, np.zeros(()))
+        values = number.value.astype(np.bool_ if numbers.is_bool(number.dtype) else number.dtype)
+        return Expected(values, bounds)
+    if number.dtype == "float64":
+        values = number.value
+    else:
+        with np.errstate(over="ignore"):
+            values = number.value.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        moved = np.abs(values.astype(np.float64) - number.value)
+    moved = np.where(np.isnan(moved), 0.0, moved)
+    if number.error is None and not moved.any():
+        return Expected(values, None)
+    return Expected(values, _narrow_bounds(number, moved))
+
+
+def _narrow_bounds(number: Number, moved: Array) -> Array:
+    bounds = np.broadcast_to(_bounds(number) + moved, number.value.shape)
+    with np.errstate(over="ignore"):
+        # Rounded up, and by what the comparison in float32 rounds.
+        return np.where(bounds == 0.0, 0.0, bounds * (1.0 + 2.0**-20)).astype(np.float32)
