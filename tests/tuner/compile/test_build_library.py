@@ -214,6 +214,27 @@ def test_bench_prints_its_results(tuned: Cli) -> None:
         assert word in answer.out
 
 
+def test_evaluate_takes_arrays(tuned: Cli) -> None:
+    """The function compares on given inputs, with the peer that is named."""
+    result = tuner.evaluate(
+        tuned.folder / "mlp.lib",
+        against="openvino",
+        arrays=feeds(5),
+        n_turns=1,
+        data_dir=tuned.data_dir,
+    )
+
+    assert result.agrees
+    assert [peer.name for peer in result.peers] == ["openvino"]
+    assert result.inputs["data"].values == "given"
+    with pytest.raises(RequestError, match="float32"):
+        tuner.evaluate(
+            tuned.folder / "mlp.lib",
+            arrays={"data": np.zeros((1, 1, 28, 28))},
+            data_dir=tuned.data_dir,
+        )
+
+
 def test_failed_write_keeps_the_old_library(tuned: Cli, tmp_path: Path) -> None:
     """A process that cannot write large files leaves the old library unchanged."""
     out = tmp_path / "out"
