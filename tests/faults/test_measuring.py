@@ -1,6 +1,7 @@
 """References and finals whose workers fail, without a coordinator that would try again."""
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from tuner.engines.base import EvaluatorSettings, RunResult
 from tuner.errors import WorkError
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.interleaved_timing import InterleavedTiming
-from tuner.measure.references import ensure_references
+from tuner.measure.references import discard_references, ensure_references
 from tuner.tuning import event_loop
 
 TASK = TaskUnderTest(1, "work", toy.make_task("work", weight=1, base_secs=1e-3).ir)
@@ -100,3 +101,21 @@ def test_reference_that_fails_is_a_work_error(hall: Hall, fault: str) -> None:
     with pytest.raises(WorkError):
         references(hall)
     assert not list(hall.folder.rglob("work*"))
+
+
+def test_each_round_has_a_reference_of_its_own(hall: Hall) -> None:
+    """Equal seeds give equal content, in files that another round does not remove."""
+    hall.control.inject()
+    first, kept = references(hall, replace(TASK, input_seed=5))
+    again, still_kept = references(hall, replace(TASK, input_seed=5))
+
+    assert first != again
+    assert first.read_bytes() == again.read_bytes()
+    assert kept == still_kept
+
+    async def discard() -> None:
+        setup, _ = start(hall)
+        discard_references(setup, [str(first), str(kept)])
+
+    finish(hall, discard())
+    assert [path.is_file() for path in (first, again, kept)] == [False, True, True]
