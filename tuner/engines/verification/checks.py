@@ -66,7 +66,7 @@ def spoiled(shape: Sequence[int], dtype: str) -> Array:
     return np.full(tuple(shape), fill, dtype=dtype)
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=2)
 def _load(path: str) -> Reference:
     """Read a reference, which the candidates of a round share; its file does not change."""
     return references.load(path)

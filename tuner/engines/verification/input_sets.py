@@ -84,7 +84,7 @@ def harmless(arguments: Iterable[tuple[Sequence[int], str]]) -> InputSet:
     return InputSet("real", 0, tuple(InputSpec(tuple(shape), dtype) for shape, dtype in arguments))
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=2)
 def draw(input_set: InputSet) -> list[Array]:
     """Draw inputs; callers do not change the arrays."""
     rng = np.random.default_rng([input_set.seed, input_set.kind == "whole"])
