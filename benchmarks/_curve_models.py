@@ -25,11 +25,11 @@ def request_of(name: str, folder: Path) -> ModelRequest:
     made = {"mbconv": _mbconv, "encoder": _encoder}
     if name not in made:
         return ModelRequest(name)
-    path = folder / f"{name}.pt2"
+    path = folder / f"{name}.onnx"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         module, example = made[name]()
-        torch.export.save(torch.export.export(module.eval(), (example,)), path)
+        torch.onnx.export(module.eval(), (example,), path, dynamo=True, external_data=False)
     return ModelRequest(str(path))
 
 
