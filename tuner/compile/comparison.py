@@ -1,12 +1,14 @@
 """Results of a benchmark: samples of a library, and of each peer that it was compared with."""
 
 from dataclasses import dataclass
-from statistics import mean, median, pstdev
+from statistics import mean, median, pstdev, quantiles
 from typing import Any
 
 from tuner.compile.agreement import OutputCheck
 
 Samples = tuple[float, ...]
+# Undisturbed, the middle half of the samples lies within a few per cent.
+_MAX_SPREAD = 0.25
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,12 @@ class Comparison:
         return all(peer.agrees for peer in self.peers)
 
     @property
+    def is_disturbed(self) -> bool:
+        """True if the middle half of a runtime's samples spreads over a quarter of their median."""
+        runtimes = (self.library_samples, *(peer.samples for peer in self.peers))
+        return any(_spread(samples) > _MAX_SPREAD for samples in runtimes)
+
+    @property
     def degenerate(self) -> bool:
         """True if all outputs of the peers are constant, so that agreement proves little."""
         checks = [output for peer in self.peers for output in peer.outputs]
@@ -134,13 +142,27 @@ class Comparison:
         return {peer.name: peer for peer in self.peers}[name]
 
 
+def _spread(samples: Samples) -> float:
+    if len(samples) < 2:
+        return 0.0
+    low, middle, high = quantiles(samples, n=4, method="inclusive")
+    return (high - low) / middle
+
+
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain data, with what follows from its samples."""
     return {
         **vars(comparison),
         **{
             name: getattr(comparison, name)
-            for name in ("library_secs", "mean_secs", "stdev_secs", "agrees", "degenerate")
+            for name in (
+                "library_secs",
+                "mean_secs",
+                "stdev_secs",
+                "agrees",
+                "degenerate",
+                "is_disturbed",
+            )
         },
         "inputs": {name: vars(given) for name, given in comparison.inputs.items()},
         "peers": [_peer_as_json(peer) for peer in comparison.peers],

@@ -99,6 +99,11 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
                 f"the library runs on the {_DEVICES[comparison.device]}, {peer.name} on the "
                 f"{_DEVICES[peer.device]}: the ratio compares two devices"
             )
+    if comparison.is_disturbed:
+        yield (
+            "the samples of a runtime spread by more than a quarter: other processes use this "
+            "machine, and the ratios are not reliable"
+        )
     if comparison.degenerate:
         yield (
             "every output is constant or not finite, so agreement proves little; if the weights "

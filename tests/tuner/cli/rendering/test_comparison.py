@@ -41,6 +41,15 @@ def test_missing_peer_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "openvino: not installed: pip install -e '.[openvino]'" in text
 
 
+def test_busy_machine_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Outliers alone are not, since medians do not follow them."""
+    outlier = Comparison((1e-3,) * 9 + (5e-3,), None, 2, "cpu", {})
+    busy = Comparison((1e-3,) * 5 + (2e-3,) * 5, None, 2, "cpu", {})
+
+    assert "not reliable" not in shown(capsys, outlier)
+    assert "not reliable" in shown(capsys, busy)
+
+
 @pytest.mark.parametrize(
     ("check", "words"),
     [
