@@ -55,9 +55,17 @@ class Pass:
     results: dict[tuple[int, str], RunResult] = field(default_factory=dict)
     secs: float = 0.0
 
-    def latency(self, key: tuple[int, str]) -> float:
-        """Return the median of a candidate's samples; NaN for a failure."""
-        return median(self.results[key].run_secs or [float("nan")])
+    def latency(self, key: tuple[int, str], *, in_clocks: bool) -> float:
+        """Return the median of a candidate's samples; NaN for a failure.
+
+        Args:
+            key: Task and trace.
+            in_clocks: True for runs of the clock kernel instead of seconds, as in a record: NaN if
+                that was disturbed.
+        """
+        result = self.results[key]
+        unit = (result.clock_secs or float("nan")) if in_clocks else 1.0
+        return median(result.run_secs or [float("nan")]) / unit
 
     def count(self, name: str) -> int:
         """Add up a number in the conditions of all results."""
@@ -169,8 +177,10 @@ def _compare(before: Pass, loaded: Pass, after: Pass) -> dict[str, Any]:
     keys = [key for key, result in before.results.items() if result.run_secs]
     return {
         "candidates": len(keys),
-        "loaded_to_unloaded": _spread(keys, before, loaded),
-        "unloaded_to_unloaded": _spread(keys, before, after),
+        "loaded_to_unloaded": _spread(keys, before, loaded, in_clocks=True),
+        "unloaded_to_unloaded": _spread(keys, before, after, in_clocks=True),
+        "loaded_to_unloaded_samples": _spread(keys, before, loaded, in_clocks=False),
+        "unloaded_to_unloaded_samples": _spread(keys, before, after, in_clocks=False),
         "passes": [
             {
                 "samples": one.n_samples,
@@ -183,14 +193,22 @@ def _compare(before: Pass, loaded: Pass, after: Pass) -> dict[str, Any]:
     }
 
 
-def _spread(keys: Sequence[tuple[int, str]], one: Pass, other: Pass) -> dict[str, float]:
-    ratios = np.array([other.latency(key) / one.latency(key) for key in keys])
+def _spread(
+    keys: Sequence[tuple[int, str]], one: Pass, other: Pass, *, in_clocks: bool
+) -> dict[str, float]:
+    before = np.array([one.latency(key, in_clocks=in_clocks) for key in keys])
+    after = np.array([other.latency(key, in_clocks=in_clocks) for key in keys])
+    both = np.isfinite(before) & np.isfinite(after)
+    if not both.any():
+        return {"candidates": 0}
+    ratios = after[both] / before[both]
     return {
+        "candidates": int(both.sum()),
         "median": round(float(np.median(ratios)), 4),
         "p5": round(float(np.percentile(ratios, 5)), 4),
         "p95": round(float(np.percentile(ratios, 95)), 4),
         "within_5_percent": round(float(np.mean(np.abs(ratios - 1.0) <= 0.05)), 3),
-        "of_sums": round(sum(map(other.latency, keys)) / sum(map(one.latency, keys)), 4),
+        "of_sums": round(float(after[both].sum() / before[both].sum()), 4),
     }
 
 

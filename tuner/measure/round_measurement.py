@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from tuner.devices.device import Device
@@ -92,7 +91,6 @@ class RoundMeasurement:
         self._builder = CandidateBuilder(setup)
         self._references: tuple[str, ...] = ()
         self._best_secs = task.best_secs
-        self._clock_secs: float | None = None
         # Candidates whose run was requested of the device, which runs the first.
         self._requested: list[Candidate] = []
         self._is_loss_blamed = False
@@ -196,7 +194,7 @@ class RoundMeasurement:
                 self._device,
                 self._references,
                 self._best_secs,
-                time_clock=self._clock_secs is None,
+                time_clock=True,
             )
         except DeviceLost:
             self._blame(candidate)
@@ -205,9 +203,7 @@ class RoundMeasurement:
             self._requested.remove(candidate)
             self._builder.discard([artifact])
         self._best_secs = min(self._best_secs, *(result.run_secs or (self._best_secs,)))
-        # One reading of the clock serves the whole round.
-        self._clock_secs = self._clock_secs or result.clock_secs
-        self._callbacks.on_result(candidate, replace(result, clock_secs=self._clock_secs))
+        self._callbacks.on_result(candidate, result)
 
     def _blame(self, candidate: Candidate) -> None:
         """Blame a candidate for the loss of the device that ran it, or was asked to."""
