@@ -19,7 +19,6 @@ from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.row_schedule import schedule_rows
-from tuner.errors import WorkError
 
 # Levels into which TVM's rules split the loops of a convolution or product.
 _SPATIAL, _REDUCTION = 4, 2
@@ -44,18 +43,6 @@ class _Registers:
 
     n: int
     lanes: int
-
-
-def apply(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Schedule a workload for a CPU by rule.
-
-    Returns:
-        The scheduled module; the workload itself if no rule fits it.
-    """
-    try:
-        return traces.schedule_module(module, compute_trace(module, target), target)
-    except WorkError:
-        return module
 
 
 def compute_trace(module: tvm.IRModule, target: Target) -> str:

@@ -12,7 +12,7 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cpu_codegen, cuda, default_schedule, traces, workloads
+from tuner.engines.relax import cpu_codegen, cuda, fallbacks, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
 from tuner.engines.relax.targets import make_target
@@ -40,11 +40,10 @@ def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
 
 
 def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
-    module = workloads.load(request.ir)
     if request.trace:
-        scheduled = traces.schedule_module(module, request.trace, target)
+        scheduled = traces.schedule_module(workloads.load(request.ir), request.trace, target)
     else:
-        scheduled = default_schedule.apply(module, target)
+        scheduled = fallbacks.schedule(request.ir, request.target, target)
     functions, packed = split_packing(scheduled["main"])
     _write(functions[KERNEL], request.symbol, target, out / OBJECT)
     if packed:

@@ -1,5 +1,6 @@
 """Computed schedules change no output, and use the vectors and the cores."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,9 @@ import tvm
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array
-from tuner.engines.base import TargetInfo
-from tuner.engines.relax import cpu_codegen, default_schedule, workloads
-from tuner.engines.relax.build import split_packing
+from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
+from tuner.engines.relax import cpu_codegen, default_schedule, fallbacks, traces, workloads
+from tuner.engines.relax.build import build, split_packing
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -104,12 +105,18 @@ def call(module: tvm.IRModule, target: TargetInfo) -> Array:
     return value
 
 
+def by_rule(module: tvm.IRModule, target: TargetInfo) -> tvm.IRModule:
+    """Schedule a workload as a subgraph without a record is."""
+    made = make_target(target.spec)
+    return traces.schedule_module(module, default_schedule.compute_trace(module, made), made)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_computed_schedule_changes_no_output(name: str, target: TargetInfo) -> None:
     """The scheduled kernel computes what the unscheduled one does."""
     module = workload(name)
 
-    scheduled = default_schedule.apply(module, make_target(target.spec))
+    scheduled = by_rule(module, target)
 
     np.testing.assert_allclose(call(scheduled, target), call(module, target), rtol=2e-4, atol=2e-5)
 
@@ -143,8 +150,29 @@ def test_a_tile_fits_the_registers_of_its_target(spec: str, width: int) -> None:
 
 def test_small_kernels_stay_on_one_core(target: TargetInfo) -> None:
     """Starting a second core would take longer than the kernel."""
-    small = default_schedule.apply(workload("mean of everything"), make_target(target.spec))
-    large = default_schedule.apply(workload("mean of pixels"), make_target(target.spec))
+    small = by_rule(workload("mean of everything"), target)
+    large = by_rule(workload("mean of pixels"), target)
 
     assert "T.parallel" not in small.script()
     assert "T.parallel" in large.script()
+
+
+@pytest.mark.parametrize("name", ["conv", "layer norm"])
+def test_a_wrong_kernel_by_rule_is_not_used(
+    name: str, target: TargetInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that disagrees with its definition is replaced by the unscheduled one."""
+    module = workload(name)
+    ir, made = workloads.dump(module), make_target(target.spec)
+    scheduled = fallbacks.schedule(ir, target.spec, made)
+    assert not tvm.ir.structural_equal(scheduled, module)
+
+    def build_wrong(request: BuildRequest) -> BuildResult:
+        """Build a kernel that takes the larger of two factors instead of their product."""
+        described = tvm.ir.save_json(workloads.load(request.ir))
+        wrong = tvm.ir.load_json(described.replace('"prim.Mul"', '"prim.Max"'))
+        return build(replace(request, ir=workloads.dump(wrong), trace=""))
+
+    monkeypatch.setattr(fallbacks, "build", build_wrong)
+
+    assert tvm.ir.structural_equal(fallbacks.schedule(ir, target.spec, made), module)
