@@ -161,13 +161,15 @@ def _submission_of(request: TuneRequest) -> str:
     spec = request.spec
     models = [{**asdict(model), "name": ""} for model in request.models]
     # As the first version wrote it: jobs in the database are found by this hash.
+    evaluator = {**asdict(spec.evaluator), "flush_bytes": 0}
+    del evaluator["network_bytes"]  # it follows from the models
     described = {
         "models": sorted(models, key=lambda model: json.dumps(model, sort_keys=True)),
         "goal": [spec.objective, spec.objective_options],
         "seed": spec.seed,
         "allocator": spec.allocator,
         "cost_model": spec.cost_model,
-        "evaluator": asdict(spec.evaluator),
+        "evaluator": evaluator,
     }
     text = json.dumps(described, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
