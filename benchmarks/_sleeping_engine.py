@@ -102,7 +102,7 @@ def build(request: BuildRequest) -> BuildResult:
     (folder / "kernel.so").write_bytes(_library(request.trace))
     described = [{"shape": [1], "dtype": "float32"}] * 2
     (folder / "kernel.json").write_text(
-        json.dumps({"arguments": described, "n_outputs": 1, "packed": []})
+        json.dumps({"arguments": described, "n_outputs": 1, "packed": [], "weights": []})
     )
     return BuildResult(str(folder))
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 # Options whose name differs from that of the field they set.
-_OPTIONS = {"stop_below_ms": "--stop-below", "model": "MODEL"}
+_OPTIONS = {"stop_below_ms": "--stop-below", "model": "MODEL", "source": "--model"}
 
 # Groups of options in help pages.
 MODEL_PANEL = "Model"

@@ -88,7 +88,7 @@ def _reference(source: Source | None, described: Manifest) -> str:
     if source is not None and source.name.startswith("zoo:"):
         return source.name
     raise RequestError(
-        f"a comparison needs the model of the library, {_named(described)}", field="model"
+        f"a comparison needs the model of the library, {_named(described)}", field="source"
     )
 
 

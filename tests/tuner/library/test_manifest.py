@@ -94,7 +94,7 @@ def test_missing_manifest_is_no_library(tmp_path: Path) -> None:
     """Neither an empty folder, nor a missing one, nor a file holds a library."""
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "missing", tmp_path / "file"):
-        with pytest.raises(RequestError, match="no library"):
+        with pytest.raises(RequestError, match="is not a library"):
             manifest.read(folder)
 
 

@@ -214,7 +214,7 @@ def test_bad_option_of_tune(shell: Shell, options: Sequence[str], words: Sequenc
         (("build", "--reproduce", "x", "zoo:mlp"), ("--reproduce", "MODEL")),
         (("build", "--reproduce", "x", "--strict"), ("--reproduce", "only --out")),
         (("bench",), ("LIBRARY",)),
-        (("bench", "missing"), ("missing", "no library")),
+        (("bench", "missing"), ("missing", "is not a library")),
         (("bench", "x", "--against", "magic"), ("magic",)),
         (("bench", "x", "--turns", "0"), ("--turns",)),
         (("dance",), ("dance",)),
