@@ -39,6 +39,14 @@ def shared_bytes(cpus: Path = _CPUS) -> int:
     return sum(instances.values()) or _DEFAULT_SHARED_BYTES
 
 
+def sizes_by_level(cpus: Path = _CPUS) -> dict[int, int]:
+    """Return the size of each data cache that a core uses, else typical ones of two levels."""
+    sizes = {level: size for level, size, _ in _caches(cpus / "cpu0")}
+    if max(sizes, default=0) > 1:
+        return sizes
+    return {2: _DEFAULT_PRIVATE_BYTES, 3: _DEFAULT_SHARED_BYTES}
+
+
 def _caches(cpu: Path) -> list[tuple[int, int, str]]:
     """Return level, size and sharing cores of the data caches of a core."""
     caches = []

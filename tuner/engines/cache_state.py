@@ -6,11 +6,13 @@ network are larger than that; then they are in memory. Its other inputs were wri
 before it, the last one right before, by all cores. See docs/measuring.md for what each state costs.
 """
 
+import math
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from tuner.engines.base import EvaluatorSettings
 SWEEPS = 2
 # Pages whose translations a core has to forget at most: twice what any holds (4,096 on Zen 5).
 _MAX_PAGES = 8192
+_LINE_BYTES = 64
+_LINE_WORDS = _LINE_BYTES // 4
 
 
 class CacheOperations(Protocol):
@@ -37,11 +41,76 @@ class CacheOperations(Protocol):
 
 
 @dataclass(frozen=True)
+class CacheKernels:
+    """Functions of one TVM from which the operations are made.
+
+    Attributes:
+        tensor: Copies an array to a tensor.
+        view: Makes a tensor of an array's own memory.
+        read_lines: Builds a kernel in which every core reads the first word of each line of its
+            share, given the cores, the lines of each and the words of a line.
+        rewrite_lines: Builds a kernel in which every core writes one word of each cache line of
+            its share back, given the cores; it takes the words and the number 0.
+        evict: Removes tensors from all caches; the first argument is not read.
+    """
+
+    tensor: Callable[[np.ndarray[Any, Any]], Any]
+    view: Callable[[np.ndarray[Any, Any]], Any]
+    read_lines: Callable[[int, int, int], Any]
+    rewrite_lines: Callable[[int], Any]
+    evict: Callable[..., None]
+
+
+class CpuCaches:
+    """The :class:`CacheOperations` of this machine, on tensors of one TVM."""
+
+    def __init__(self, kernels: CacheKernels) -> None:
+        n_cores = cpu_caches.n_cores()
+        n_lines = SWEEPS * cpu_caches.private_bytes() // _LINE_BYTES
+        self._kernels = kernels
+        self._read_lines = kernels.read_lines(n_cores, n_lines, _LINE_WORDS)
+        self._lines = kernels.tensor(np.zeros((n_cores, n_lines, _LINE_WORDS), "float32"))
+        self._largest = kernels.tensor(np.zeros((n_cores,), "float32"))
+        self._rewrite_lines = kernels.rewrite_lines(n_cores)
+
+    def sweep(self, n_pages: int) -> None:
+        """Read a word of every page of one buffer, and of every cache line of another."""
+        if n_pages:
+            read_pages, pages = _page_reader(self._kernels, n_pages)
+            read_pages(pages, self._largest)
+        self._read_lines(self._lines, self._largest)
+
+    def evict(self, tensors: Sequence[Any]) -> None:
+        """Remove tensors from all caches by TVM's instructions for this machine."""
+        self._kernels.evict(self._largest, *tensors)
+
+    def rewrite(self, tensor: Any) -> None:
+        """Write one word of each whole cache line of a tensor; every core has its share."""
+        n_words = math.prod(tensor.shape) * np.dtype(str(tensor.dtype)).itemsize // 4
+        if n_words >= _LINE_WORDS:
+            self._rewrite_lines(tensor._create_view((n_words,), "int32"), 0)
+
+
+@lru_cache(maxsize=4)
+def _page_reader(kernels: CacheKernels, n_pages: int) -> tuple[Any, Any]:
+    """Return a kernel in which every core reads a number of pages, and the pages."""
+    n_cores = cpu_caches.n_cores()
+    pages = untouched_pages(n_cores, n_pages).view("float32")
+    return kernels.read_lines(n_cores, n_pages, pages.shape[2]), kernels.view(pages)
+
+
+@dataclass(frozen=True)
 class Arguments:
     """Arguments of a kernel on their device, by what they are in the network."""
 
     weights: Sequence[Any]
     activations: Sequence[Any]
+
+    @classmethod
+    def split(cls, arguments: Sequence[Any], weight_indices: Sequence[int]) -> Self:
+        """Split arguments, given the indices of those that are constants of every network."""
+        activations = [each for i, each in enumerate(arguments) if i not in weight_indices]
+        return cls([arguments[i] for i in weight_indices], activations)
 
 
 def has_cold_weights(settings: EvaluatorSettings) -> bool:

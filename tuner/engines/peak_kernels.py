@@ -4,12 +4,10 @@ Multiply-adds on registers give the operations per second, sums over buffers the
 last-level cache and of memory. Every kernel runs on all cores, in the vectors of the target.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from tuner.devices import cpu_contention
+from tuner.devices import cpu_caches, cpu_contention
 from tuner.engines.base import DevicePeaks
 from tuner.errors import WorkError
 
@@ -26,8 +24,6 @@ _N_SAMPLES, _N_MEMORY_SAMPLES = 5, 3
 # are too low would be roofs that are too high, and stop tasks that could still improve.
 _MAX_DISTURBED = 150
 _LINE_BYTES, _LINES_PER_STEP = 64, 8
-_CACHE_DIR = Path("/sys/devices/system/cpu/cpu0/cache")
-_DEFAULT_CACHES = {2: 2 * 2**20, 3: 32 * 2**20}
 _MAX_BUFFER_BYTES = 2**29
 
 
@@ -71,8 +67,8 @@ def measure(build: Callable[[PeakKernel], Callable[[], float]]) -> DevicePeaks:
     Raises:
         WorkError: If something else uses the cores all the time.
     """
-    n_cores = len(os.sched_getaffinity(0))
-    caches = _cache_bytes()
+    n_cores = cpu_caches.n_cores()
+    caches = cpu_caches.sizes_by_level()
     last = caches[max(caches)]
 
     def rate(kernel: PeakKernel) -> float:
@@ -138,17 +134,3 @@ def _read(n_cores: int, n_bytes: int, *, n_passes: int, n_samples: int) -> PeakK
     sums = (n_cores, _LINES_PER_STEP, n_lanes)
     buffer = (n_cores, n_steps, _LINES_PER_STEP, n_lanes)
     return PeakKernel(tuple(body), "float32", (buffer, sums), amount, n_samples)
-
-
-def _cache_bytes() -> dict[int, int]:
-    """Return the sizes of the caches by level, as Linux reports them, else typical ones."""
-    sizes: dict[int, int] = {}
-    for index in _CACHE_DIR.glob("index*"):
-        try:
-            kind, text = ((index / name).read_text().strip() for name in ("type", "size"))
-            level = int((index / "level").read_text())
-        except (OSError, ValueError):
-            continue
-        if kind != "Instruction" and text.endswith("K"):
-            sizes[level] = int(text[:-1]) * 1024
-    return sizes if max(sizes, default=0) > 1 else _DEFAULT_CACHES

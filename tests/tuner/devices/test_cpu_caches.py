@@ -51,3 +51,12 @@ def test_sizes_that_are_not_reported_have_defaults(tmp_path: Path) -> None:
     """Virtual machines often report no caches."""
     assert cpu_caches.shared_bytes(tmp_path) == 32 * KIB**2
     assert cpu_caches.private_bytes(tmp_path) == 2 * KIB**2
+
+
+def test_sizes_by_level_are_those_of_data_caches(tmp_path: Path) -> None:
+    """Caches of instructions do not count; typical sizes stand in where none is reported."""
+    assert cpu_caches.sizes_by_level(tmp_path) == {2: 2 * KIB**2, 3: 32 * KIB**2}
+
+    describe_core(tmp_path, 0, ("16M", "0-3"))
+
+    assert cpu_caches.sizes_by_level(tmp_path) == {1: 48 * KIB, 2: 4 * KIB**2, 3: 16 * KIB**2}

@@ -1,65 +1,28 @@
-"""Operations on the caches of this machine; see :mod:`tuner.engines.cache_state`."""
+"""Kernels that act on the caches of this machine; see :mod:`tuner.engines.cache_state`."""
 
-import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import te
 from tvm.script import tirx as T  # noqa: N812  its name in every TVMScript
 from tvm.target import Target
 
-from tuner.devices import cpu_caches
-from tuner.engines.cache_state import SWEEPS, untouched_pages
-
-_LINE_BYTES = 64
-_WORDS = _LINE_BYTES // 4
-
-
-class Operations:
-    """See :class:`tuner.engines.cache_state.CacheOperations`."""
-
-    def __init__(self) -> None:
-        n_cores = cpu_caches.n_cores()
-        n_lines = SWEEPS * cpu_caches.private_bytes() // _LINE_BYTES
-        self._read_lines = read_lines(n_cores, n_lines, _WORDS)
-        self._lines = tvm.runtime.tensor(np.zeros((n_cores, n_lines, _WORDS), "float32"))
-        self._largest = tvm.runtime.empty((n_cores,), "float32")
-        self._rewrite_lines = rewrite_lines(n_cores)
-        self._evict = tvm.get_global_func("cache_flush_cpu_non_first_arg")
-
-    def sweep(self, n_pages: int) -> None:
-        """Read a word of every page of one buffer, and of every cache line of another."""
-        if n_pages:
-            read_pages, pages = _page_reader(n_pages)
-            read_pages(pages, self._largest)
-        self._read_lines(self._lines, self._largest)
-
-    def evict(self, tensors: Sequence[Any]) -> None:
-        """Remove tensors from all caches by TVM's instructions for this machine."""
-        self._evict(self._largest, *tensors)
-
-    def rewrite(self, tensor: Any) -> None:
-        """Write one word of each whole cache line of a tensor; every core has its share."""
-        n_words = math.prod(tensor.shape) * np.dtype(str(tensor.dtype)).itemsize // 4
-        if n_words >= _WORDS:
-            self._rewrite_lines(tensor._create_view((n_words,), "int32"), 0)
+from tuner.engines.cache_state import CacheKernels, CpuCaches
 
 
 @lru_cache(maxsize=1)
-def operations() -> Operations:
+def operations() -> CpuCaches:
     """Return the operations, built once in a process."""
-    return Operations()
-
-
-@lru_cache(maxsize=4)
-def _page_reader(n_pages: int) -> tuple[Any, Any]:
-    """Return a kernel in which every core reads a number of pages, and the pages."""
-    n_cores = cpu_caches.n_cores()
-    pages = untouched_pages(n_cores, n_pages).view("float32")
-    return read_lines(n_cores, n_pages, pages.shape[2]), tvm.runtime.from_dlpack(pages)
+    return CpuCaches(
+        CacheKernels(
+            tensor=tvm.runtime.tensor,
+            view=tvm.runtime.from_dlpack,
+            read_lines=read_lines,
+            rewrite_lines=rewrite_lines,
+            evict=tvm.get_global_func("cache_flush_cpu_non_first_arg"),
+        )
+    )
 
 
 def read_lines(n_cores: int, n_lines: int, n_words: int) -> Any:

@@ -40,10 +40,7 @@ class Kernel:
     @property
     def arguments_by_use(self) -> Arguments:
         """Inputs, by what they are in a network."""
-        activations = [
-            tensor for i, tensor in enumerate(self.arguments) if i not in self.weight_indices
-        ]
-        return Arguments([self.arguments[i] for i in self.weight_indices], activations)
+        return Arguments.split(self.arguments, self.weight_indices)
 
     def bind(self, arrays: Sequence[Array]) -> None:
         """Copy inputs, packed as the kernel expects them."""
