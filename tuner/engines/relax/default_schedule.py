@@ -7,18 +7,18 @@ else is scheduled by rows. The result is a trace like any other.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Instruction, Trace
 from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
-from tuner.engines.relax.row_schedule import schedule_rows
+from tuner.engines.relax.row_schedule import largest_divisor, schedule_rows
 
 # Levels into which TVM's rules split the loops of a convolution or product.
 _SPATIAL, _REDUCTION = 4, 2
@@ -45,32 +45,35 @@ class _Registers:
     lanes: int
 
 
-def compute_trace(module: tvm.IRModule, target: Target) -> str:
-    """Return the decisions for a workload in the JSON of a trace; empty if no rule fits it."""
+def compute_trace(
+    module: tvm.IRModule, target: Target, spaces: Sequence[Schedule] | None = None
+) -> str:
+    """Return the decisions for a workload in the JSON of a trace; empty if no rule fits it.
+
+    Args:
+        module: Unscheduled workload.
+        target: Target for a CPU.
+        spaces: Its design spaces, if they were generated before.
+    """
     try:
-        return traces.dump(_decide(module, target))
+        if spaces is None:
+            spaces = traces.design_spaces(module, target, PostOrderApply())
+        return traces.dump(_decide(module, target, spaces))
     except (ScheduleError, RuntimeError, ValueError):  # TVM's, for structures and shapes
         return ""
 
 
-def _decide(module: tvm.IRModule, target: Target) -> Trace:
+def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) -> Trace:
     flop, n_bytes = workloads.flop_of(module), _n_bytes(module)
     is_small = flop < _MIN_PARALLEL_FLOP and n_bytes < _MIN_PARALLEL_BYTES
     n_jobs = 1 if is_small else _JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
-    tiled = [space for space in _design_spaces(module, target) if _tiles(space, _SPATIAL)]
+    tiled = [space for space in spaces if _tiles(space, _SPATIAL)]
     if tiled:
         # The second space adds the epilogue to each tile while its sums are in registers.
         return _decide_tiles(tiled[min(1, len(tiled) - 1)], _registers(target), n_jobs)
     schedule = Schedule(module)
     schedule_rows(schedule, n_jobs)
     return schedule.trace
-
-
-def _design_spaces(module: tvm.IRModule, target: Target) -> list[Schedule]:
-    context = TuneContext(
-        mod=module, target=target, space_generator=PostOrderApply(), num_threads=1, rand_state=1
-    )
-    return list(context.generate_design_space())
 
 
 def _n_bytes(module: tvm.IRModule) -> int:
@@ -92,7 +95,7 @@ def _decide_tiles(space: Schedule, registers: _Registers, n_jobs: int) -> Trace:
         trace = trace.with_decision(split, [jobs, rest // jobs, 1, size], True)
     for number, (split, extent) in enumerate(reductions, 1):
         most = _MAX_REDUCTION_TILE if number == len(reductions) else extent
-        size = _divisor(extent, most)
+        size = largest_divisor(extent, most)
         trace = trace.with_decision(split, [extent // size, size], True)
     for choice in space.trace.insts:
         if choice.kind.name == "SampleCategorical":
@@ -121,13 +124,13 @@ def _widths(extent: int) -> list[int]:
     An odd axis stays whole, so that LLVM makes vectors of its loop and handles the rest.
     """
     widths = [width for width in (4, 8, 16, 32, 64) if extent % width == 0]
-    return widths or [_divisor(extent, _MAX_LOOP)]
+    return widths or [largest_divisor(extent, _MAX_LOOP)]
 
 
 def _rows(extents: list[int], n_rows: int) -> list[int]:
     rows: list[int] = []
     for extent in reversed(extents):
-        rows.append(_divisor(extent, n_rows))
+        rows.append(largest_divisor(extent, n_rows))
         n_rows //= rows[-1]
     return rows[::-1]
 
@@ -148,11 +151,6 @@ def _parallel_tile(extents: list[int], n_jobs: int) -> list[int]:
         tile.append(_divisor_from(extent, n_jobs))
         n_jobs = math.ceil(n_jobs / tile[-1])
     return tile
-
-
-def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor up to a limit."""
-    return max(d for d in range(1, max(min(number, most), 1) + 1) if number % d == 0)
 
 
 def _divisor_from(number: int, least: int) -> int:

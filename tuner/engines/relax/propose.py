@@ -66,7 +66,7 @@ def propose(request: SearchRequest) -> list[Candidate]:
         cost_model=model,
     )
     picked = context.generate_measure_candidates() or []
-    first = [] if request.measured else _by_rule(context, module, target)
+    first = [] if request.measured else _by_rule(context, spaces, target)
     best = _fresh([*first, *picked], known)[: request.n_candidates]
     # TVM returns nothing where it cannot draw a first population, which does not mean that the
     # space holds no further program: too few candidates are made up for by random ones.
@@ -83,15 +83,17 @@ def propose(request: SearchRequest) -> list[Candidate]:
     ]
 
 
-def _by_rule(context: TuneContext, module: tvm.IRModule, target: Target) -> list[MeasureCandidate]:
+def _by_rule(
+    context: TuneContext, spaces: list[Schedule], target: Target
+) -> list[MeasureCandidate]:
     """Return the program of a subgraph without a record, the first candidate of a search."""
     if cuda.is_cuda(target):
         return []
-    trace = default_schedule.compute_trace(module, target)
+    trace = default_schedule.compute_trace(context.mod, target, spaces)
     if not trace:
         return []
-    schedule = random_candidates.apply(context, traces.replay(module, trace).trace, seed=1)
-    return [MeasureCandidate(schedule, ArgInfo.from_entry_func(module))] if schedule else []
+    schedule = random_candidates.apply(context, traces.replay(context.mod, trace).trace, seed=1)
+    return [MeasureCandidate(schedule, ArgInfo.from_entry_func(context.mod))] if schedule else []
 
 
 def _draw_traces(
@@ -161,7 +163,7 @@ def _design_space(ir: bytes, spec: str) -> list[Schedule]:
     target = make_target(spec)
     module = workloads.load(ir)
     if not cuda.is_cuda(target):
-        return _generate(module, target, PostOrderApply(postprocs=_search_postprocs()))
+        return traces.design_spaces(module, target, PostOrderApply(postprocs=_search_postprocs()))
     *tiled, others = tensor_cores.rules_for(module, target)
     generated = [
         space
@@ -169,7 +171,7 @@ def _design_space(ir: bytes, spec: str) -> list[Schedule]:
         for space in _generate_if_fit(module, target, rules)
         if intrinsics.named_in(traces.dump(space.trace))
     ]
-    return generated + _generate(module, target, _gpu_generator(others, {}))
+    return generated + traces.design_spaces(module, target, _gpu_generator(others, {}))
 
 
 def _generate_if_fit(
@@ -177,16 +179,9 @@ def _generate_if_fit(
 ) -> list[Schedule]:
     """Generate the spaces of tensor cores; none for shapes that make TVM's rules raise."""
     try:
-        return _generate(module, target, _gpu_generator(rules, {}))
+        return traces.design_spaces(module, target, _gpu_generator(rules, {}))
     except (ValueError, RuntimeError):
         return []
-
-
-def _generate(module: tvm.IRModule, target: Target, generator: PostOrderApply) -> list[Schedule]:
-    context = TuneContext(
-        mod=module, target=target, space_generator=generator, num_threads=1, rand_state=1
-    )
-    return list(context.generate_design_space())
 
 
 def _database(

@@ -10,8 +10,6 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 _SPATIAL, _REDUCTION = 0, 2
-# Functions that are worth a buffer instead of being evaluated for each use.
-_COSTLY = {"tirx.exp", "tirx.log", "tirx.tanh", "tirx.sigmoid", "tirx.erf", "tirx.pow", "tirx.sqrt"}
 # Elements of the last axis that one step of a reduction over other axes handles.
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
 
@@ -75,7 +73,7 @@ def _rows(
         return list(loops[:n_rows])
     inner = loops[n_rows - 1]
     extent = int(schedule.get(inner).extent)
-    size = max(d for d in range(1, min(extent, _MAX_VECTOR) + 1) if extent % d == 0)
+    size = largest_divisor(extent, _MAX_VECTOR)
     if not reductions or size < _MIN_VECTOR:
         size = extent
     outer, _ = schedule.split(inner, [extent // size, size])
@@ -113,6 +111,11 @@ def _reduces_last(schedule: Schedule, block: SBlockRV) -> bool:
         for used in tvm.tirx.analysis.undefined_vars(index)
         for variable in reduced
     )
+
+
+def largest_divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number up to a limit; 1 if the limit is below 1."""
+    return max(d for d in range(1, max(min(number, most), 1) + 1) if number % d == 0)
 
 
 def _count(schedule: Schedule, block: SBlockRV, kind: int) -> int:

@@ -57,14 +57,25 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
     schedule = replay(module, trace)
-    context = TuneContext(
-        mod=module, target=target, space_generator=_processors(target), num_threads=1, rand_state=1
-    )
+    context = _context(module, target, _processors(target))
     schedule.enter_postproc()
     for processor in context.space_generator.postprocs:
         if not processor.apply(schedule):
             raise WorkError(f"{type(processor).__name__} rejected the schedule")
     return schedule
+
+
+def design_spaces(
+    module: tvm.IRModule, target: Target, generator: PostOrderApply
+) -> list[Schedule]:
+    """Generate the design spaces of a workload: schedules whose decisions are still open."""
+    return list(_context(module, target, generator).generate_design_space())
+
+
+def _context(module: tvm.IRModule, target: Target, generator: PostOrderApply) -> TuneContext:
+    return TuneContext(
+        mod=module, target=target, space_generator=generator, num_threads=1, rand_state=1
+    )
 
 
 def _processors(target: Target) -> PostOrderApply:
