@@ -7,9 +7,7 @@ else is scheduled by rows. The result is a trace like any other.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
@@ -18,7 +16,14 @@ from tvm.s_tir.schedule import Instruction, Trace
 from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
-from tuner.engines.relax.row_schedule import largest_divisor, schedule_rows
+from tuner.engines.relax.operands import Operand, operands_of
+from tuner.engines.relax.register_tiles import (
+    Registers,
+    largest_divisor,
+    register_tile,
+    registers_of,
+)
+from tuner.engines.relax.row_schedule import schedule_rows
 
 # Levels into which TVM's rules split the loops of a convolution or product.
 _SPATIAL, _REDUCTION = 4, 2
@@ -27,22 +32,10 @@ _JOBS_PER_CORE = 4
 _MIN_PARALLEL_FLOP, _MIN_PARALLEL_BYTES = 5e5, 2**18
 # Reduced elements between two rounds of the outer loops of a reduction.
 _MAX_REDUCTION_TILE = 16
-# Registers left for operands, of those that hold the sums of a tile.
-_N_OPERAND_REGISTERS = 8
-# Cycles from a product to the next one that adds to the same sum.
-_LATENCY = 4
-# Longest loop over an axis that no vector divides.
-_MAX_LOOP = 1024
+# Bytes of an operand that stay in the private cache of a core between two uses.
+_L2_BYTES = 2**19
 # Index of the deepest unrolling among TVM's choices of 0, 16, 64 and 512 statements.
 _UNROLL = 2
-
-
-@dataclass(frozen=True)
-class _Registers:
-    """Vector registers of a CPU: their number, and float32 lanes of each."""
-
-    n: int
-    lanes: int
 
 
 def compute_trace(
@@ -70,7 +63,8 @@ def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) ->
     tiled = [space for space in spaces if _tiles(space, _SPATIAL)]
     if tiled:
         # The second space adds the epilogue to each tile while its sums are in registers.
-        return _decide_tiles(tiled[min(1, len(tiled) - 1)], _registers(target), n_jobs)
+        space = tiled[min(1, len(tiled) - 1)]
+        return _decide_tiles(space, registers_of(target), operands_of(module), n_jobs)
     schedule = Schedule(module)
     schedule_rows(schedule, n_jobs)
     return schedule.trace
@@ -84,13 +78,15 @@ def _n_bytes(module: tvm.IRModule) -> int:
     )
 
 
-def _decide_tiles(space: Schedule, registers: _Registers, n_jobs: int) -> Trace:
+def _decide_tiles(
+    space: Schedule, registers: Registers, operands: list[Operand], n_jobs: int
+) -> Trace:
     """Return the trace of a space with the tiles of every loop decided."""
     trace = space.trace
     spatial, reductions = _tiles(space, _SPATIAL), _tiles(space, _REDUCTION)
-    inner = _register_tile([extent for _, extent in spatial], registers)
+    inner = register_tile([extent for _, extent in spatial], operands, registers)
     left = [extent // size for (_, extent), size in zip(spatial, inner, strict=True)]
-    outer = _parallel_tile(left, n_jobs)
+    outer = _parallel_tile(left, n_jobs, columns_first=_is_faster_by_columns(left, operands))
     for (split, _), jobs, rest, size in zip(spatial, outer, left, inner, strict=True):
         trace = trace.with_decision(split, [jobs, rest // jobs, 1, size], True)
     for number, (split, extent) in enumerate(reductions, 1):
@@ -103,54 +99,47 @@ def _decide_tiles(space: Schedule, registers: _Registers, n_jobs: int) -> Trace:
     return trace
 
 
-def _register_tile(extents: list[int], registers: _Registers) -> list[int]:
-    """Return the innermost tile: vectors of the last axis, rows of the others.
+def _parallel_tile(extents: list[int], n_jobs: int, *, columns_first: bool) -> list[int]:
+    """Return the outermost tile: as many parallel jobs as wanted, from the first axes.
 
-    A step of the reduction loads one number a row and the vectors, and adds every product of the
-    two. Few sums wait for each other, many do not fit the registers.
+    Args:
+        extents: Numbers of register tiles on each axis.
+        n_jobs: Parallel jobs.
+        columns_first: True to have all tiles of one column follow each other.
     """
-    *others, last = extents
-    n_sums = registers.n - _N_OPERAND_REGISTERS
-    tiles = [
-        [*_rows(others, n_sums // math.ceil(width / registers.lanes)), width]
-        for width in _widths(last)
-    ]
-    return max(tiles, key=lambda tile: _throughput(tile, registers))
-
-
-def _widths(extent: int) -> list[int]:
-    """Return the powers of two that divide the last axis, up to the longest vectorised loop.
-
-    An odd axis stays whole, so that LLVM makes vectors of its loop and handles the rest.
-    """
-    widths = [width for width in (4, 8, 16, 32, 64) if extent % width == 0]
-    return widths or [largest_divisor(extent, _MAX_LOOP)]
-
-
-def _rows(extents: list[int], n_rows: int) -> list[int]:
-    rows: list[int] = []
-    for extent in reversed(extents):
-        rows.append(largest_divisor(extent, n_rows))
-        n_rows //= rows[-1]
-    return rows[::-1]
-
-
-def _throughput(tile: list[int], registers: _Registers) -> float:
-    """Estimate the useful products a cycle of a register tile."""
-    *rows, width = tile
-    n_rows, vectors = math.prod(rows), math.ceil(width / registers.lanes)
-    n_products = n_rows * vectors
-    cycles = max(n_products / 2, (n_rows + vectors) / 2, _LATENCY)
-    return n_rows * width / cycles
-
-
-def _parallel_tile(extents: list[int], n_jobs: int) -> list[int]:
-    """Return the outermost tile: as many parallel jobs as wanted, from the first axes."""
-    tile = []
-    for extent in extents:
-        tile.append(_divisor_from(extent, n_jobs))
+    tile = [1] * len(extents)
+    if columns_first:
+        *extents, tile[-1] = extents
         n_jobs = math.ceil(n_jobs / tile[-1])
+    for axis, extent in enumerate(extents):
+        tile[axis] = _divisor_from(extent, n_jobs)
+        n_jobs = math.ceil(n_jobs / tile[axis])
     return tile
+
+
+def _is_faster_by_columns(n_tiles: list[int], operands: list[Operand]) -> bool:
+    """Return whether fewer bytes come from the shared cache if the tiles of a column come first.
+
+    What fits the private cache is read once; else each row of tiles reads all weights, or each
+    column all numbers that weights multiply.
+    """
+    last = len(n_tiles) - 1
+    shared = frozenset.intersection(*(operand.axes for operand in operands)) if operands else ()
+    n_shared = math.prod(n_tiles[axis] for axis in shared)
+
+    def bytes_read(repeated: Callable[[Operand], int]) -> float:
+        return sum(
+            operand.n_bytes * (repeated(operand) if operand.n_bytes / n_shared > _L2_BYTES else 1)
+            for operand in operands
+        )
+
+    by_rows = bytes_read(
+        lambda operand: math.prod(
+            n for axis, n in enumerate(n_tiles[:last]) if axis not in operand.axes
+        )
+    )
+    by_columns = bytes_read(lambda operand: 1 if last in operand.axes else n_tiles[last])
+    return by_columns < by_rows
 
 
 def _divisor_from(number: int, least: int) -> int:
@@ -165,15 +154,3 @@ def _tiles(space: Schedule, n_levels: int) -> list[tuple[Instruction, int]]:
         for instruction, decision in space.trace.decisions.items()
         if instruction.kind.name == "SamplePerfectTile" and len(decision) == n_levels
     ]
-
-
-@lru_cache(maxsize=8)
-def _registers(target: Target) -> _Registers:
-    def has(feature: str) -> bool:
-        return bool(tvm.target.codegen.llvm_cpu_has_features(feature, target))
-
-    if not any(word in str(target.attrs.get("mtriple", "x86_64")) for word in ("x86", "amd64")):
-        return _Registers(32, 4)
-    if has("avx512f"):
-        return _Registers(32, 16)
-    return _Registers(16, 8 if has("avx2") else 4)

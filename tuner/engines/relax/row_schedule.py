@@ -1,17 +1,26 @@
 """Schedules by rule for kernels without reuse: elementwise, pooling, softmax, normalisation.
 
 TVM's rules tile products and convolutions; of other kernels they leave the reductions scalar. Here
-one nest of loops over rows computes everything, and the cores share the rows. Reductions over the
-last axis are loops that LLVM vectorises; of reductions over other axes, the last axis moves inside.
+a nest of loops over rows computes everything that one output needs, and the cores share the rows.
+Reductions over the last axis are loops that LLVM vectorises; of reductions over other axes, the
+last axis moves inside. What several nests read, or what the rows of one would compute many times,
+is a nest of its own.
 """
 
+import math
+
 import tvm
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tuner.engines.relax import movement
+from tuner.engines.relax.register_tiles import largest_divisor
 
 _SPATIAL, _REDUCTION = 0, 2
 # Elements of the last axis that one step of a reduction over other axes handles.
 _MIN_VECTOR, _MAX_VECTOR = 8, 64
+# Iterations of a block inside a nest, over those of the block alone: more is repeated work.
+_MAX_REPETITION = 1.25
 
 
 def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
@@ -24,40 +33,87 @@ def schedule_rows(schedule: Schedule, n_jobs: int) -> None:
     Raises:
         ScheduleError: If the workload has another structure; the schedule is then half done.
     """
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    *producers, last = [
+    blocks = [
         block
-        for number, block in enumerate(blocks, 1)
-        if not _inline(schedule, block, blocks[number:])
+        for block in schedule.get_child_blocks(schedule.get_sblock("root"))
+        if not _inline(schedule, block)
     ]
+    while blocks:
+        blocks = _schedule_nest(schedule, blocks, n_jobs)
+
+
+def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> list[SBlockRV]:
+    """Schedule the last block with all that it alone needs; return the blocks that are left."""
+    *others, last = blocks
+    producers = _only_producers(schedule, others, last)
     reductions = [block for block in (*producers, last) if _count(schedule, block, _REDUCTION)]
     is_last_spatial = not any(_reduces_last(schedule, block) for block in reductions)
     rows = _rows(schedule, last, reductions, is_last_spatial=is_last_spatial)
     if not rows:
-        return  # one number, from a loop of which LLVM makes vectors
+        return others  # one number, from a loop of which LLVM makes vectors
+    inside = [last]
     for block in reversed(producers):
-        schedule.compute_at(block, rows[-1], preserve_unit_loops=True)
+        consumers = [_name(schedule, each) for each in schedule.get_consumers(block)]
+        names = {_name(schedule, each) for each in inside}
+        if names.issuperset(consumers) and _compute_at(schedule, block, rows[-1]):
+            inside.append(block)
     if n_jobs > 1:
         _parallelise(schedule, rows, n_jobs)
     if is_last_spatial:
-        for block in reductions:
-            _move_inside(schedule, block)
+        for block in inside:
+            if _count(schedule, block, _REDUCTION):
+                _move_inside(schedule, block)
+    names = {_name(schedule, each) for each in inside}
+    return [block for block in others if _name(schedule, block) not in names]
 
 
-def _inline(schedule: Schedule, block: SBlockRV, later: list[SBlockRV]) -> bool:
-    """Inline a block into one of the later ones where that repeats no work and hides no vectors."""
-    (written,) = [region.source for region in schedule.get(block).writes]
-    consumers = [
-        other
-        for other in later
-        if any(region.source.same_as(written) for region in schedule.get(other).reads)
-    ]
-    if len(consumers) != 1 or _count(schedule, block, _REDUCTION):
+def _only_producers(schedule: Schedule, blocks: list[SBlockRV], last: SBlockRV) -> list[SBlockRV]:
+    """Return the blocks from which a block, and no other that is left, follows."""
+    names, producers = {_name(schedule, last)}, []
+    for block in reversed(blocks):
+        consumers = {_name(schedule, each) for each in schedule.get_consumers(block)}
+        if consumers and consumers <= names:
+            names.add(_name(schedule, block))
+            producers.append(block)
+    return producers[::-1]
+
+
+def _compute_at(schedule: Schedule, block: SBlockRV, loop: LoopRV) -> bool:
+    """Move a block into a loop where that repeats no work; return whether it did."""
+    n_before = _n_iterations(schedule, block)
+    attempt = schedule.copy()
+    try:
+        attempt.compute_at(block, loop, preserve_unit_loops=True)
+    except ScheduleError:
         return False
-    if _count(schedule, consumers[0], _REDUCTION):
+    if _n_iterations(attempt, block) > _MAX_REPETITION * n_before:
         return False
-    schedule.compute_inline(block)
+    schedule.compute_at(block, loop, preserve_unit_loops=True)
     return True
+
+
+def _n_iterations(schedule: Schedule, block: SBlockRV) -> int:
+    return math.prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
+
+
+def _inline(schedule: Schedule, block: SBlockRV) -> bool:
+    """Inline a block into what follows where that repeats no work and hides no vectors."""
+    consumers = schedule.get_consumers(block)
+    if not consumers or _count(schedule, block, _REDUCTION):
+        return False
+    if any(_count(schedule, each, _REDUCTION) for each in consumers):
+        return False
+    if len(consumers) > 1 and not movement.is_movement(schedule.get(block)):
+        return False
+    try:
+        schedule.compute_inline(block)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _name(schedule: Schedule, block: SBlockRV) -> str:
+    return str(schedule.get(block).name_hint)
 
 
 def _rows(
@@ -111,11 +167,6 @@ def _reduces_last(schedule: Schedule, block: SBlockRV) -> bool:
         for used in tvm.tirx.analysis.undefined_vars(index)
         for variable in reduced
     )
-
-
-def largest_divisor(number: int, most: int) -> int:
-    """Return the largest divisor of a number up to a limit; 1 if the limit is below 1."""
-    return max(d for d in range(1, max(min(number, most), 1) + 1) if number % d == 0)
 
 
 def _count(schedule: Schedule, block: SBlockRV, kind: int) -> int:

@@ -11,8 +11,17 @@ from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
-from tuner.engines.relax import cpu_codegen, default_schedule, fallbacks, traces, workloads
-from tuner.engines.relax.build import build, split_packing
+from tuner.engines.relax import (
+    cpu_codegen,
+    default_schedule,
+    fallbacks,
+    register_tiles,
+    traces,
+    workloads,
+)
+from tuner.engines.relax.build import build, n_outputs, split_packing
+from tuner.engines.relax.operands import Operand, operands_of
+from tuner.engines.relax.register_tiles import Registers
 from tuner.engines.relax.targets import make_target
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -31,6 +40,27 @@ def _attention(q: relax.Expr, k: relax.Expr) -> relax.Expr:
     return _OPS.nn.softmax(_OPS.matmul(q, k))
 
 
+def _windows(x: relax.Expr) -> relax.Expr:
+    """Shift an image by two slices along each of two axes, as shifted windows do."""
+    x = _OPS.reshape(
+        _OPS.permute_dims(_OPS.reshape(x, (4, 4, 7, 7, 24)), [0, 2, 1, 3, 4]), (28, 28, 24)
+    )
+    for axis in (0, 1):
+        halves = (
+            _OPS.strided_slice(x, [axis], [25], [28]),
+            _OPS.strided_slice(x, [axis], [0], [25]),
+        )
+        x = _OPS.concat(halves, axis)
+    return x
+
+
+def _shuffled_halves(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """Shuffle the channels of two tensors and split them, as two outputs."""
+    joined = _OPS.reshape(_OPS.concat((x, y), 3), (1, 14, 14, 2, 29))
+    shuffled = _OPS.reshape(_OPS.permute_dims(joined, [0, 1, 2, 4, 3]), (1, 14, 14, 58))
+    return _OPS.split(shuffled, 2, 3)
+
+
 # Name: function of the inputs, and their shapes; odd sizes on purpose.
 CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "conv": (_conv, [(1, 14, 14, 32), (48, 3, 3, 32)]),
@@ -43,6 +73,7 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
     "product": (_OPS.matmul, [(128, 96), (96, 160)]),
     "product of 197 tokens": (_OPS.matmul, [(3, 197, 64), (3, 64, 197)]),
+    "product of few rows": (_OPS.matmul, [(49, 768), (768, 1536)]),
     "product of one row": (_OPS.matmul, [(1, 512), (512, 1000)]),
     "softmax": (lambda x: _OPS.nn.softmax(x, -1), [(3, 50, 197)]),
     "softmax over channels": (lambda x: _OPS.nn.softmax(x, 1), [(2, 19, 8, 8)]),
@@ -63,6 +94,8 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "sum of columns": (lambda x: _OPS.sum(x, [0]), [(33, 1001)]),
     "silu": (_OPS.nn.silu, [(1, 28, 28, 40)]),
     "transpose": (lambda x: _OPS.permute_dims(x, [0, 3, 1, 2]), [(1, 30, 30, 17)]),
+    "shifted windows": (_windows, [(784, 24)]),
+    "two outputs": (_shuffled_halves, [(1, 14, 14, 29), (1, 14, 14, 29)]),
     "scalar": (_OPS.exp, [()]),
 }
 
@@ -98,12 +131,13 @@ def call(module: tvm.IRModule, target: TargetInfo) -> Array:
     assert not packed
     kernel = cpu_codegen.compile_kernels(tvm.IRModule(functions), make_target(target.spec))
     rng = np.random.default_rng(0)
-    *inputs, output = module["main"].params
-    arrays = [rng.uniform(-1, 1, [int(n) for n in p.shape]).astype("float32") for p in inputs]
-    result = tvm.runtime.tensor(np.full([int(n) for n in output.shape], np.nan, "float32"))
-    kernel["kernel"](*map(tvm.runtime.tensor, arrays), result)
-    value: Array = result.numpy()
-    return value
+    params = list(module["main"].params)
+    n_inputs = len(params) - n_outputs(module["main"])
+    shapes = [[int(n) for n in param.shape] for param in params]
+    arrays = [rng.uniform(-1, 1, shape).astype("float32") for shape in shapes[:n_inputs]]
+    results = [tvm.runtime.tensor(np.full(s, np.nan, "float32")) for s in shapes[n_inputs:]]
+    kernel["kernel"](*map(tvm.runtime.tensor, arrays), *results)
+    return np.concatenate([result.numpy().reshape(-1) for result in results])
 
 
 def by_rule(module: tvm.IRModule, target: TargetInfo) -> tvm.IRModule:
@@ -130,23 +164,72 @@ def test_every_kernel_with_a_reduction_has_a_schedule(name: str, target: TargetI
     assert trace.startswith("[")
 
 
+# Operands of a convolution: its input, and its weights.
+_CONV_OPERANDS = [Operand(frozenset({0, 1, 2}), 0, 2**16), Operand(frozenset({3}), 0, 2**16)]
+
+
 @pytest.mark.parametrize(
-    ("spec", "width"),
+    "spec",
     [
-        ('{"kind":"llvm","mcpu":"skylake-avx512","num-cores":8}', 32),
-        ('{"kind":"llvm","mcpu":"haswell","num-cores":8}', 16),
-        ('{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}', 16),
+        '{"kind":"llvm","mcpu":"skylake-avx512","num-cores":8}',
+        '{"kind":"llvm","mcpu":"haswell","num-cores":8}',
+        '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}',
     ],
 )
-def test_a_tile_fits_the_registers_of_its_target(spec: str, width: int) -> None:
+def test_a_tile_fits_the_registers_of_its_target(spec: str) -> None:
     """The sums of a tile fill most of the vector registers, and exceed them on no target."""
-    registers = default_schedule._registers(make_target(spec))
+    registers = register_tiles.registers_of(make_target(spec))
 
-    *rows, last = default_schedule._register_tile([1, 56, 56, 64], registers)
+    *rows, last = register_tiles.register_tile([1, 56, 56, 64], _CONV_OPERANDS, registers)
 
     n_sums = int(np.prod(rows)) * last // registers.lanes
     assert registers.n // 3 <= n_sums <= registers.n - 4
-    assert last <= width
+    assert last % registers.lanes == 0
+
+
+def test_a_tile_lies_in_one_group_of_a_convolution() -> None:
+    """Elements of two groups multiply different inputs, which a vector would have to gather."""
+    operands = operands_of(workload("grouped"))
+
+    *_, width = register_tiles.register_tile([1, 7, 7, 64], operands, Registers(32, 16))
+
+    assert {operand.group for operand in operands} == {0, 16}
+    assert width == 16
+
+
+def test_rows_of_a_tile_share_the_vectors_that_they_load() -> None:
+    """Rows of different matrices would load vectors of their own."""
+    left, right = Operand(frozenset({0, 1}), 0, 2**16), Operand(frozenset({0, 2}), 0, 2**16)
+
+    n_matrices, n_rows, _ = register_tiles.register_tile(
+        [12, 12, 64], [left, right], Registers(32, 16)
+    )
+
+    assert n_matrices == 1
+    assert n_rows >= 4
+
+
+def test_a_few_rows_read_large_weights_once(target: TargetInfo) -> None:
+    """The tiles of a column follow each other, so that the weights of a column are read once."""
+    trace = default_schedule.compute_trace(
+        workload("product of few rows"), make_target(target.spec)
+    )
+    scheduled = traces.replay(workload("product of few rows"), trace)
+    (product, *_) = scheduled.get_child_blocks(scheduled.get_sblock("root"))
+
+    extents = [int(scheduled.get(loop).extent) for loop in scheduled.get_loops(product)]
+
+    n_row_jobs, n_column_jobs, n_rows, n_columns = extents[:4]
+    assert (n_row_jobs, n_columns) == (1, 1)
+    assert n_rows > 1
+    assert n_column_jobs > 1
+
+
+def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:
+    """A slice that two others read is inlined in both, and no intermediate tensor is left."""
+    scheduled = by_rule(workload("shifted windows"), target)
+
+    assert "sblock_alloc_buffer" not in scheduled.script()
 
 
 def test_small_kernels_stay_on_one_core(target: TargetInfo) -> None:

@@ -1,0 +1,110 @@
+"""Innermost tiles of convolutions and products, whose sums stay in the vector registers."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import tvm
+from tvm.target import Target
+
+from tuner.engines.relax.operands import Operand
+
+# Registers left for operands, of those that hold the sums of a tile.
+_N_OPERAND_REGISTERS = 8
+# Cycles from a product to the next one that adds to the same sum.
+_LATENCY = 4
+# Products and loads of vectors a cycle.
+_PER_CYCLE = 2
+# Longest loop over an axis that no vector divides.
+_MAX_LOOP = 1024
+# Smallest group of a grouped convolution that fills a vector.
+_MIN_GROUP = 4
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Vector registers of a CPU: their number, and float32 lanes of each."""
+
+    n: int
+    lanes: int
+
+
+def register_tile(
+    extents: Sequence[int], operands: Sequence[Operand], registers: Registers
+) -> list[int]:
+    """Return the innermost tile: vectors of the last axis, rows of the others.
+
+    A step of the reduction loads the vectors or single numbers of its operands, and adds every
+    product. Few sums wait for each other, many do not fit the registers. Of tiles that are as
+    fast, the one with the fewest loads is taken.
+
+    Args:
+        extents: Extents of the spatial loops.
+        operands: Tensors that the reduction reads.
+        registers: Registers of the target.
+    """
+    *others, last = extents
+    n_sums = registers.n - _N_OPERAND_REGISTERS
+    groups = [operand.group for operand in operands if operand.group >= _MIN_GROUP]
+    tiles = [
+        [*rows, width]
+        for width in _widths(math.gcd(last, *groups))
+        for rows in _rows(others, n_sums // math.ceil(width / registers.lanes))
+    ]
+    return max(tiles, key=lambda tile: _speed(tile, operands, registers))
+
+
+def _widths(extent: int) -> list[int]:
+    """Return the powers of two that divide the last axis, up to the longest vectorised loop.
+
+    An odd axis stays whole, so that LLVM makes vectors of its loop and handles the rest.
+    """
+    widths = [width for width in (4, 8, 16, 32, 64) if extent % width == 0]
+    return widths or [largest_divisor(extent, _MAX_LOOP)]
+
+
+def _rows(extents: Sequence[int], n_rows: int) -> Iterator[list[int]]:
+    """Yield divisors of the extents with a product up to a limit; large ones of the last first."""
+    if not extents:
+        yield []
+        return
+    *others, last = extents
+    for size in range(max(min(last, n_rows), 1), 0, -1):
+        if last % size == 0:
+            yield from ([*rows, size] for rows in _rows(others, n_rows // size))
+
+
+def _speed(
+    tile: Sequence[int], operands: Sequence[Operand], registers: Registers
+) -> tuple[float, float]:
+    """Estimate the useful products a cycle of a register tile, and a load."""
+    *rows, width = tile
+    vectors = math.ceil(width / registers.lanes)
+    n_products = math.prod(rows) * vectors
+    n_loads = sum(
+        math.prod(vectors if axis == len(rows) else rows[axis] for axis in operand.axes)
+        for operand in operands
+    )
+    cycles = max(n_products / _PER_CYCLE, n_loads / _PER_CYCLE, _LATENCY)
+    useful = math.prod(rows) * width
+    return useful / cycles, useful / max(n_loads, 1)
+
+
+def largest_divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number up to a limit; 1 if the limit is below 1."""
+    return max(d for d in range(1, max(min(number, most), 1) + 1) if number % d == 0)
+
+
+@lru_cache(maxsize=8)
+def registers_of(target: Target) -> Registers:
+    """Return the vector registers of a CPU."""
+
+    def has(feature: str) -> bool:
+        return bool(tvm.target.codegen.llvm_cpu_has_features(feature, target))
+
+    if not any(word in str(target.attrs.get("mtriple", "x86_64")) for word in ("x86", "amd64")):
+        return Registers(32, 4)
+    if has("avx512f"):
+        return Registers(32, 16)
+    return Registers(16, 8 if has("avx2") else 4)
