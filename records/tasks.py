@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, select, update
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
@@ -72,35 +72,51 @@ def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:
 def weighted_tasks(session: Session, network_id: int, target_id: int) -> list[WeightedTask]:
     """Return the tasks of a network on a target, in the order of the network."""
     rows = session.execute(
+        _with_workloads(NetworkTask.weight)
+        .join(NetworkTask, NetworkTask.task_id == Task.id)
+        .where(NetworkTask.network_id == network_id, Task.target_id == target_id)
+        .order_by(NetworkTask.position)
+    )
+    return [WeightedTask(**row) for row in rows.mappings()]
+
+
+def tasks_of_target(
+    session: Session, target: str, engine: str, calls: Mapping[str, int]
+) -> list[WeightedTask]:
+    """Return the tasks of workloads on a target; those without one are left out.
+
+    Args:
+        session: The transaction.
+        target: Fingerprint of the target.
+        engine: Engine of the workloads.
+        calls: Calls in one inference by hash of the workload.
+    """
+    rows = session.execute(
+        _with_workloads(literal(0)).where(
+            Target.fingerprint == target, Workload.engine == engine, Workload.hash.in_(calls)
+        )
+    )
+    return [
+        WeightedTask(**{**row, "weight": calls[row["workload_hash"]]}) for row in rows.mappings()
+    ]
+
+
+def _with_workloads(weight: SQLColumnExpression[int]) -> Select[Any]:
+    """Select tasks with their workloads and targets, under the names of a weighted task."""
+    return (
         select(
-            Task.id,
-            Workload.hash,
+            Task.id.label("task_id"),
+            Workload.hash.label("workload_hash"),
             Workload.name,
-            NetworkTask.weight,
+            weight.label("weight"),
             Workload.flop,
             Workload.engine,
             Workload.profile,
             Target.peaks,
         )
-        .join(NetworkTask, NetworkTask.task_id == Task.id)
         .join(Workload, Workload.id == Task.workload_id)
         .join(Target, Target.id == Task.target_id)
-        .where(NetworkTask.network_id == network_id, Task.target_id == target_id)
-        .order_by(NetworkTask.position)
     )
-    return [
-        WeightedTask(
-            task_id=task_id,
-            workload_hash=workload_hash,
-            name=name,
-            weight=weight,
-            flop=flop,
-            engine=engine,
-            profile=profile,
-            peaks=peaks,
-        )
-        for task_id, workload_hash, name, weight, flop, engine, profile, peaks in rows
-    ]
 
 
 def without_profile(session: Session, network_id: int, target_id: int) -> dict[int, bytes]:

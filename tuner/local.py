@@ -20,6 +20,7 @@ from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
+from tuner.profiling.library_profile import LibraryProfile, ProfileRequest, profile_library
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings
 from tuner.tuning.remeasure import verify_records
@@ -94,6 +95,17 @@ def evaluate(library: Path, request: BenchRequest, overrides: SettingOverrides) 
     settings = read_settings(overrides)
     with interruptible(only_waiting=True):
         return bench_library(settings, library, request)
+
+
+def profile(library: Path, request: ProfileRequest, overrides: SettingOverrides) -> LibraryProfile:
+    """Time every kernel of a library inside the running network.
+
+    Raises:
+        RequestError: If the library is missing or damaged, cannot be profiled, or the inputs or
+            peers cannot be used.
+    """
+    with interruptible(only_waiting=True), open_context(**overrides) as context:
+        return profile_library(context, library, request)
 
 
 def reproduce(

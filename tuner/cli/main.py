@@ -20,6 +20,7 @@ from tuner.cli.commands import (
     doctor,
     engine,
     jobs,
+    profile,
     records,
     replay,
     serve,
@@ -45,6 +46,7 @@ app.command("tasks", rich_help_panel=_BUILD)(tasks.tasks)
 app.command("tune", rich_help_panel=_BUILD)(tune.tune)
 app.command("build", rich_help_panel=_BUILD)(build.build)
 app.command("bench", rich_help_panel=_BUILD)(bench.bench)
+app.command("profile", rich_help_panel=_BUILD)(profile.profile)
 app.command("table", rich_help_panel=_LOOK)(table.table)
 app.add_typer(jobs.app, name="jobs", rich_help_panel=_LOOK)
 app.add_typer(records.app, name="records", rich_help_panel=_LOOK)
@@ -58,7 +60,7 @@ app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
 app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 # Typer lists groups after all commands.
 _ORDER = (
-    *("tasks", "tune", "build", "bench"),
+    *("tasks", "tune", "build", "bench", "profile"),
     *("table", "jobs", "records", "replay"),
     *("serve", "worker", "token"),
     *("doctor", "devices", "cache", "engine"),

@@ -1,5 +1,6 @@
 """The runtimes of a benchmark, each in a process of its own, and their turns."""
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -8,11 +9,12 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
+from tuner.compile.bench_model import BenchModel
 from tuner.compile.comparison import Samples, SkippedPeer
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, TunerError
 from tuner.library.arrays import Array, read_arrays
-from tuner.peers.base import PeerInfo, PeerModel
+from tuner.peers.base import Device, PeerInfo, PeerModel
 from tuner.peers.catalogue import PEERS, PeerPackage
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
@@ -82,6 +84,23 @@ class PeerRuns:
             self.package.module, "run_model", self.model, request, timeout_secs=_TIMEOUT_SECS
         )
         return secs
+
+
+def peer_model_of(model: BenchModel, device: Device) -> PeerModel:
+    """Describe the model of a library to peers, which get as many threads as a library."""
+    original = model.original
+    return PeerModel(
+        path=original.path,
+        inputs=dict(original.inputs),
+        symbols=dict(original.symbols),
+        n_threads=n_threads(),
+        device=device,
+    )
+
+
+def n_threads() -> int:
+    """Return the threads of every runtime: the cores of this process."""
+    return len(os.sched_getaffinity(0))
 
 
 def open_peers(

@@ -1,6 +1,5 @@
 """Timing of a library, and comparison with peers in turns."""
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -14,7 +13,15 @@ import numpy as np
 from tuner.compile.agreement import OutputCheck, compare_output
 from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
 from tuner.compile.bench_model import BenchModel, load_bench_model
-from tuner.compile.bench_runtimes import LibraryRuns, PeerRuns, in_turns, open_peers, run_once
+from tuner.compile.bench_runtimes import (
+    LibraryRuns,
+    PeerRuns,
+    in_turns,
+    n_threads,
+    open_peers,
+    peer_model_of,
+    run_once,
+)
 from tuner.compile.comparison import Comparison, PeerResult, Samples, SkippedPeer, UsedInput
 from tuner.devices import gpus
 from tuner.devices.locks import device_lock, gpu_lock
@@ -22,7 +29,7 @@ from tuner.devices.target_matching import kind_named
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import Array, write_arrays
-from tuner.peers.base import Device, PeerModel
+from tuner.peers.base import Device
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 
@@ -92,7 +99,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     return Comparison(
         library_samples=library_samples,
         estimated_secs=described.estimate(program),
-        n_threads=_n_threads(),
+        n_threads=n_threads(),
         device=device,
         inputs=used,
         model=model.original.description if model else "",
@@ -105,10 +112,6 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     )
 
 
-def _n_threads() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _open_peers(
     settings: Settings,
     request: BenchRequest,
@@ -119,15 +122,8 @@ def _open_peers(
 ) -> tuple[list[PeerRuns], list[SkippedPeer]]:
     if model is None:
         return [], []
-    original = model.original
-    peer_model = PeerModel(
-        path=original.path,
-        inputs=dict(original.inputs),
-        symbols=dict(original.symbols),
-        n_threads=_n_threads(),
-        device=device,
-    )
-    return open_peers(settings, request.against, peer_model, original.format, inputs, stack)
+    peer_model = peer_model_of(model, device)
+    return open_peers(settings, request.against, peer_model, model.original.format, inputs, stack)
 
 
 def _result(

@@ -137,6 +137,7 @@ class LibraryFiles:
             files={name: manifests.sha256_of(folder / name) for name in result.files},
             engine=self._engine,
             source=first.model.source,
+            kernel_calls=result.calls,
         )
 
     def _subgraph(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from tuner.library.manifest import Weight
+from tuner.library.manifest import KernelCall, Weight
 
 ErrorKind = Literal[
     "build_error", "build_timeout", "run_error", "run_timeout", "wrong_result", "worker_lost"
@@ -396,12 +396,22 @@ class LinkedProgram:
 
 @dataclass(frozen=True)
 class LinkResult:
-    """Contents of a linked library: its files, a program per model, and all weights."""
+    """Contents of a linked library.
+
+    Attributes:
+        files: Names of its files.
+        programs: A program for each model.
+        weights: Weights of all programs.
+        notes: Rewrites that were not possible.
+        calls: Kernel calls of all programs, by their number in a profile; empty if the library
+            cannot be profiled.
+    """
 
     files: tuple[str, ...]
     programs: tuple[LinkedProgram, ...]
     weights: tuple[Weight, ...]
     notes: tuple[str, ...]
+    calls: tuple[KernelCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -419,6 +429,29 @@ class NetworkRun:
     inputs: str
     outputs: str
     n_runs: int
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """A kernel call of a profiled run.
+
+    Attributes:
+        call: Number of the call, as in the library's manifest.
+        start_secs: Start, seconds after the start of the run.
+        secs: Duration, seconds.
+    """
+
+    call: int
+    start_secs: float
+    secs: float
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """A run of a library whose calls were timed, in order; its duration is in seconds."""
+
+    secs: float
+    calls: tuple[TimedCall, ...]
 
 
 @dataclass(frozen=True)
@@ -520,6 +553,13 @@ class Engine(Protocol):
 
     def link_network(self, request: LinkRequest) -> LinkResult:
         """Link a library from objects."""
+
+    def profile_network(self, request: NetworkRun) -> tuple[ProfiledRun, ...]:
+        """Run a library and time every kernel call inside it; its outputs are not stored.
+
+        Raises:
+            WorkError: If the library has no timers.
+        """
 
     def run_network(self, request: NetworkRun) -> tuple[float, ...]:
         """Run a library and return its samples, seconds."""

@@ -20,7 +20,7 @@ def link_shared(objects: list[Path], out: Path, options: tuple[str, ...] = ()) -
     Raises:
         WorkError: If the linker fails, or none is installed for the machine of the objects.
     """
-    linker = find_linker(_machine_of(objects[0]))
+    linker = find_linker(machine_of(objects[0]))
     arguments = out.with_name(f"{out.name}.args")
     words = ["-shared", "-o", str(out), *options, *map(str, objects)]
     arguments.write_text("\n".join(map(_quoted, words)))
@@ -40,30 +40,26 @@ def find_linker(machine: str) -> str:
     """
     machine = _canonical(machine)
     if machine == _canonical(platform.machine()):
-        return _first_of(("ld",), "apt install gcc")
-    prefix = f"{machine}-{_SYSTEMS.get(machine, 'linux-gnu')}"
+        return _first_of("linker", ("ld",), "apt install gcc")
+    prefix = _cross_prefix(machine)
     # LLVM's linker supports every machine and reads it from the objects.
-    return _first_of((f"{prefix}-ld", "ld.lld"), f"apt install binutils-{prefix}, or lld", machine)
+    names, remedy = (f"{prefix}-ld", "ld.lld"), f"apt install binutils-{prefix}, or lld"
+    return _first_of("linker", names, remedy, machine)
 
 
-def _first_of(names: tuple[str, ...], remedy: str, machine: str = "this machine") -> str:
+def _first_of(tool: str, names: tuple[str, ...], remedy: str, machine: str = "this machine") -> str:
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        raise WorkError(f"no linker ({' or '.join(names)}) for {machine} was found; {remedy}")
+        raise WorkError(f"no {tool} ({' or '.join(names)}) for {machine} was found; {remedy}")
     return path
+
+
+def _cross_prefix(machine: str) -> str:
+    return f"{machine}-{_SYSTEMS.get(machine, 'linux-gnu')}"
 
 
 def _canonical(machine: str) -> str:
     return "arm" if machine.startswith("armv") else _ALIASES.get(machine, machine)
-
-
-def _machine_of(path: Path) -> str:
-    """Return the machine of an object file; that of this process if the file has none."""
-    with path.open("rb") as stream:
-        header = stream.read(20)
-    if header[:4] != b"\x7fELF":
-        return platform.machine()
-    return _MACHINES.get(int.from_bytes(header[18:20], "little"), platform.machine())
 
 
 def _quoted(word: str) -> str:
@@ -82,14 +78,23 @@ def linker_version() -> str:
     return done.stdout.decode(errors="replace").partition("\n")[0]
 
 
-def find_compiler() -> str:
-    """Return the compiler driver that links libraries.
+def find_compiler(machine: str = platform.machine()) -> str:
+    """Return the C compiler for a machine, given by the first word of a triple.
 
     Raises:
-        WorkError: If none is installed.
+        WorkError: If it is not installed; the message names the package.
     """
-    for name in ("cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if path:
-            return path
-    raise WorkError("no C compiler (cc, gcc or clang) was found; install one, e.g. apt install gcc")
+    machine = _canonical(machine)
+    if machine == _canonical(platform.machine()):
+        return _first_of("C compiler", ("cc", "gcc", "clang"), "apt install gcc")
+    prefix = _cross_prefix(machine)
+    return _first_of("C compiler", (f"{prefix}-gcc",), f"apt install gcc-{prefix}", machine)
+
+
+def machine_of(path: Path) -> str:
+    """Return the machine of an object file; that of this process if the file has none."""
+    with path.open("rb") as stream:
+        header = stream.read(20)
+    if header[:4] != b"\x7fELF":
+        return platform.machine()
+    return _MACHINES.get(int.from_bytes(header[18:20], "little"), platform.machine())

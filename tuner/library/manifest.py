@@ -11,7 +11,7 @@ from tuner.errors import RequestError
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
-VERSION = 2
+VERSION = 3
 
 Inputs = Mapping[str, tuple[tuple[int, ...], str]]
 
@@ -49,6 +49,19 @@ class Weight:
     n_bytes: int
     shape: tuple[int, ...]
     dtype: str
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A kernel call of a library.
+
+    Attributes:
+        kernel: Name of the kernel, unique for each call.
+        workload: Hash of its workload; empty for a kernel that is not a subgraph, such as a copy.
+    """
+
+    kernel: str
+    workload: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,8 @@ class Manifest:
 
     Attributes:
         source: The model that it was last built from; None if an older tuner built it.
+        kernel_calls: Kernel calls of all programs, by their number in a profile; empty if the
+            library cannot be profiled.
         files: The sha256 of every file by name.
         engine: Module that built it; manifests without one are those of the first engine.
     """
@@ -107,6 +122,7 @@ class Manifest:
     version: int = VERSION
     engine: str = "tuner.engines.relax.worker"
     source: Source | None = None
+    kernel_calls: tuple[KernelCall, ...] = ()
 
     @property
     def inputs(self) -> Inputs:
@@ -201,6 +217,7 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             ),
             "subgraphs": tuple(SubgraphEntry(**subgraph) for subgraph in raw["subgraphs"]),
             "files": dict(raw["files"].items()),
+            "kernel_calls": tuple(KernelCall(**call) for call in raw.get("kernel_calls", ())),
             "source": Source(**raw["source"]) if raw.get("source") else None,
         }
     )

@@ -3,9 +3,11 @@
 A peer is a module with the functions of :class:`Peer`. It loads a model once per process.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -45,6 +47,25 @@ class PeerInfo:
     device: Device
 
 
+@dataclass(frozen=True)
+class PeerNode:
+    """A node of the graph that a peer runs.
+
+    Attributes:
+        name: Name of the node.
+        operator: Operator that it computes.
+        n_elements: Elements of its first output; 0 if unknown.
+        flop: Operations of a convolution or product; 0 for other nodes.
+        secs: Median duration, seconds.
+    """
+
+    name: str
+    operator: str
+    n_elements: int
+    flop: float
+    secs: float
+
+
 class Peer(Protocol):
     """The functions of a peer's module."""
 
@@ -70,6 +91,39 @@ class Peer(Protocol):
         Raises:
             RequestError: If the runtime cannot run the model.
         """
+
+
+class ProfilingPeer(Peer, Protocol):
+    """The functions of a peer that can time the nodes of a model."""
+
+    def profile_model(self, model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]:
+        """Run a model and time its nodes; return them in the order in which they ran.
+
+        Raises:
+            RequestError: If the runtime cannot load or run the model.
+        """
+
+
+def make_node(
+    name: str,
+    operator: str,
+    inputs: Sequence[Sequence[int]],
+    output: Sequence[int],
+    secs: Sequence[float],
+) -> PeerNode:
+    """Describe a node by the shapes of its inputs and of its first output.
+
+    A weight of rank r + 1 for data of rank r has its groups on the first axis.
+    """
+    kind = operator.lower()
+    n_terms = 0
+    if len(inputs) >= 2 and "conv" in kind:
+        data, weight = inputs[:2]
+        n_terms = math.prod(weight[1 + len(weight) - len(data) :])
+    elif inputs and inputs[0] and any(word in kind for word in ("gemm", "matmul", "connected")):
+        n_terms = inputs[0][-1]
+    n_elements = math.prod(output)
+    return PeerNode(name, operator, n_elements, 2.0 * n_elements * n_terms, median(secs))
 
 
 def read_inputs(model: PeerModel, request: NetworkRun) -> dict[str, Array]:

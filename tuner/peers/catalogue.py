@@ -16,12 +16,14 @@ class PeerPackage:
         formats: Formats of models that it runs.
         extra: Extra that installs it.
         distributions: Distributions that bring the package; the first is that of the extra.
+        profiles: True if it is a :class:`tuner.peers.base.ProfilingPeer`.
     """
 
     name: str
     formats: frozenset[str]
     extra: str
     distributions: tuple[str, ...]
+    profiles: bool = True
 
     @property
     def module(self) -> str:
@@ -55,5 +57,5 @@ PEERS = (
         "onnxruntime", frozenset({"onnx"}), "onnxruntime", ("onnxruntime", "onnxruntime-gpu")
     ),
     PeerPackage("openvino", frozenset({"onnx"}), "openvino", ("openvino",)),
-    PeerPackage("torch", frozenset({"pt2"}), "torch", ("torch",)),
+    PeerPackage("torch", frozenset({"pt2"}), "torch", ("torch",), profiles=False),
 )

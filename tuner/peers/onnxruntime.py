@@ -1,5 +1,8 @@
 """ONNX Runtime as a peer: its CUDA provider for libraries of GPUs, its CPU provider otherwise."""
 
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnxruntime
@@ -7,9 +10,11 @@ import onnxruntime
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
-from tuner.peers.base import PeerInfo, PeerModel, read_inputs, time_runs
+from tuner.peers.base import PeerInfo, PeerModel, PeerNode, make_node, read_inputs, time_runs
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+# Suffix of the events in ONNX Runtime's profile that time a node.
+_KERNEL = "_kernel_time"
 _sessions: dict[str, Any] = {}
 
 
@@ -27,10 +32,46 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
     return time_runs(lambda: session.run(None, feeds), lambda outputs: outputs, request)
 
 
+def profile_model(model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]:
+    """Time the nodes of a model; see :class:`tuner.peers.base.ProfilingPeer`."""
+    with TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = _open(model, options)
+        feeds = read_inputs(model, request)
+        time_runs(lambda: session.run(None, feeds), list, request)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    secs: dict[str, list[float]] = {}
+    nodes: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            name = event["name"].removesuffix(_KERNEL)
+            secs.setdefault(name, []).append(event["dur"] / 1e6)
+            nodes[name] = event["args"]
+    return tuple(
+        make_node(
+            name,
+            node["op_name"],
+            _shapes(node, "input_type_shape"),
+            next(iter(_shapes(node, "output_type_shape")), ()),
+            secs[name][-request.n_runs :],
+        )
+        for name, node in nodes.items()
+    )
+
+
+def _shapes(node: dict[str, Any], which: str) -> list[list[int]]:
+    return [shape for value in node.get(which, ()) for shape in value.values()]
+
+
 def _session(model: PeerModel) -> Any:
-    if model.path in _sessions:
-        return _sessions[model.path]
-    options = onnxruntime.SessionOptions()
+    if model.path not in _sessions:
+        _sessions[model.path] = _open(model, onnxruntime.SessionOptions())
+    return _sessions[model.path]
+
+
+def _open(model: PeerModel, options: Any) -> Any:
     options.intra_op_num_threads = model.n_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -42,11 +83,9 @@ def _session(model: PeerModel) -> Any:
         # By default the provider rounds the factors of float32 products to TF32.
         providers.insert(0, (_CUDA, {"use_tf32": "0"}))
     try:
-        session = onnxruntime.InferenceSession(model.path, options, providers=providers)
+        return onnxruntime.InferenceSession(model.path, options, providers=providers)
     except Exception as error:  # its own exception types are not part of its public API
         raise RequestError(f"ONNX Runtime cannot load the model: {summary(error)}") from error
-    _sessions[model.path] = session
-    return session
 
 
 def _is_on_gpu(session: Any) -> bool:

@@ -66,11 +66,23 @@ def roof_secs(task: WeightedTask) -> float:
     peak for their data type, or the bytes at the bandwidth of the last-level cache, or of memory if
     they do not fit into it, whichever takes longer.
     """
+    arithmetic, traffic = _lower_bounds(task)
+    return max(arithmetic, traffic)
+
+
+def is_memory_bound(task: WeightedTask) -> bool:
+    """Return whether the bytes of a task set its roof, not its operations; False if unknown."""
+    arithmetic, traffic = _lower_bounds(task)
+    return traffic > arithmetic
+
+
+def _lower_bounds(task: WeightedTask) -> tuple[float, float]:
+    """Return the seconds that operations and bytes of a task take at least; 0 if unknown."""
     profile, peaks = task.profile, task.peaks
     if profile is None or peaks is None:
-        return 0.0
+        return 0.0, 0.0
     n_bytes = float(profile["n_bytes"])
     is_cached = n_bytes <= peaks["cache_bytes"]
     bandwidth = peaks["cache_bandwidth" if is_cached else "memory_bandwidth"]
     peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
-    return float(max(task.flop / peak_flops, n_bytes / bandwidth))
+    return float(task.flop / peak_flops), float(n_bytes / bandwidth)

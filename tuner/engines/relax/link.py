@@ -14,7 +14,8 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from tuner.engines.base import LinkedProgram, LinkRequest, LinkResult, ModelFile
-from tuner.engines.linker import link_shared
+from tuner.engines.call_timers import compile_timers
+from tuner.engines.linker import link_shared, machine_of
 from tuner.engines.relax import cpu_codegen, cuda
 from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
 from tuner.engines.relax.extract import find_subgraphs
@@ -24,10 +25,10 @@ from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
 from tuner.errors import WorkError
-from tuner.library.manifest import LIBRARY
+from tuner.library.manifest import LIBRARY, KernelCall
 
 # Object of the kernels that are not subgraphs, while a library is linked.
-_OTHER_KERNELS = "other_kernels.o"
+_OTHER_KERNELS, _TIMERS = "other_kernels.o", "timers.o"
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,14 @@ def link_network(request: LinkRequest) -> LinkResult:
         _write_program(number, model, target, linked, weights)
         for number, model in enumerate(request.models)
     ]
-    _link(written, target, linked, out)
+    calls = _link(written, target, linked, out)
     entries = weights.write(out / WEIGHTS)
     return LinkResult(
         files=(LIBRARY, WEIGHTS) if entries else (LIBRARY,),
         programs=tuple(program.program for program in written),
         weights=entries,
         notes=tuple(dict.fromkeys(note for program in written for note in program.notes)),
+        calls=calls,
     )
 
 
@@ -86,7 +88,7 @@ def _write_program(
 
 def _link(
     written: list[_WrittenProgram], target: Target, linked: dict[str, LinkableObject], out: Path
-) -> None:
+) -> tuple[KernelCall, ...]:
     functions = {name: code for program in written for name, code in program.functions.items()}
     symbols = {call: symbol for program in written for call, symbol in program.symbols.items()}
     with tvm.transform.PassContext(config=PASS_CONFIG), target:
@@ -107,12 +109,17 @@ def _link(
             executable = vm_build._vmlink(builder, _unoptimised(target), tvm.IRModule(glue))
             symbols |= {name: name for name in _compile_others(kernels, target, out)}
 
+    # A program calls the functions of objects under unique names.
+    kernels = {call: f"__tvm_ffi_{symbol}" for call, symbol in symbols.items()}
+    objects = [linkable.folder / OBJECT for linkable in linked.values()]
+    has_timers = _compile_timers(kernels, objects, out / _TIMERS)
+    own = [path for path in (out / _OTHER_KERNELS, out / _TIMERS) if path.exists()]
+
     def finish(path: str, files: list[str]) -> None:
-        # A program calls the functions of objects under unique names.
-        aliases = tuple(f"--defsym={call}=__tvm_ffi_{symbol}" for call, symbol in symbols.items())
-        objects = [linkable.folder / OBJECT for linkable in linked.values()]
-        others = [out / _OTHER_KERNELS] if (out / _OTHER_KERNELS).exists() else []
-        link_shared([*map(Path, files), *objects, *others], Path(path), aliases)
+        # Where no timer stands between a call and its kernel, the call is a name of the kernel.
+        names = () if has_timers else kernels.items()
+        aliases = tuple(f"--defsym={call}={kernel}" for call, kernel in names)
+        link_shared([*map(Path, files), *objects, *own], Path(path), aliases)
 
     def pack(module: tvm.runtime.Module, _is_system: bool, _prefix: str, folder: str) -> str:
         if not cuda.is_cuda(target):
@@ -121,7 +128,22 @@ def _link(
         return cuda.pack_devices(module, devices, target, Path(folder))
 
     executable.export_library(str(out / LIBRARY), fcompile=finish, fpack_imports=pack)
-    (out / _OTHER_KERNELS).unlink(missing_ok=True)
+    for file in own:
+        file.unlink()
+    workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
+    calls = (KernelCall(call, workloads.get(symbol, "")) for call, symbol in symbols.items())
+    return tuple(calls) if has_timers else ()
+
+
+def _compile_timers(kernels: dict[str, str], objects: list[Path], out: Path) -> bool:
+    """Compile a timer for each call; return False if no compiler for their machine is installed."""
+    if not objects:
+        return False
+    try:
+        compile_timers(kernels, machine_of(objects[0]), out)
+    except WorkError:
+        return False
+    return True
 
 
 def _pack_program(module: tvm.runtime.Module, folder: Path) -> str:

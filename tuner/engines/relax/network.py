@@ -10,13 +10,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tuner.engines.base import NetworkRun
+from tuner.engines.base import NetworkRun, ProfiledRun, TimedCall
+from tuner.engines.call_timers import CallTimers
 from tuner.engines.relax import devices
 from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
 
 Array = np.ndarray[Any, Any]
+_WARM_UPS = 2
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,14 @@ class Library:
         programs: One program per set of input shapes.
         inputs: Shape and dtype by input name, of the first program.
         outputs: Names of the outputs, in order.
+        n_calls: Kernel calls of all programs that a profile times; 0 if it cannot.
     """
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         manifest.verify(folder, described)
         self.outputs = tuple(described.outputs)
+        self.n_calls = len(described.kernel_calls)
         device = devices.find_device(described.target)
         module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))
         self._vm = relax.VirtualMachine(module, device)
@@ -143,12 +147,38 @@ def run_network(request: NetworkRun) -> tuple[float, ...]:
     arrays = {name: stored[name] for name in library.inputs}
     program = library.program_for(arrays)
     tensors = copy_inputs(program, arrays)
-    for _ in range(2):
+    for _ in range(_WARM_UPS):
         returned = program.run(tensors)
     program.device.sync()
     if request.outputs:
         write_arrays(request.outputs, library.fetch(returned))
     return tuple(_time(program, tensors) for _ in range(request.n_runs))
+
+
+def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
+    """Run a library and time its calls; see :class:`Engine`."""
+    library = _load(request.library)
+    arrays = read_arrays(request.inputs)
+    program = library.program_for({name: arrays[name] for name in library.inputs})
+    tensors = copy_inputs(program, arrays)
+    timers = CallTimers.open(Path(request.library) / manifest.LIBRARY, library.n_calls)
+    for _ in range(_WARM_UPS):
+        program.run(tensors)
+    program.device.sync()
+    return tuple(_profile(program, tensors, timers) for _ in range(request.n_runs))
+
+
+def _profile(program: Program, tensors: Sequence[Any], timers: CallTimers) -> ProfiledRun:
+    timers.start()
+    start = time.perf_counter_ns()
+    program.run(tensors)
+    program.device.sync()
+    end = time.perf_counter_ns()
+    calls = (
+        TimedCall(call, (began - start) / 1e9, (ended - began) / 1e9)
+        for call, began, ended in timers.stop()
+    )
+    return ProfiledRun((end - start) / 1e9, tuple(calls))
 
 
 def _signature(inputs: manifest.Inputs) -> tuple[Any, ...]:

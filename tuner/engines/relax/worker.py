@@ -16,7 +16,7 @@ from tuner.engines.relax.logs import (
     write_traces,
     write_workload,
 )
-from tuner.engines.relax.network import run_network
+from tuner.engines.relax.network import profile_network, run_network
 from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.peaks import measure_peaks
 from tuner.engines.relax.propose import propose
@@ -38,6 +38,7 @@ __all__ = [
     "link_network",
     "measure_peaks",
     "profile",
+    "profile_network",
     "propose",
     "read_target",
     "read_traces",

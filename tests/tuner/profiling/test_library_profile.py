@@ -1,0 +1,88 @@
+"""A library is profiled inside its network: every call, in order, and nothing counted twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli import Cli
+from tests.engines import toy
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A command line with an untuned library of the zoo in ``out``."""
+    cli = Cli(tmp_path_factory.mktemp("mlp"), {"TUNER_N_BUILDERS": "1"})
+    answer = cli("build", "zoo:mlp", "-o", "out")
+    assert answer.status == 0, answer.err
+    return cli
+
+
+def test_profile_of_a_library(cli: Cli) -> None:
+    """Calls add up to the run, beside those of both peers, on page and trace too."""
+    files = ("--html", "profile.html", "--trace", "trace.json")
+    peers = ("--against", "onnxruntime", "--against", "openvino")
+    answer = cli("profile", "out", "--runs", "3", *peers, *files, "--json")
+    assert answer.status == 0, answer.err
+    profile = answer.json
+
+    manifest = json.loads((cli.folder / "out" / "manifest.json").read_text())
+    assert [call["kernel"] for call in profile["calls"]] == [
+        call["kernel"] for call in manifest["kernel_calls"]
+    ]
+    assert sum(kernel["n_calls"] for kernel in profile["kernels"]) == len(profile["calls"])
+    assert 0.0 < profile["between_secs"] < profile["median_secs"]
+    products = [kernel for kernel in profile["kernels"] if kernel["gflops"]]
+    for peer in profile["peers"]:
+        assert set(peer["by_workload"]) <= {kernel["workload"] for kernel in products}
+        assert peer["by_workload"], f"{peer['name']} matches no product"
+    assert {kernel["verdict"]["kind"] for kernel in products} <= {"untuned", "roof"}
+
+    page = (cli.folder / "profile.html").read_text()
+    assert all(kernel["name"] in page for kernel in profile["kernels"])
+    events = json.loads((cli.folder / "trace.json").read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert [event["args"]["kernel"] for event in spans] == [
+        call["kernel"] for call in profile["calls"]
+    ]
+    ends = [event["ts"] + event["dur"] for event in spans]
+    assert all(end <= event["ts"] for end, event in zip(ends[:-1], spans[1:], strict=True))
+
+
+def test_table_names_verdicts_and_what_would_help(cli: Cli) -> None:
+    """Every kind in the table is explained below it."""
+    answer = cli("profile", "out", "--runs", "1")
+
+    assert answer.status == 0, answer.err
+    assert "untuned     has no record" in answer.out
+    assert "could gain from `tuner tune`" in answer.out
+    assert "between" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("out", "--runs", "0"), "--runs must be at least 1, got 0"),
+        (("nowhere",), "nowhere is not a library"),
+        (("out", "--html", "nowhere/page.html", "--runs", "1"), "--html: cannot write"),
+        (("out", "--model", "x.onnx", "--against", "openvino", "--runs", "1"), "x.onnx"),
+    ],
+)
+def test_wrong_requests(cli: Cli, arguments: tuple[str, ...], complaint: str) -> None:
+    """The message names the option."""
+    answer = cli("profile", *arguments)
+
+    assert answer.status == 2
+    assert complaint in answer.complaint
+
+
+def test_a_library_without_timers_names_its_engine(tmp_path: Path) -> None:
+    """Libraries of other engines have no timers."""
+    cli = Cli(tmp_path, {"TUNER_ENGINE": toy.NAME, "TUNER_N_BUILDERS": "1"})
+    assert cli("build", "zoo:mlp", "-o", "out").status == 0
+    answer = cli("profile", "out")
+
+    assert answer.status == 2
+    assert "cannot be timed" in answer.complaint

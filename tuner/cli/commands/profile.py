@@ -1,0 +1,140 @@
+"""``tuner profile``: time every kernel of a library inside the running network."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli import connection, options
+from tuner.cli.console import print_json, print_note
+
+
+class ProfiledRuntime(StrEnum):
+    """Names of runtimes that can time their nodes, as ``--against`` takes them."""
+
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
+
+
+def profile(
+    library: Annotated[
+        Path,
+        typer.Argument(metavar="LIBRARY", help="Folder of the library.", show_default=False),
+    ],
+    against: Annotated[
+        list[ProfiledRuntime],
+        typer.Option(
+            metavar="RUNTIME",
+            help="Profile the model in onnxruntime or openvino too; repeat for both.",
+            show_default=False,
+            rich_help_panel=options.MEASURING_PANEL,
+        ),
+    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="File of the model that the library was built from, which the other runtime "
+            "runs; a zoo: network needs none.",
+            show_default=False,
+            rich_help_panel=options.MODEL_PANEL,
+        ),
+    ] = None,
+    arrays: Annotated[
+        Path | None,
+        typer.Option(
+            "--inputs",
+            metavar="FILE.npz",
+            help="Run on the arrays of this file, one per input name, instead of drawn ones.",
+            show_default=False,
+            rich_help_panel=options.MODEL_PANEL,
+        ),
+    ] = None,
+    shapes: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="NAME=1,3,224,224",
+            help="Shape of an input, to choose among the programs of a library; by default those "
+            "of the first.",
+            show_default=False,
+            rich_help_panel=options.MODEL_PANEL,
+        ),
+    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    random_weights: options.RandomWeightsOption = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of profiled runs, at least 1.",
+            rich_help_panel=options.MEASURING_PANEL,
+        ),
+    ] = 30,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED",
+            help="Seed of the inputs that are drawn.",
+            rich_help_panel=options.MEASURING_PANEL,
+        ),
+    ] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the profile as a page with a chart of the calls.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the calls as a trace for ui.perfetto.dev.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Show where a library spends its time: each kernel inside the running network.
+
+    Prints a row for each subgraph: its time in the network, the time by its record, the share of
+    the device's roof, and a verdict on what limits it. Time between kernels is a line of its own.
+
+    Examples:
+        tuner profile squeezenet.lib --against openvino --model squeezenet.onnx
+
+        tuner profile squeezenet.lib --html profile.html --trace profile.json
+    """
+    from tuner import local
+    from tuner.cli.rendering.profile import show_profile
+    from tuner.errors import RequestError
+    from tuner.jobs.requests import parse_inputs
+    from tuner.profiling import profile_files
+    from tuner.profiling.library_profile import ProfileRequest, as_json
+
+    if runs < 1:
+        raise RequestError(f"--runs must be at least 1, got {runs}")
+    if (server := connection.chosen()) is not None:
+        print_note(f"profile runs on this machine, not at {server.url}")
+    request = ProfileRequest(
+        shapes=parse_inputs(shapes),
+        arrays=arrays,
+        n_runs=runs,
+        seed=seed,
+        model=model,
+        against=tuple(runtime.value for runtime in against),
+        random_weights=random_weights,
+    )
+    profiled = local.profile(library, request, {"database": database, "data_dir": data_dir})
+    profile_files.write(profiled, html, trace)
+    if json_output:
+        print_json(as_json(profiled))
+    else:
+        show_profile(profiled)

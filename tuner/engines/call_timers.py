@@ -1,0 +1,117 @@
+"""Timers around the kernel calls of a library, switched on only while it is profiled."""
+
+import ctypes
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tuner.engines.linker import find_compiler
+from tuner.errors import WorkError, summary
+
+_SWITCH = "tuner_time_calls"
+# A kernel has the calling convention of TVM's FFI. A timer that is off costs one branch.
+_SOURCE = f"""
+#include <stdint.h>
+#include <time.h>
+
+typedef struct {{ int64_t start, end, call; }} span;
+static span *spans;
+static int64_t capacity, count;
+
+int64_t {_SWITCH}(span *buffer, int64_t size) {{
+  int64_t recorded = count;
+  spans = buffer, capacity = size, count = 0;
+  return recorded;
+}}
+
+static int64_t now(void) {{
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}}
+
+#define TIMED(index, name, kernel) \\
+  int kernel(void *, const void *, int32_t, void *); \\
+  int name(void *self, const void *arguments, int32_t n_arguments, void *result) {{ \\
+    if (__builtin_expect(spans == 0, 1)) return kernel(self, arguments, n_arguments, result); \\
+    int64_t start = now(); \\
+    int status = kernel(self, arguments, n_arguments, result); \\
+    if (count < capacity) spans[count++] = (span){{start, now(), index}}; \\
+    return status; \\
+  }}
+"""
+
+
+def compile_timers(calls: Mapping[str, str], machine: str, out: Path) -> None:
+    """Compile a timer for each call into an object file.
+
+    Args:
+        calls: Symbol of the kernel by symbol of the call; both follow the calling convention of
+            TVM's FFI. The position of a call is its number in what a profile records.
+        machine: Machine of the objects, the first word of a triple.
+        out: Object file to write.
+
+    Raises:
+        WorkError: If no C compiler for the machine is installed, or it fails.
+    """
+    lines = (
+        f"TIMED({number}, {call}, {kernel})" for number, (call, kernel) in enumerate(calls.items())
+    )
+    command = [find_compiler(machine), "-O2", "-fPIC", "-c", "-x", "c", "-", "-o", str(out)]
+    source = "\n".join((_SOURCE, *lines, ""))
+    done = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+    if done.returncode:
+        output = done.stderr.decode(errors="replace").strip()[-500:]
+        raise WorkError(f"the timers of {len(calls)} calls cannot be compiled: {output}")
+
+
+class _Span(ctypes.Structure):
+    """Nanoseconds of the clock of ``time.perf_counter`` at start and end, and the call."""
+
+    _fields_ = (("start", ctypes.c_int64), ("end", ctypes.c_int64), ("call", ctypes.c_int64))
+
+
+@dataclass(frozen=True)
+class CallTimers:
+    """The timers of a library that is loaded in this process.
+
+    Attributes:
+        switch: Function that gives the timers a buffer, or takes it away; it returns how many
+            calls were recorded since it was called before.
+        buffer: Room for the calls of one run.
+    """
+
+    switch: Any
+    buffer: Any
+
+    @classmethod
+    def open(cls, library: Path, n_calls: int) -> Self:
+        """Find the timers of a library.
+
+        Args:
+            library: Path of the shared library.
+            n_calls: Number of calls of a run.
+
+        Raises:
+            WorkError: If the library has none.
+        """
+        try:
+            switch = getattr(ctypes.CDLL(str(library)), _SWITCH)
+        except (OSError, AttributeError) as error:
+            raise WorkError(
+                f"the kernels of {library} cannot be timed: {summary(error)}"
+            ) from error
+        switch.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+        switch.restype = ctypes.c_int64
+        return cls(switch, (_Span * n_calls)())
+
+    def start(self) -> None:
+        """Record the calls from now on."""
+        self.switch(self.buffer, len(self.buffer))
+
+    def stop(self) -> list[tuple[int, int, int]]:
+        """Stop; return number, start and end of each call, nanoseconds of ``perf_counter``."""
+        recorded = self.switch(None, 0)
+        return [(span.call, span.start, span.end) for span in self.buffer[:recorded]]
