@@ -177,6 +177,13 @@ def expected() -> list[type[Exception]]:
 
 
 def _of_known(slug: str, error: Exception) -> Problem:
+    problem = _described(slug, error)
+    if isinstance(error, ModelError):
+        problem.more["code"] = error.code
+    return problem
+
+
+def _described(slug: str, error: Exception) -> Problem:
     if slug == "unavailable":
         _logger.warning("the database failed: %s", _printable(summary(error)))
         headers = {"retry-after": str(_RETRY_AFTER_SECS)}
@@ -184,7 +191,7 @@ def _of_known(slug: str, error: Exception) -> Problem:
     if isinstance(error, exc.DataError):
         return Problem(slug, "a value is outside the range that can be stored")
     if isinstance(error, RequestError) and error.field is not None:
-        return wrong_field(error.field, error.text, slug=slug)
+        return wrong_field(error.field, str(error).removeprefix(f"{error.field}: "), slug=slug)
     return Problem(slug, _printable(summary(error)))
 
 

@@ -7,15 +7,49 @@ TunerError
 └── WorkError         the request was right, the work failed: exit status 1
     ├── DeviceBusy    another process measures on this machine
     ├── DiskFull      a measurement cannot write its files
+    ├── LinkError     the objects of a network cannot be linked to a library
     ├── OutOfMemory   a call needs more memory than its process may have
     └── WorkerLost    a worker process died during a call
         └── DeviceLost  the device of a measurement went offline
             └── DeviceApart  a device is online, but disagrees with the others of its kind
 """
 
+import errno
 import re
 from collections.abc import Sequence
+from typing import Literal
 
+#: Reasons why a model cannot be used. docs/errors.md lists the cause and the remedy of each.
+ModelCode = Literal[
+    "bad-model",
+    "damaged-file",
+    "data-dependent-shape",
+    "dynamic-program",
+    "external-data",
+    "importer-crashed",
+    "input-shape",
+    "invalid-model",
+    "no-kernels",
+    "no-model",
+    "not-a-tensor",
+    "not-lowered",
+    "out-of-memory",
+    "random-operator",
+    "random-weights",
+    "too-large",
+    "torch-export",
+    "torch-missing",
+    "torch-version",
+    "training-mode",
+    "unknown-format",
+    "unreadable-file",
+    "unsupported-operator",
+    "zoo-option",
+]
+#: Code of :class:`LinkError`, in the same list.
+LINK_CODE = "not-linked"
+
+_MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 
@@ -48,7 +82,20 @@ class RequestError(TunerError):
 
 
 class ModelError(RequestError):
-    """A model file that is missing, damaged or not supported."""
+    """A model file that is missing, damaged or not supported.
+
+    Attributes:
+        code: Stable name of the reason, which ends the text.
+    """
+
+    def __init__(
+        self, text: str, *, code: ModelCode = "bad-model", field: str | None = None
+    ) -> None:
+        super().__init__(text, field=field)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} [{self.code}]"
 
 
 class TargetError(RequestError):
@@ -65,6 +112,19 @@ class DeviceBusy(WorkError):  # noqa: N818  it names an event
 
 class DiskFull(WorkError):  # noqa: N818  it names an event
     """A full disk during a measurement, which is not a failure of the candidate."""
+
+
+class LinkError(WorkError):
+    """A network whose library cannot be linked, although it could be split.
+
+    Attributes:
+        code: Stable name of the reason, which ends the text.
+    """
+
+    code = LINK_CODE
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} [{self.code}]"
 
 
 class OutOfMemory(WorkError):  # noqa: N818  it names an event
@@ -125,6 +185,13 @@ def summary(
 def last_line(text: str | None) -> str:
     """Return the last line of a text that is not blank; empty without one."""
     return (text or "").strip().rpartition("\n")[2].strip()
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Return whether memory ran out; libraries in C++ report it in words of their own."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)
 
 
 def error_text(error: BaseException, max_chars: int = 2000) -> str:

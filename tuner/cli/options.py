@@ -124,5 +124,5 @@ def message_of(error: Exception) -> str:
     from tuner.errors import RequestError
 
     if isinstance(error, RequestError) and error.field is not None:
-        return f"{option_of(error.field)}: {error.text}"
+        return str(error).replace(error.field, option_of(error.field), 1)
     return str(error)

@@ -102,17 +102,25 @@ def _check(file: Path) -> None:
     if file.suffix.lower() == ".pt2":
         raise ModelError(
             f"{file} is a pickle, which a service does not load: export the network to ONNX, "
-            "or tune it on this machine"
+            "or tune it on this machine",
+            code="unknown-format",
         )
     if file.is_dir():
-        raise ModelError(f"{str(file)!r} is a directory: expected a .onnx file, or zoo:NAME")
+        raise ModelError(
+            f"{str(file)!r} is a directory: expected a .onnx file, or zoo:NAME", code="no-model"
+        )
     if not file.exists():
-        raise ModelError(f"no such file: {str(file)!r}; a network of the zoo is zoo:NAME")
+        raise ModelError(
+            f"no such file: {str(file)!r}; a network of the zoo is zoo:NAME", code="no-model"
+        )
     if file.suffix.lower() != ".onnx":
         raise ModelError(
-            f"cannot tell what {str(file)!r} is from its extension: expected a .onnx file"
+            f"cannot tell what {str(file)!r} is from its extension: expected a .onnx file",
+            code="unknown-format",
         )
     if not os.access(file, os.R_OK):
-        raise ModelError(f"cannot read {str(file)!r}: Permission denied")
+        raise ModelError(f"cannot read {str(file)!r}: Permission denied", code="unreadable-file")
     if file.stat().st_size == 0:
-        raise ModelError(f"{str(file)!r} is empty: export or download the model again")
+        raise ModelError(
+            f"{str(file)!r} is empty: export or download the model again", code="damaged-file"
+        )

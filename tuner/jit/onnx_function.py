@@ -156,7 +156,7 @@ def _read_inputs(path: Path) -> dict[str, np.dtype[Any]]:
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # of protobuf, or of the system
-        raise ModelError(f"cannot read {str(path)!r}: {error}") from error
+        raise ModelError(f"cannot read {str(path)!r}: {error}", code="unreadable-file") from error
     weights = {weight.name for weight in model.graph.initializer}
     return {
         value.name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

@@ -19,7 +19,7 @@ def convert(program: str, out: str) -> None:
         import torch
     except ImportError as error:
         raise ModelError(
-            f"writing ONNX needs the extra torch: {install_command('torch')}"
+            f"writing ONNX needs the extra torch: {install_command('torch')}", code="torch-missing"
         ) from error
     logging.disable(logging.WARNING)
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
@@ -29,4 +29,6 @@ def convert(program: str, out: str) -> None:
             written.save(Path(out), external_data=False)
         # The exceptions of the exporter have no common base.
         except Exception as error:
-            raise ModelError(f"torch cannot convert it to ONNX: {summary(error)}") from error
+            raise ModelError(
+                f"torch cannot convert it to ONNX: {summary(error)}", code="torch-export"
+            ) from error

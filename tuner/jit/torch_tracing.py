@@ -102,7 +102,7 @@ def trace(
     root = _Root(function, dependencies, signature, structures.append)
     program = _export(root, signature.examples())
     if not structures[-1].specs:
-        raise ModelError("the function returns no tensor")
+        raise ModelError("the function returns no tensor", code="not-a-tensor")
     _check_effects(program)
     for node in program.graph.nodes:
         # Without source locations, which would make a new network of an edited file.
@@ -120,13 +120,15 @@ def _check_modules(dependencies: Dependencies) -> None:
         for tensor in (*root.parameters(), *root.buffers()):
             if not tensor.is_cpu:
                 raise ModelError(
-                    f"{type(root).__name__} is on device {tensor.device}: move it to the CPU"
+                    f"{type(root).__name__} is on device {tensor.device}: move it to the CPU",
+                    code="torch-export",
                 )
         for name, module in root.named_modules():
             if module.training and isinstance(module, _TRAINING_MODULES):
                 raise ModelError(
                     f"{type(module).__name__} {name!r} is in training mode, in which it draws "
-                    "random numbers or changes its statistics: call .eval() on the module first"
+                    "random numbers or changes its statistics: call .eval() on the module first",
+                    code="training-mode",
                 )
 
 
@@ -175,7 +177,9 @@ def _export(root: _Root, examples: tuple[Any, ...]) -> Any:
             program = torch.export.export(root, examples, strict=False)
     # Errors of the function itself, and of torch's limits.
     except Exception as error:
-        raise ModelError(f"torch cannot export the function: {summary(error)}") from error
+        raise ModelError(
+            f"torch cannot export the function: {summary(error)}", code="torch-export"
+        ) from error
     return program
 
 
@@ -190,11 +194,13 @@ def _check_effects(program: Any) -> None:
         if _is_random(node):
             raise ModelError(
                 f"{node.target} draws random numbers, and a library cannot: "
-                "call .eval() on the module, or draw outside of the function"
+                "call .eval() on the module, or draw outside of the function",
+                code="random-operator",
             )
         if getattr(node.target, "__name__", "") == "batch_norm.default" and node.args[5]:
             raise ModelError(
-                "a batch norm in training mode changes its statistics: call .eval() on the module"
+                "a batch norm in training mode changes its statistics: call .eval() on the module",
+                code="training-mode",
             )
     if any(_is_mutable(node.target) for node in calls):
         with _no_warnings():
@@ -205,7 +211,10 @@ def _check_effects(program: Any) -> None:
             *getattr(signature, "parameters_to_mutate", {}).values(),
         ]
         if changed:
-            raise ModelError(f"the function changes {changed[0]!r} in place; a library cannot")
+            raise ModelError(
+                f"the function changes {changed[0]!r} in place; a library cannot",
+                code="torch-export",
+            )
 
 
 def _is_random(node: Any) -> bool:

@@ -15,7 +15,7 @@ from tuner.context import Context
 from tuner.devices import target_cache
 from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import Extraction, TargetInfo
-from tuner.errors import RequestError, TargetError, WorkError
+from tuner.errors import ModelError, RequestError, TargetError, WorkerLost, WorkError
 from tuner.jobs import model_cache
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, check_file
 from tuner.jobs.requests import ModelRequest
@@ -160,13 +160,24 @@ def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: A
         return worker.call(module, function, *args, timeout_secs=limits.secs)
     except CallTimeout as error:
         raise WorkError(f"{function} took longer than {limits.secs:g} s") from error
+    except WorkerLost as error:
+        if function != "extract" or not error.crashed:
+            raise
+        raise ModelError(
+            "the compiler crashed on the model: export it to ONNX if it is a .pt2 file, and with "
+            "another opset or in parts if it is not; the log of the process has the details",
+            code="importer-crashed",
+        ) from error
 
 
 def _store(
     session: Session, network_id: int, target_id: int, engine: str, extraction: Extraction
 ) -> None:
     if not extraction.tasks:
-        raise RequestError("the network has no kernels to tune")
+        raise ModelError(
+            "the network has no kernels to tune: its outputs are constants or views of its inputs",
+            code="no-kernels",
+        )
     weighted = [
         (
             tasks.NewWorkload(

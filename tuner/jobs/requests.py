@@ -98,9 +98,13 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not (name and equals and shape):
-        raise ModelError(f"cannot read {text!r}: expected NAME=1,3,224,224", field="input")
+        raise ModelError(
+            f"cannot read {text!r}: expected NAME=1,3,224,224", field="input", code="input-shape"
+        )
     if min(shape) < 1:
-        raise ModelError(f"every dimension must be at least 1, got {text!r}", field="input")
+        raise ModelError(
+            f"every dimension must be at least 1, got {text!r}", field="input", code="input-shape"
+        )
     return name, shape
 
 

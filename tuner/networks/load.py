@@ -33,7 +33,10 @@ def load_network(
             with the problem and its remedy.
     """
     if random_weights is not None and random_weights < 0:
-        raise ModelError(f"the seed of random weights must be at least 0, got {random_weights}")
+        raise ModelError(
+            f"the seed of random weights must be at least 0, got {random_weights}",
+            code="random-weights",
+        )
     requested = dict(inputs or {})
     if reference.startswith("zoo:"):
         return _load_zoo(reference.removeprefix("zoo:"), requested, random_weights)
@@ -43,29 +46,39 @@ def load_network(
 
         return _load_onnx(onnx_file.read(path, alone=alone), path.stem, requested, random_weights)
     if alone:
-        raise ModelError(f"{str(path)!r} is not a .onnx file; upload an ONNX model")
+        raise ModelError(
+            f"{str(path)!r} is not a .onnx file; upload an ONNX model", code="unknown-format"
+        )
     if path.suffix.lower() == ".pt2":
         from tuner.networks import torch
 
         if random_weights is not None:
-            raise ModelError(f"{path}: random weights are supported for ONNX models only")
+            raise ModelError(
+                f"{path}: random weights are supported for ONNX models only", code="random-weights"
+            )
         return torch.load(path, requested)
-    raise ModelError(f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}")
+    raise ModelError(
+        f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}", code="unknown-format"
+    )
 
 
 def _existing_file(reference: str) -> Path:
     if not reference:
-        raise ModelError(f"the name of the model is empty: {_EXPECTED}")
+        raise ModelError(f"the name of the model is empty: {_EXPECTED}", code="no-model")
     path = Path(reference)
     try:
         if path.is_dir():
-            raise ModelError(f"{reference!r} is a directory: {_EXPECTED}")
+            raise ModelError(f"{reference!r} is a directory: {_EXPECTED}", code="no-model")
         if not path.exists():
-            raise ModelError(f"no such file: {reference!r}{_zoo_hint(reference)}")
+            raise ModelError(f"no such file: {reference!r}{_zoo_hint(reference)}", code="no-model")
         if path.stat().st_size == 0:
-            raise ModelError(f"{reference!r} is empty: export or download the model again")
+            raise ModelError(
+                f"{reference!r} is empty: export or download the model again", code="damaged-file"
+            )
     except OSError as error:
-        raise ModelError(f"cannot read {reference!r}: {error.strerror}") from error
+        raise ModelError(
+            f"cannot read {reference!r}: {error.strerror}", code="unreadable-file"
+        ) from error
     return path
 
 
@@ -101,6 +114,7 @@ def _load_zoo(query: str, requested: dict[str, tuple[int, ...]], seed: int | Non
         raise ModelError(
             f"zoo:{query} does not take input shapes: set its shape with ?batch=N&image=N",
             field="input",
+            code="input-shape",
         )
     notes: tuple[str, ...] = ("zoo network with random weights",)
     if seed is not None:

@@ -93,7 +93,8 @@ def _check(model: onnx.ModelProto) -> None:
     # The checker raises its own error, or the C++ binding's.
     except Exception as error:
         raise ModelError(
-            f"the ONNX checker refuses the model: {summary(error, max_chars=200)}"
+            f"the ONNX checker refuses the model: {summary(error, max_chars=200)}",
+            code="invalid-model",
         ) from error
 
 
@@ -107,7 +108,8 @@ def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInf
         else:
             raise ModelError(
                 f"the shape of output {info.name!r} cannot be inferred from the inputs; "
-                f"operators without a known shape: {_unknown_operators(model)}"
+                f"operators without a known shape: {_unknown_operators(model)}",
+                code="data-dependent-shape",
             )
 
 
@@ -188,7 +190,10 @@ def _dtype(info: onnx.ValueInfoProto) -> str:
     kind = info.type.WhichOneof("value")
     code = info.type.tensor_type.elem_type
     if kind != "tensor_type" or code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
-        raise ModelError(f"{info.name!r} is not a tensor of numbers: export the model without it")
+        raise ModelError(
+            f"{info.name!r} is not a tensor of numbers: export the model without it",
+            code="not-a-tensor",
+        )
     return str(onnx.helper.tensor_dtype_to_np_dtype(code))
 
 

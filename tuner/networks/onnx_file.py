@@ -29,14 +29,16 @@ def read(path: Path, *, alone: bool = False) -> onnx.ModelProto:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise ModelError(
+            f"cannot read {str(path)!r}: {error.strerror}", code="unreadable-file"
+        ) from error
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        raise ModelError(f"{str(path)!r} {_describe_bad(data)}") from error
+        raise ModelError(f"{str(path)!r} {_describe_bad(data)}", code="damaged-file") from error
     if not model.graph.node or not model.opset_import:
-        raise ModelError(f"{str(path)!r} {_describe_bad(data)}")
+        raise ModelError(f"{str(path)!r} {_describe_bad(data)}", code="damaged-file")
     _load_external(model, path, alone=alone)
     return model
 
@@ -46,7 +48,8 @@ def check_size(n_bytes: int, what: str) -> None:
     if n_bytes > MAX_BYTES:
         raise ModelError(
             f"{what} needs {n_bytes / 1e9:.1f} GB, and ONNX models above 2 GB (the protobuf limit) "
-            "are not supported: export it in float16 or in parts"
+            "are not supported: export it in float16 or in parts",
+            code="too-large",
         )
 
 
@@ -66,7 +69,8 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
     if tensors and alone:
         raise ModelError(
             f"{str(path)!r} keeps weights in other files, and an upload is one file: "
-            "save the model with its weights inside (onnx.save without external data)"
+            "save the model with its weights inside (onnx.save without external data)",
+            code="external-data",
         )
     try:
         n_bytes = sum(_check_external(tensor, path) for tensor in tensors)
@@ -78,7 +82,8 @@ def _load_external(model: onnx.ModelProto, path: Path, *, alone: bool) -> None:
     # Depending on its version, onnx raises its own, protobuf's or the system's errors here.
     except Exception as error:
         raise ModelError(
-            f"cannot read the external data of {str(path)!r}: {summary(error, max_chars=200)}"
+            f"cannot read the external data of {str(path)!r}: {summary(error, max_chars=200)}",
+            code="external-data",
         ) from error
 
 
@@ -102,13 +107,15 @@ def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
     if PurePath(location).is_absolute() or ".." in PurePath(location).parts:
         raise ModelError(
             f"{str(path)!r} keeps weights in {location!r}, outside its own directory: "
-            "save the model again with its weights in the same directory"
+            "save the model again with its weights in the same directory",
+            code="external-data",
         )
     data_file = path.parent / location
     if not data_file.is_file():
         raise ModelError(
             f"{str(path)!r} keeps weights in {location!r}, which is missing: "
-            "put that file in the same directory"
+            "put that file in the same directory",
+            code="external-data",
         )
     size = data_file.stat().st_size
     start = int(entry.get("offset", 0))
@@ -116,6 +123,7 @@ def _check_external(tensor: onnx.TensorProto, path: Path) -> int:
     if start + length > size:
         raise ModelError(
             f"{str(data_file)!r} is cut off: {path.name!r} needs {start + length} bytes of it, "
-            f"it has {size}; export or download it again"
+            f"it has {size}; export or download it again",
+            code="external-data",
         )
     return length

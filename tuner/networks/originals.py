@@ -57,7 +57,9 @@ def content_hash(path: Path) -> str:
                     while chunk := stream.read(1 << 20):
                         digest.update(chunk)
     except OSError as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise ModelError(
+            f"cannot read {str(path)!r}: {error.strerror}", code="unreadable-file"
+        ) from error
     return digest.hexdigest()
 
 

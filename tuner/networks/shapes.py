@@ -74,7 +74,7 @@ def _check_symbols(declared: Mapping[str, Dims], requested: Mapping[str, tuple[i
 
 
 def _wrong(text: str) -> ModelError:
-    return ModelError(text, field="input")
+    return ModelError(text, field="input", code="input-shape")
 
 
 def _is_open(dims: Dims) -> bool:

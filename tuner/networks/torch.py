@@ -25,7 +25,8 @@ def load(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Network:
     if not zipfile.is_zipfile(path):
         raise ModelError(
             f"{str(path)!r} is not a torch.export archive, or is cut off: "
-            "write it with torch.export.save"
+            "write it with torch.export.save",
+            code="damaged-file",
         )
     data = path.read_bytes()
     program = _read(path)
@@ -35,7 +36,8 @@ def load(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Network:
         shown = ", ".join(f"{name!r} {declared[name][0]}" for name in dynamic)
         raise ModelError(
             f"{str(path)!r} has dynamic inputs ({shown}), which cannot be fixed afterwards: "
-            "export it again without dynamic_shapes"
+            "export it again without dynamic_shapes",
+            code="dynamic-program",
         )
     shapes = fix_shapes({name: dims for name, (dims, _) in declared.items()}, inputs)
     specs = {name: TensorSpec(shapes[name], dtype) for name, (_, dtype) in declared.items()}
@@ -53,7 +55,7 @@ def _read(path: Path) -> Any:
         import torch
     except ImportError as error:
         raise ModelError(
-            f"reading .pt2 needs the extra torch: {install_command('torch')}"
+            f"reading .pt2 needs the extra torch: {install_command('torch')}", code="torch-missing"
         ) from error
     # torch logs a traceback before it raises.
     logger = logging.getLogger("torch.export")
@@ -65,7 +67,8 @@ def _read(path: Path) -> Any:
     except Exception as error:
         raise ModelError(
             f"torch {torch.__version__} cannot load {str(path)!r}: write it with torch.export.save "
-            f"of this version ({summary(error, max_chars=200)})"
+            f"of this version ({summary(error, max_chars=200)})",
+            code="torch-version",
         ) from error
     finally:
         logger.setLevel(level)
@@ -78,7 +81,10 @@ def _values(program: Any, names: tuple[Any, ...], what: str) -> dict[str, tuple[
     for name in names:
         value: Any = nodes[name].meta.get("val") if name in nodes else None
         if not hasattr(value, "dtype"):
-            raise ModelError(f"{what} {name!r} of the program is not a tensor: export without it")
+            raise ModelError(
+                f"{what} {name!r} of the program is not a tensor: export without it",
+                code="not-a-tensor",
+            )
         dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
         values[name] = (dims, str(value.dtype).removeprefix("torch."))
     return values

@@ -99,12 +99,17 @@ def user_facing_errors(model: ModelRequest, limits: ProcessLimits) -> Iterator[N
         yield
     except OutOfMemory as error:
         raise ModelError(
-            f"{model.name}: too large, it needs more than the {gigabytes} that a model may use"
+            f"{model.name}: too large, it needs more than the {gigabytes} that a model may use",
+            code="out-of-memory",
         ) from error
     except WorkerLost as error:
         raise ModelError(
-            f"{model.name}: {error} while it was loaded; a model may use {gigabytes} of memory"
+            f"{model.name}: {error} while it was loaded; a model may use {gigabytes} of memory",
+            code="out-of-memory",
         ) from error
+    except ModelError as error:
+        text = error.text.replace(model.reference, model.name)
+        raise ModelError(text, code=error.code, field=error.field) from error
     except TunerError as error:
         raise type(error)(str(error).replace(model.reference, model.name)) from error
     except OSError as error:

@@ -1,7 +1,6 @@
 """The inside of a worker process: its set-up, the calls that it serves, and its end."""
 
 import ctypes
-import errno
 import importlib
 import os
 import pickle
@@ -10,12 +9,11 @@ import signal
 import traceback
 from typing import Any
 
-from tuner.errors import OutOfMemory, TunerError, WorkError, last_line
+from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_line
 
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
 RETIRED = 75
 _PR_SET_PDEATHSIG = 1
-_MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 
 _retired = False
 
@@ -68,7 +66,7 @@ def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
     except TunerError:
         raise
     except Exception as error:
-        if _lacks_memory(error):
+        if lacks_memory(error):
             traceback.print_exc()
             raise OutOfMemory(f"{function} needs more memory than it may have") from None
         if isinstance(error, OSError):
@@ -77,10 +75,3 @@ def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
         raise WorkError(
             f"{function} failed: {type(error).__name__}: {last_line(str(error))}"
         ) from None
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Return whether memory ran out; libraries in C++ report it in words of their own."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)

@@ -190,7 +190,7 @@ def test_bad_inputs(tmp_path: Path) -> None:
     dynamic = save(relu_model("batch", 3, "h", "w"), tmp_path / "dynamic.onnx")
     fixed = save(relu_model(1, 3), tmp_path / "fixed.onnx")
 
-    refuse(dynamic, r"\(batch, 3, h, w\); for example: data=1,3,224,224$")
+    refuse(dynamic, r"\(batch, 3, h, w\); for example: data=1,3,224,224 ")
     refuse(dynamic, r"its inputs are 'data'", image=(1, 3, 8, 8))
     refuse(fixed, r"batch dimension is fixed at 1", data=(2, 3))
     refuse(fixed, r"has 1 dimensions", data=(3,))

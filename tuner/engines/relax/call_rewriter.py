@@ -16,7 +16,7 @@ from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import PACK
 from tuner.engines.relax.objects import PACKER, load_device
 from tuner.engines.relax.weights import WeightPool
-from tuner.errors import WorkError
+from tuner.errors import LinkError
 
 # Smaller constants stay in the program: another argument costs as much as reading one.
 _LARGE_BYTES = 4096
@@ -140,7 +140,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
     def _constant(self, argument: relax.Expr) -> Any:
         value = self._value(argument)
         if value is None:
-            raise WorkError("a weight that is packed is computed by the network itself")
+            raise LinkError("a weight that is packed is computed by the network itself")
         return value
 
     def _value(self, argument: relax.Expr) -> Any:

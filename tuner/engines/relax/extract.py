@@ -49,12 +49,13 @@ def extract(model: ModelFile, target: str) -> Extraction:
 def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:
     """Group the kernels that ``main`` calls by workload, in order of first call.
 
-    A kernel that only reshapes is not a subgraph: the build turns it into a view.
+    A kernel that only reshapes is not a subgraph: the build turns it into a view. Neither is one
+    that calls a library, such as a sort.
     """
     subgraphs: dict[str, Subgraph] = {}
     for name, n_calls in _kernel_calls(module).items():
         function = module[name]
-        if relax.analysis.has_reshape_pattern(function):
+        if relax.analysis.has_reshape_pattern(function) or workloads.is_opaque(function):
             continue
         workload_module = workloads.as_workload(function)
         workload = workloads.hash_of(workload_module)

@@ -25,14 +25,10 @@ def import_model(model: ModelFile) -> tvm.IRModule:
 
 def _import_onnx(model: ModelFile) -> tvm.IRModule:
     import onnx
-    from tvm.relax.frontend.onnx import from_onnx
 
-    proto = onnx.load_from_string(Path(model.path).read_bytes())
-    try:
-        module = from_onnx(proto, keep_params_in_input=False)
-    except Exception as error:  # the importer raises any error of its operators
-        raise ModelError(f"cannot import the model: {_summary(error)}") from error
-    return module
+    from tuner.engines.relax.onnx_graph import import_graph
+
+    return import_graph(onnx.load_from_string(Path(model.path).read_bytes()))
 
 
 def _import_torch(model: ModelFile) -> tvm.IRModule:
@@ -42,7 +38,9 @@ def _import_torch(model: ModelFile) -> tvm.IRModule:
     try:
         module = from_exported_program(torch.export.load(model.path), keep_params_as_input=True)
     except Exception as error:  # likewise
-        raise ModelError(f"cannot import the model: {_summary(error)}") from error
+        raise ModelError(
+            f"cannot import the model: {_summary(error)}", code="unsupported-operator"
+        ) from error
     module, params = relax.frontend.detach_params(module)
     names = module["main"].params[len(module["main"].params) - len(params["main"]) :]
     bound = dict(zip(names, params["main"], strict=True))

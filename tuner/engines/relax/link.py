@@ -19,12 +19,13 @@ from tuner.engines.linker import link_shared, machine_of
 from tuner.engines.relax import cpu_codegen, cuda
 from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
 from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.failures import described
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
-from tuner.errors import WorkError
+from tuner.errors import LinkError, WorkError
 from tuner.library.manifest import LIBRARY, KernelCall
 
 # Object of the kernels that are not subgraphs, while a library is linked.
@@ -51,7 +52,8 @@ def link_network(request: LinkRequest) -> LinkResult:
         _write_program(number, model, target, linked, weights)
         for number, model in enumerate(request.models)
     ]
-    calls = _link(written, target, linked, out)
+    with described(_failure):
+        calls = _link(written, target, linked, out)
     entries = weights.write(out / WEIGHTS)
     return LinkResult(
         files=(LIBRARY, WEIGHTS) if entries else (LIBRARY,),
@@ -59,6 +61,13 @@ def link_network(request: LinkRequest) -> LinkResult:
         weights=entries,
         notes=tuple(dict.fromkeys(note for program in written for note in program.notes)),
         calls=calls,
+    )
+
+
+def _failure(kind: str) -> LinkError:
+    return LinkError(
+        f"the library cannot be linked ({kind}): the log of the process has the details; "
+        "report it with the model"
     )
 
 
@@ -73,7 +82,7 @@ def _write_program(
     subgraphs = find_subgraphs(network.module)
     missing = [subgraph.name for subgraph in subgraphs if subgraph.workload not in linked]
     if missing:
-        raise WorkError(f"no object of subgraph {missing[0]} was given")
+        raise LinkError(f"no object of subgraph {missing[0]} was given")
     objects = {name: linked[graph.workload] for graph in subgraphs for name in graph.functions}
     rewriter = CallRewriter(network.module, number, objects, weights)
     main = rewriter.rewrite()

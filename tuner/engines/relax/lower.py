@@ -6,15 +6,20 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax.backend.dispatch_sort_scan import DispatchSortScan
 from tvm.target import Target
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.affine import fold_affine
 from tuner.engines.relax.concat import split_concatenations
+from tuner.engines.relax.failures import described
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
+from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.padding import pad_channels
-from tuner.errors import summary
+from tuner.engines.relax.prefix_sums import legalise_cumsum
+from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
+from tuner.errors import ModelError, summary
 
 _NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 _NDHWC = {"relax.nn.conv3d": ["NDHWC", "ODHWI"]}
@@ -32,20 +37,29 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
     """Import, clean, lay out and fuse a model; recent results are kept for the link that follows.
 
     Raises:
-        ModelError: If the importer does not support it.
+        ModelError: If an operator cannot be imported, lowered or linked.
     """
     stat = Path(model.path).stat()
     key = (model.path, stat.st_mtime_ns, stat.st_size, tuple(model.inputs.items()), str(target))
     if key not in _lowered:
         while len(_lowered) >= _MAX_LOWERED:
             del _lowered[next(iter(_lowered))]
-        _lowered[key] = _lower(model, target)
+        with described(_failure):
+            _lowered[key] = _lower(model, target)
     return _lowered[key]
 
 
 # Lowered networks include their weights; two suffice to link a network after its extraction.
 _MAX_LOWERED = 2
 _lowered: dict[Any, LoweredNetwork] = {}
+
+
+def _failure(kind: str) -> ModelError:
+    return ModelError(
+        f"the network cannot be lowered to kernels ({kind}): the log of the process has the "
+        "details; report it with the model",
+        code="not-lowered",
+    )
 
 
 def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
@@ -56,7 +70,8 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
     )
-    module, notes = _channels_last(fold_affine(fold_constants(module)))
+    module = replace_transposed_convolutions(fold_constants(module))
+    module, notes = _channels_last(fold_affine(module))
     module = fold_constants(module)
     if str(target.kind.name) == "llvm":
         module = split_concatenations(pad_channels(module))
@@ -64,7 +79,9 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         module = _sequence(
             module,
             transform.FoldConstant(),
-            transform.LegalizeOps(),
+            transform.LegalizeOps({"relax.cumsum": legalise_cumsum}),
+            # Sorts have no legalisation; they call TVM's runtime.
+            DispatchSortScan(),
             transform.AnnotateTIROpPattern(),
             transform.FoldConstant(),
             transform.FuseOps(),
@@ -73,6 +90,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         if str(target.kind.name) == "llvm":
             # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
+    check_linkable(module)
     return LoweredNetwork(module, notes)
 
 

@@ -15,7 +15,9 @@ from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, fallbacks, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
+from tuner.engines.relax.failures import described
 from tuner.engines.relax.targets import make_target
+from tuner.errors import LinkError
 
 OBJECT = "kernel.o"
 PACKER = "pack.so"
@@ -27,8 +29,16 @@ def compile_subgraph(request: ObjectRequest) -> ObjectResult:
     target = make_target(request.target)
     started = time.perf_counter()
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
-    info = compile_for(request, target, Path(request.out))
+    with described(_failure):
+        info = compile_for(request, target, Path(request.out))
     return ObjectResult(info, time.perf_counter() - started)
+
+
+def _failure(kind: str) -> LinkError:
+    return LinkError(
+        f"a subgraph cannot be compiled ({kind}): the log of the process has the details; "
+        "report it with the model"
+    )
 
 
 def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:

@@ -11,11 +11,23 @@ from tvm.tirx import PrimFunc
 from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
 
+_LIBRARY_CALLS = {"tirx.tvm_call_packed", "tirx.call_extern", "tirx.call_pure_extern"}
+
 
 def as_workload(function: PrimFunc) -> tvm.IRModule:
     """Wrap a kernel so that equal subgraphs of different networks become equal modules."""
     bare = function.without_attr("global_symbol").with_attr("global_symbol", "main")
     return tvm.IRModule({"main": bare.with_attr("tirx.noalias", True)})
+
+
+def is_opaque(function: PrimFunc) -> bool:
+    """Return whether a kernel calls a library, or has its schedule: it is not to be searched."""
+    if "tirx.is_scheduled" in (function.attrs or {}):
+        return True
+    names: set[str] = set()
+    collect = (tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))
+    tvm_ffi.structural_walk(function.body, (collect,))
+    return bool(names & _LIBRARY_CALLS)
 
 
 def hash_of(module: tvm.IRModule) -> str:

@@ -23,7 +23,8 @@ def import_model(model: ModelFile) -> tvm.IRModule:
     if model.format != "onnx":
         raise ModelError(
             f"the engine relay reads ONNX models only, not {Path(model.path).suffix}; export the "
-            "model to ONNX, or use the engine relax"
+            "model to ONNX, or use the engine relax",
+            code="unknown-format",
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -41,14 +42,17 @@ def _import_onnx(model: ModelFile) -> tvm.IRModule:
         module, _ = relay.frontend.from_onnx(proto, shapes, freeze_params=True)
         return relay.transform.InferType()(module)
     except Exception as error:  # the importer raises any error of its operators
-        raise ModelError(f"cannot import the model: {_summary(error)}") from error
+        raise ModelError(
+            f"cannot import the model: {_summary(error)}", code="unsupported-operator"
+        ) from error
 
 
 def _check_shapes(module: tvm.IRModule) -> None:
     if relay.ty.is_dynamic(module["main"].ret_type):
         raise ModelError(
             "a shape in the model depends on its data, which the engine relay cannot tune; "
-            "use the engine relax"
+            "use the engine relax",
+            code="data-dependent-shape",
         )
 
 

@@ -52,7 +52,9 @@ def build(query: str) -> onnx.ModelProto:
     if entry is None:
         close = difflib.get_close_matches(name, ENTRIES, n=1)
         hint = f"did you mean zoo:{close[0]}? " if close else ""
-        raise ModelError(f"no zoo network {name!r}: {hint}available: {', '.join(ENTRIES)}")
+        raise ModelError(
+            f"no zoo network {name!r}: {hint}available: {', '.join(ENTRIES)}", code="no-model"
+        )
     options = parse_options(name, text, entry.defaults, entry.min_image)
     graph = GraphBuilder(options.dtype, n_spatial=3 if entry.n_frames else 2)
     spatial = (entry.n_frames,) * bool(entry.n_frames) + (options.image,) * 2

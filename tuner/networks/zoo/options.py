@@ -42,9 +42,12 @@ def parse_options(name: str, text: str, defaults: Options, min_image: int) -> Op
         key = "image" if key == "image_size" else key
         if not equals or key not in {entry.name for entry in fields(Options)}:
             names = ", ".join(entry.name for entry in fields(Options))
-            raise ModelError(f"zoo:{name} has no option {item!r}: write option=value with {names}")
+            raise ModelError(
+                f"zoo:{name} has no option {item!r}: write option=value with {names}",
+                code="zoo-option",
+            )
         if key in values:
-            raise ModelError(f"zoo:{name}: option {key!r} is given twice")
+            raise ModelError(f"zoo:{name}: option {key!r} is given twice", code="zoo-option")
         values[key] = _parse_value(f"zoo:{name}", key, value, min_image)
     return replace(defaults, **values)
 
@@ -53,13 +56,16 @@ def _parse_value(where: str, key: str, value: str, min_image: int) -> int | str:
     if key in _CHOICES:
         if value not in _CHOICES[key]:
             expected = " or ".join(_CHOICES[key])
-            raise ModelError(f"{where}: {key}={value!r} is unknown: expected {expected}")
+            raise ModelError(
+                f"{where}: {key}={value!r} is unknown: expected {expected}", code="zoo-option"
+            )
         return value
     lower = {"image": min_image, "seed": 0}.get(key, 1)
     # int() would accept "1_0" and digits of other scripts.
     number = int(value) if value.isascii() and value.isdigit() and len(value) < 20 else -1
     if not lower <= number <= _LIMITS[key]:
         raise ModelError(
-            f"{where}: {key}={value!r} must be a whole number from {lower} to {_LIMITS[key]}"
+            f"{where}: {key}={value!r} must be a whole number from {lower} to {_LIMITS[key]}",
+            code="zoo-option",
         )
     return number

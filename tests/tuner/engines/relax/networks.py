@@ -5,8 +5,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import LinkedObject, LinkRequest, ModelFile, ObjectRequest, TargetInfo
 from tuner.engines.relax import worker, workloads
 from tuner.engines.relax.extract import find_subgraphs
@@ -23,6 +29,31 @@ def load(reference: str, random_weights: int | None = None) -> ModelFile:
     folder = mkdtemp(prefix="tuner-test-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return load_model(reference, {}, random_weights, folder).file
+
+
+def lower_proto(proto: onnx.ModelProto, target: str) -> tuple[tvm.IRModule, ModelFile]:
+    """Clean and lower a model."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(proto.SerializeToString())
+        file = load_model(str(path), {}, None, folder).file
+        return lower(file, make_target(target, intrinsics=False)).module, file
+
+
+def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
+    """Return the names of the subgraphs of a model."""
+    return [subgraph.name for subgraph in find_subgraphs(lower_proto(proto, target)[0])]
+
+
+def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str) -> list[Array]:
+    """Clean and lower a model, compile it as a whole without schedules, and run it."""
+    module, file = lower_proto(proto, target)
+    built = tvm.compile(module, make_target(target, intrinsics=False))
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    tensors = [tvm.runtime.tensor(np.asarray(feeds[name], order="C")) for name in file.inputs]
+    returned = machine["main"](*tensors)
+    values = [returned] if hasattr(returned, "numpy") else list(returned)
+    return [np.asarray(value.numpy()) for value in values]
 
 
 def compile_objects(

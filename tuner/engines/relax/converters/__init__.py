@@ -1,0 +1,7 @@
+"""Converters of ONNX operators that TVM's importer lacks or converts wrongly."""
+
+from collections.abc import Callable
+from typing import Any
+
+#: Converter by name of the operator: builder, inputs, attributes and opset to an expression.
+CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {}
