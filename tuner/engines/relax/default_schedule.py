@@ -17,8 +17,10 @@ from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.operands import Operand, operands_of
+from tuner.engines.relax.padded_products import padded_tile, schedule_padded
 from tuner.engines.relax.register_tiles import (
     Registers,
+    cycles_of,
     largest_divisor,
     register_tile,
     registers_of,
@@ -34,6 +36,9 @@ _MIN_PARALLEL_FLOP, _MIN_PARALLEL_BYTES = 5e5, 2**18
 _MAX_REDUCTION_TILE = 16
 # Bytes of an operand that stay in the private cache of a core between two uses.
 _L2_BYTES = 2**19
+# Cycles of a padded product, over those without padding, from which the copies are worth it.
+_MAX_PADDED = 0.7
+_MIN_VECTOR = 4
 # Index of the deepest unrolling among TVM's choices of 0, 16, 64 and 512 statements.
 _UNROLL = 2
 
@@ -64,9 +69,33 @@ def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) ->
     if tiled:
         # The second space adds the epilogue to each tile while its sums are in registers.
         space = tiled[min(1, len(tiled) - 1)]
-        return _decide_tiles(space, registers_of(target), operands_of(module), n_jobs)
+        padded = _pad(module, space, registers_of(target), n_jobs)
+        return padded or _decide_tiles(space, registers_of(target), operands_of(module), n_jobs)
     schedule = Schedule(module)
     schedule_rows(schedule, n_jobs)
+    return schedule.trace
+
+
+def _pad(module: tvm.IRModule, space: Schedule, registers: Registers, n_jobs: int) -> Trace | None:
+    """Return the trace of a padded product where that is faster than tiles that divide it."""
+    operands = operands_of(module)
+    extents = [extent for _, extent in _tiles(space, _SPATIAL)]
+    if len(extents) < 2 or any(operand.group for operand in operands):
+        return None
+    n_terms = math.prod(extent for _, extent in _tiles(space, _REDUCTION))
+    exact = register_tile(extents, operands, registers)
+    n_tiles = math.prod(extents) / math.prod(exact)
+    cycles = n_tiles * n_terms * cycles_of(exact, operands, registers)
+    if exact[-1] % _MIN_VECTOR:
+        cycles *= registers.lanes  # LLVM makes scalars of the vectors
+    tile, padded_cycles = padded_tile(extents, n_terms, operands, registers)
+    if padded_cycles > _MAX_PADDED * cycles:
+        return None
+    schedule = Schedule(module)
+    try:
+        schedule_padded(schedule, tile, registers.lanes, n_jobs)
+    except (ScheduleError, RuntimeError, ValueError):  # convolutions, for example
+        return None
     return schedule.trace
 
 

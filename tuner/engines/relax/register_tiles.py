@@ -29,6 +29,11 @@ class Registers:
     n: int
     lanes: int
 
+    @property
+    def n_sums(self) -> int:
+        """Registers that sums may take."""
+        return self.n - _N_OPERAND_REGISTERS
+
 
 def register_tile(
     extents: Sequence[int], operands: Sequence[Operand], registers: Registers
@@ -45,12 +50,11 @@ def register_tile(
         registers: Registers of the target.
     """
     *others, last = extents
-    n_sums = registers.n - _N_OPERAND_REGISTERS
     groups = [operand.group for operand in operands if operand.group >= _MIN_GROUP]
     tiles = [
         [*rows, width]
         for width in _widths(math.gcd(last, *groups))
-        for rows in _rows(others, n_sums // math.ceil(width / registers.lanes))
+        for rows in _rows(others, registers.n_sums // math.ceil(width / registers.lanes))
     ]
     return max(tiles, key=lambda tile: _speed(tile, operands, registers))
 
@@ -79,16 +83,21 @@ def _speed(
     tile: Sequence[int], operands: Sequence[Operand], registers: Registers
 ) -> tuple[float, float]:
     """Estimate the useful products a cycle of a register tile, and a load."""
-    *rows, width = tile
-    vectors = math.ceil(width / registers.lanes)
-    n_products = math.prod(rows) * vectors
-    n_loads = sum(
-        math.prod(vectors if axis == len(rows) else rows[axis] for axis in operand.axes)
-        for operand in operands
-    )
-    cycles = max(n_products / _PER_CYCLE, n_loads / _PER_CYCLE, _LATENCY)
-    useful = math.prod(rows) * width
-    return useful / cycles, useful / max(n_loads, 1)
+    useful = math.prod(tile)
+    n_loads = _n_loads(tile, operands, registers)
+    return useful / cycles_of(tile, operands, registers), useful / max(n_loads, 1)
+
+
+def cycles_of(tile: Sequence[int], operands: Sequence[Operand], registers: Registers) -> float:
+    """Estimate the cycles that a register tile takes for one step of the reduction."""
+    n_products = math.prod(tile[:-1]) * math.ceil(tile[-1] / registers.lanes)
+    n_loads = _n_loads(tile, operands, registers)
+    return max(n_products / _PER_CYCLE, n_loads / _PER_CYCLE, _LATENCY)
+
+
+def _n_loads(tile: Sequence[int], operands: Sequence[Operand], registers: Registers) -> int:
+    sizes = [*tile[:-1], math.ceil(tile[-1] / registers.lanes)]
+    return sum(math.prod(sizes[axis] for axis in operand.axes) for operand in operands)
 
 
 def largest_divisor(number: int, most: int) -> int:

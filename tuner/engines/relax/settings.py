@@ -6,4 +6,4 @@ PASS_CONFIG = {"tirx.disable_assert": True}
 # Bump "objects" when a change of objects.py, cuda.py, cpu_codegen.py, vector_math.py, traces.py,
 # build.py or the schedules by rule changes what is compiled from the same trace, or without one: it
 # is part of the key of cached objects.
-COMPILER = {"objects": 4, "pass_config": PASS_CONFIG}
+COMPILER = {"objects": 5, "pass_config": PASS_CONFIG}

@@ -73,6 +73,14 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
     "product": (_OPS.matmul, [(128, 96), (96, 160)]),
     "product of 197 tokens": (_OPS.matmul, [(3, 197, 64), (3, 64, 197)]),
+    "product of 197 rows and more": (
+        lambda x, w, b: _OPS.nn.gelu(_OPS.add(_OPS.matmul(x, w), b)),
+        [(197, 96), (96, 160), (160,)],
+    ),
+    "products of 49 columns": (
+        lambda x, y, b: _OPS.add(_OPS.matmul(x, y), b),
+        [(8, 3, 49, 32), (8, 3, 32, 49), (1, 3, 49, 49)],
+    ),
     "product of few rows": (_OPS.matmul, [(49, 768), (768, 1536)]),
     "product of one row": (_OPS.matmul, [(1, 512), (512, 1000)]),
     "softmax": (lambda x: _OPS.nn.softmax(x, -1), [(3, 50, 197)]),
@@ -223,6 +231,34 @@ def test_a_few_rows_read_large_weights_once(target: TargetInfo) -> None:
     assert (n_row_jobs, n_columns) == (1, 1)
     assert n_rows > 1
     assert n_column_jobs > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "is_padded"),
+    [
+        ("product of 197 tokens", True),
+        ("product of 197 rows and more", True),
+        ("products of 49 columns", True),
+        ("product", False),
+        ("product of one row", False),
+        ("conv of 40 channels", False),
+    ],
+)
+def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: TargetInfo) -> None:
+    """Padding is chosen where the tiles that divide a product waste most of the vectors."""
+    trace = default_schedule.compute_trace(workload(name), make_target(target.spec))
+
+    assert ("PadEinsum" in trace) == is_padded
+
+
+@pytest.mark.parametrize("name", ["products of 49 columns", "two outputs", "shifted windows"])
+def test_a_kernel_by_rule_passes_verification(name: str, target: TargetInfo) -> None:
+    """The references of the subgraph accept the scheduled kernel, which a library then contains."""
+    module = workload(name)
+
+    scheduled = fallbacks.schedule(workloads.dump(module), target.spec, make_target(target.spec))
+
+    assert not tvm_ffi.structural_equal(scheduled, module)
 
 
 def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:
