@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test test-guards serve test-all lint bench docs relay-env images clean help
+.PHONY: demo test test-guards serve test-all lint bench corpus docs relay-env images clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -49,6 +49,9 @@ bench: .venv/.dev ## Run every benchmark, one after the other: an hour and more.
 		echo "python -m benchmarks.$$name" >&2; \
 		$(BIN)/python -m benchmarks.$$name || exit 1; \
 	done
+
+corpus: .venv/.dev ## Run the corpus of networks and write docs/networks.md: an hour and more; ARGS go to it.
+	@$(BIN)/python -m benchmarks.corpus $(ARGS)
 
 docs: .venv/.dev ## Check the documentation: its examples, its links, every option in it.
 	$(BIN)/python -m pytest tests/docs $(ARGS)

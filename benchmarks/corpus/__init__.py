@@ -1,0 +1,1 @@
+"""The corpus: real networks from public packages, which the tuner loads, builds and is timed on."""
