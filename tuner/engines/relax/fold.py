@@ -28,7 +28,7 @@ def _axes(call: relax.Call) -> tuple[int, ...] | None:
 
 
 # bfloat16 and the 8-bit floats have no numpy dtype of their own.
-_DTYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
+FOLDABLE_DTYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
 
 FOLDERS: dict[str, Folder] = {
     "relax.permute_dims": lambda call, args: np.transpose(args[0], _axes(call)),
@@ -65,7 +65,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return visited
         values = [self._value_of(arg) for arg in visited.args if not _is_shape(arg)]
         dtype = str(call.ty.dtype)
-        if dtype not in _DTYPES or any(value is None for value in values):
+        if dtype not in FOLDABLE_DTYPES or any(value is None for value in values):
             return visited
         value = folder(call, [value for value in values if value is not None])
         return relax.const(np.ascontiguousarray(value, dtype=dtype), dtype)
@@ -86,7 +86,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
     def _value_of(self, arg: relax.Expr) -> Array | None:
         bound = self.lookup_binding(arg) if isinstance(arg, relax.Var) else arg
-        if isinstance(bound, GenericConst) and str(bound.ty.dtype) in _DTYPES:
+        if isinstance(bound, GenericConst) and str(bound.ty.dtype) in FOLDABLE_DTYPES:
             value: Array = bound.value.numpy()
             return value
         return None

@@ -15,14 +15,12 @@ from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.failures import described
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
+from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
-from tuner.errors import ModelError, summary
-
-_NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
-_NDHWC = {"relax.nn.conv3d": ["NDHWC", "ODHWI"]}
+from tuner.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         transform.CanonicalizeBindings(),
     )
     module = replace_transposed_convolutions(fold_constants(module))
-    module, notes = _channels_last(fold_affine(module))
-    module = fold_constants(module)
+    module = fold_constants(assign_layouts(fold_affine(module)))
     if str(target.kind.name) == "llvm":
         module = split_concatenations(pad_channels(module))
     with target:
@@ -91,35 +88,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
             # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
     check_linkable(module)
-    return LoweredNetwork(module, notes)
-
-
-def _channels_last(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """Lay convolutions out channels last where the graph allows it; else note the reason."""
-    notes = []
-    for layouts in (_NHWC, _NDHWC):
-        (op,) = layouts
-        if not _calls(module, op):
-            continue
-        try:
-            module = _sequence(
-                module, relax.transform.ConvertLayout(layouts), relax.transform.Normalize()
-            )
-        except Exception as error:  # layout inference raises many types
-            reason = summary(error, last=True)
-            notes.append(f"{op.removeprefix('relax.nn.')} kept in its layout: {reason}")
-    return module, tuple(notes)
-
-
-def _calls(module: tvm.IRModule, op: str) -> bool:
-    permutations = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == op:
-            permutations.append(expr)
-
-    relax.analysis.post_order_visit(module["main"], visit)
-    return bool(permutations)
+    return LoweredNetwork(module, ())
 
 
 def _sequence(module: tvm.IRModule, *passes: tvm.transform.Pass) -> tvm.IRModule:
