@@ -4,12 +4,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 import onnx
+import onnx.inliner
 
 from tuner.errors import ModelError, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
+from tuner.networks.branches import inline_constant_branches
 from tuner.networks.folding import fold_affine
+from tuner.networks.functions import inline_functions
 from tuner.networks.graph import drop_unused_constants, nodes_within
 from tuner.networks.onnx_file import check_size
+from tuner.networks.quantised import replace_quantised
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.sums import replace_sums
@@ -48,11 +52,17 @@ def clean(
     declared_outputs = {} if fixed else _copy_outputs(model)
     _clear_output_shapes(model)
     before = _count_operators(model)
+    model = inline_functions(model)
+    n_quantised = replace_quantised(model).total()
     n_sums = replace_sums(model)
     model, problem = simplify(model)
+    if inline_constant_branches(model):
+        model, problem = simplify(model)
     _restore_shapes(model, declared_outputs)
     folded = fold_affine(model)
     notes += (*problem, *_describe(before, _count_operators(model), folded))
+    if n_quantised:
+        notes += (f"rewrote {n_quantised} quantised operators as float arithmetic",)
     if n_sums:
         notes += (f"rewrote {n_sums} sums as additions",)
     specs = {info.name: _spec(info) for info in model.graph.input}

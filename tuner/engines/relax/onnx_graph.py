@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
 from tvm import relax
@@ -43,9 +44,18 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
     ) -> relax.Expr:
         shapes = ", ".join("none" if value is None else describe(value.ty) for value in inputs)
         with described(lambda kind: _refusal(f"operator {op_name} with inputs {shapes}", kind)):
+            if op_name == "Slice" and "starts" in attrs:
+                _add_bounds(inputs, attrs)
             if op_name in CONVERTERS:
                 return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs, opset))
             return super()._convert_operator(op_name, inputs, attrs, opset)
+
+
+def _add_bounds(inputs: Any, attrs: dict[str, Any]) -> None:
+    """Turn the bounds of a Slice before opset 10 into inputs."""
+    starts = attrs["starts"]
+    for values in (starts, attrs["ends"], attrs.get("axes", range(len(starts)))):
+        inputs.append(relax.const(np.array(values, "int64")))
 
 
 def _refusal(subject: str, kind: str) -> ModelError:

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from tests.tuner.engines.relax.conftest import draw
 from tests.tuner.networks.models import Array, run
 
-OPSET = 21
+OPSET = 23
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def combine(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array], l
         nodes, "cases", inputs, [onnx.ValueInfoProto(name=name) for name in outputs], weights
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
-    proto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=11)
     expected = run(proto.SerializeToString(), feeds)
     for info, array in zip(graph.output, expected, strict=True):
         dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -148,7 +148,152 @@ SCANS = [
     case("bottom", "TopK", _ROWS, weights=[np.array([2])], n_outputs=2, axis=1, largest=0),
 ]
 
+_LENGTHS = np.array([4, 2, 1], "int32")
+
+
+def _recurrent(
+    name: str, op: str, *, optional: str = "", batch: int = 3, **attributes: Any
+) -> Case:
+    """Return a recurrent layer of four steps; ``optional`` has a letter for each other input.
+
+    These are b(ias), l(engths), h (initial states), c (initial memory) and p(eepholes).
+    """
+    n_gates, n_dirs = {"RNN": 1, "GRU": 3, "LSTM": 4}[op], 1
+    if attributes.get("direction") == "bidirectional":
+        n_dirs = 2
+    hidden = 5
+    data, state = (4, batch, 6), (n_dirs, batch, hidden)
+    if attributes.get("layout"):
+        data, state = (batch, 4, 6), (batch, n_dirs, hidden)
+    rest = {
+        "b": draw(n_dirs, 2 * n_gates * hidden, seed=3),
+        "l": _LENGTHS[:batch],
+        "h": draw(*state, seed=4),
+        "c": draw(*state, seed=5),
+        "p": draw(n_dirs, 3 * hidden, seed=6),
+    }
+    slots = rest if op == "LSTM" else "blh"
+    weights = [
+        draw(n_dirs, n_gates * hidden, 6, seed=1),
+        draw(n_dirs, n_gates * hidden, hidden, seed=2),
+        *(rest[slot] if slot in optional else None for slot in slots),
+    ]
+    return case(
+        name,
+        op,
+        draw(*data),
+        weights=weights,
+        n_outputs=3 if op == "LSTM" else 2,
+        hidden_size=hidden,
+        **attributes,
+    )
+
+
+def _stateful() -> Case:
+    """Return an LSTM whose states are computed by the model, as in streaming networks."""
+    names = ["data", "w", "r", "b", "", "state", "memory"]
+    nodes = [
+        helper.make_node("Unsqueeze", ["last", "axes"], ["state"]),
+        helper.make_node("Unsqueeze", ["kept", "axes"], ["memory"]),
+        helper.make_node("LSTM", names, ["y", "h", "c"], hidden_size=5),
+        helper.make_node("Squeeze", ["y", "axes"], ["z"]),
+    ]
+    inputs = {"data": draw(1, 1, 6), "last": draw(1, 5, seed=4), "kept": draw(1, 5, seed=5)}
+    weights = {"w": draw(1, 20, 6, seed=1), "r": draw(1, 20, 5, seed=2), "b": draw(1, 40, seed=3)}
+    return Case("stateful", nodes, inputs, weights | {"axes": np.array([0])})
+
+
+RECURRENT = [
+    _stateful(),
+    _recurrent("rnn", "RNN"),
+    _recurrent("rnn_relu", "RNN", optional="bh", direction="reverse", activations=["Relu"]),
+    _recurrent("rnn_lengths", "RNN", optional="blh", direction="bidirectional"),
+    _recurrent("gru", "GRU", optional="b"),
+    _recurrent("gru_linear", "GRU", optional="blh", linear_before_reset=1, direction="reverse"),
+    _recurrent("gru_both", "GRU", optional="bh", linear_before_reset=1, direction="bidirectional"),
+    _recurrent("lstm", "LSTM", optional="b"),
+    _recurrent("lstm_reverse", "LSTM", optional="bhcp", direction="reverse"),
+    _recurrent("lstm_lengths", "LSTM", optional="blhc", direction="bidirectional"),
+    _recurrent(
+        *("lstm_others", "LSTM"),
+        optional="b",
+        activations=["HardSigmoid", "ScaledTanh", "Softsign"],
+        activation_alpha=[0.3, 0.9],
+        activation_beta=[0.4, 0.8],
+        clip=0.7,
+    ),
+    _recurrent("lstm_single", "LSTM", optional="b", batch=1, direction="bidirectional"),
+]
+
+
+def _whole(*shape: int, dtype: str = "uint8", seed: int = 0) -> Array:
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+_IMAGE = _whole(1, 4, 6, 6)
+_KERNEL = _whole(6, 4, 3, 3, dtype="int8", seed=1)
+_SCALE, _ZERO = np.float32(0.02), np.uint8(117)
+_SCALES = np.linspace(0.01, 0.03, 6).astype("float32")
+_LEFT, _RIGHT = _whole(5, 8), _whole(8, 7, dtype="int8", seed=1)
+QUANTISED = [
+    case("conv_integer", "ConvInteger", _IMAGE, weights=[_KERNEL, _ZERO], pads=[1, 0, 1, 2]),
+    case(
+        *("conv", "QLinearConv", _IMAGE),
+        weights=[
+            *(_SCALE, _ZERO, _KERNEL, _SCALES, np.zeros(6, "int8"), np.float32(0.7), np.uint8(131)),
+            _whole(6, dtype="int16").astype("int32"),
+        ],
+        pads=[1] * 4,
+    ),
+    case("matmul_integer", "MatMulInteger", _LEFT, weights=[_RIGHT, _ZERO, np.int8(3)]),
+    case(
+        *("matmul", "QLinearMatMul", _LEFT),
+        weights=[_SCALE, _ZERO, _RIGHT, _SCALE, np.int8(3), np.float32(0.3), np.uint8(120)],
+    ),
+    case(
+        *("dynamic", "DynamicQuantizeMatMul", draw(5, 8)),
+        weights=[_RIGHT, _SCALE, np.int8(3), draw(7, seed=1)],
+        domain="com.microsoft",
+    ),
+    case("dynamic_linear", "DynamicQuantizeLinear", draw(5, 8), n_outputs=3),
+    case(
+        *("add", "QLinearAdd", _IMAGE),
+        weights=[_SCALE, _ZERO, _IMAGE[:, :, ::-1], _SCALE, _ZERO, np.float32(0.031), _ZERO],
+        domain="com.microsoft",
+    ),
+    case(
+        *("lstm", "DynamicQuantizeLSTM", draw(4, 2, 6)),
+        weights=[
+            *(_whole(1, 6, 20, dtype="int8"), _whole(1, 5, 20, dtype="int8"), draw(1, 40)),
+            *(None, None, None, None),
+            *[np.array([0.004], "float32"), np.zeros(1, "int8")] * 2,
+        ],
+        n_outputs=3,
+        hidden_size=5,
+        domain="com.microsoft",
+        # The original quantises its data and state in every step.
+        tolerance=0.05,
+    ),
+]
+
+_HEADS = draw(2, 4, 6, 8)
+FUNCTIONS = [
+    case("attention", "Attention", _HEADS, draw(2, 4, 9, 8, seed=1), draw(2, 4, 9, 8, seed=2)),
+    case(
+        *("causal", "Attention", draw(2, 6, 32), draw(2, 6, 16), draw(2, 6, 16, seed=2)),
+        q_num_heads=4,
+        kv_num_heads=2,
+        is_causal=1,
+    ),
+    case("rotary", "RotaryEmbedding", _HEADS, weights=[draw(2, 6, 4), draw(2, 6, 4, seed=3)]),
+    case("celu", "Celu", draw(3, 5), alpha=0.7),
+]
+
 FAMILIES = {
+    "functions": FUNCTIONS,
+    "quantised": QUANTISED,
+    "recurrent": RECURRENT,
     "transposed convolutions": TRANSPOSED_CONVOLUTIONS,
     "scans": SCANS,
 }

@@ -1,0 +1,264 @@
+"""Replacement of quantised operators by operators that every importer has.
+
+Sums of products of 8-bit numbers are whole numbers, which float32 holds exactly up to 2 ** 24, so
+that float kernels compute them; the scaling and rounding afterwards is that of the specification.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tuner.networks.graph import Array, attribute, constant_readers
+
+
+class _Builder:
+    """Nodes that replace one node."""
+
+    def __init__(
+        self, node: onnx.NodeProto, types: dict[str, tuple[int, int, int]], graph: onnx.GraphProto
+    ) -> None:
+        self.node = node
+        self.nodes: list[onnx.NodeProto] = []
+        self._types = types
+        self._graph = graph
+
+    def input(self, index: int) -> str:
+        """Return the name of an input; empty if it is left out."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def kind_of(self, *names: str) -> int:
+        """Return the element type of the last of some values that is known.
+
+        It is uint8, the default of quantised operators, if that of none is.
+        """
+        kinds = [self._types[name][0] for name in names if name in self._types]
+        return kinds[-1] if kinds else int(TensorProto.UINT8)
+
+    def rank_of(self, name: str) -> int:
+        """Return the rank of a value; 4, that of images, if it is unknown."""
+        return self._types[name][1] if name in self._types else 4
+
+    def length_of(self, name: str) -> int:
+        """Return the length of a value along the first axis; 1 if it is unknown."""
+        return self._types[name][2] if name in self._types else 1
+
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Append a node; return the name of its output."""
+        output = output or f"{self.node.output[0]}_{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    def constant(self, array: Array) -> str:
+        """Return the name of a new constant."""
+        name = f"{self.node.output[0]}_constant_{len(self._graph.initializer)}"
+        self._graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
+    def centred(self, value: str, zero: str) -> str:
+        """Return a quantised value as float32, minus its zero point."""
+        number = self.add("Cast", value, to=TensorProto.FLOAT)
+        if not zero:
+            return number
+        return self.add("Sub", number, self.add("Cast", zero, to=TensorProto.FLOAT))
+
+    def saturated(self, value: str, zero: str, kind: int, output: str) -> None:
+        """Round a float32 value, add a zero point, and convert it to a quantised type."""
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        limits = np.iinfo(dtype)
+        rounded = self.add("Round", value)
+        if zero:
+            rounded = self.add("Add", rounded, self.add("Cast", zero, to=TensorProto.FLOAT))
+        low, high = (
+            self.constant(np.array(limit, np.float32)) for limit in (limits.min, limits.max)
+        )
+        self.add("Cast", self.add("Clip", rounded, low, high), output=output, to=kind)
+
+
+def _convolve(b: _Builder, data: str, zero: str, weight: str, weight_zero: str) -> str:
+    attributes = {
+        item.name: helper.get_attribute_value(item)
+        for item in b.node.attribute
+        if item.name in ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    }
+    kernel = b.add("Cast", weight, to=TensorProto.FLOAT)
+    if weight_zero:
+        # One zero point for all channels, or one for each.
+        outputs = b.constant(np.array([-1] + [1] * (b.rank_of(weight) - 1)))
+        number = b.add("Cast", weight_zero, to=TensorProto.FLOAT)
+        kernel = b.add("Sub", kernel, b.add("Reshape", number, outputs))
+    return b.add("Conv", b.centred(data, zero), kernel, **attributes)
+
+
+def _conv_integer(b: _Builder) -> None:
+    value = _convolve(b, b.input(0), b.input(2), b.input(1), b.input(3))
+    b.add("Cast", value, output=b.node.output[0], to=TensorProto.INT32)
+
+
+def _qlinear_conv(b: _Builder) -> None:
+    data, scale, zero, weight, weight_scale, weight_zero, out_scale, out_zero = b.node.input[:8]
+    value = _convolve(b, data, zero, weight, weight_zero)
+    channels = b.constant(np.array([1, -1] + [1] * (b.rank_of(weight) - 2)))
+    if b.input(8):
+        bias = b.add("Cast", b.input(8), to=TensorProto.FLOAT)
+        value = b.add("Add", value, b.add("Reshape", bias, channels))
+    factor = b.add("Div", b.add("Mul", scale, weight_scale), out_scale)
+    value = b.add("Mul", value, b.add("Reshape", factor, channels))
+    b.saturated(value, out_zero, b.kind_of(data, out_zero), b.node.output[0])
+
+
+def _multiply(b: _Builder, left: str, left_zero: str, right: str, right_zero: str) -> str:
+    """Return the product of two quantised matrices, without their scales."""
+    centred = b.centred(left, "")
+    if left_zero:
+        # A zero point per row is a vector of the rows.
+        zero = b.add("Cast", left_zero, to=TensorProto.FLOAT)
+        if b.rank_of(left_zero) == 1 and b.rank_of(left) == 2:
+            zero = b.add("Reshape", zero, b.constant(np.array([-1, 1])))
+        centred = b.add("Sub", centred, zero)
+    return b.add("MatMul", centred, b.centred(right, right_zero))
+
+
+def _matmul_integer(b: _Builder) -> None:
+    value = _multiply(b, b.input(0), b.input(2), b.input(1), b.input(3))
+    b.add("Cast", value, output=b.node.output[0], to=TensorProto.INT32)
+
+
+def _qlinear_matmul(b: _Builder) -> None:
+    left, left_scale, left_zero, right, right_scale, right_zero, scale, zero = b.node.input[:8]
+    value = _multiply(b, left, left_zero, right, right_zero)
+    factor = b.add("Div", b.add("Mul", left_scale, right_scale), scale)
+    factor = b.add("Cast", factor, to=TensorProto.FLOAT)
+    b.saturated(b.add("Mul", value, factor), zero, b.kind_of(left, zero), b.node.output[0])
+
+
+def _matmul_integer_to_float(b: _Builder) -> None:
+    left, right, left_scale, right_scale = b.node.input[:4]
+    value = _multiply(b, left, b.input(4), right, b.input(5))
+    _scaled(b, value, b.add("Mul", left_scale, right_scale), b.input(6))
+
+
+def _dynamic_quantize_matmul(b: _Builder) -> None:
+    names = [f"{b.node.output[0]}_{part}" for part in ("left", "scale", "zero")]
+    b.nodes.append(helper.make_node("DynamicQuantizeLinear", [b.input(0)], names))
+    value = _multiply(b, names[0], names[2], b.input(1), b.input(3))
+    _scaled(b, value, b.add("Mul", names[1], b.input(2)), b.input(4))
+
+
+def _scaled(b: _Builder, value: str, factor: str, bias: str) -> None:
+    output = b.node.output[0]
+    value = b.add("Mul", value, factor, output="" if bias else output)
+    if bias:
+        b.add("Add", value, bias, output=output)
+
+
+def _dynamic_quantize_lstm(b: _Builder) -> None:
+    """Replace the layer by an LSTM with dequantised weights.
+
+    The original also quantises its data and state in every step, with an error that this lacks.
+    """
+    names = list(b.node.input) + [""] * (12 - len(b.node.input))
+    weights = [
+        _dequantised(b, names[index], names[scale], names[zero])
+        for index, scale, zero in ((1, 8, 9), (2, 10, 11))
+    ]
+    attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
+    inputs = [names[0], *weights, *names[3:8]]
+    b.nodes.append(helper.make_node("LSTM", inputs, list(b.node.output), **attributes))
+
+
+def _dequantised(b: _Builder, weight: str, scale: str, zero: str) -> str:
+    """Return a weight (directions, inputs, outputs) as float32 (directions, outputs, inputs)."""
+    value = b.add("Cast", weight, to=TensorProto.FLOAT)
+    shape = b.constant(np.array([b.length_of(weight), 1, -1]))
+    if zero:
+        number = b.add("Cast", zero, to=TensorProto.FLOAT)
+        value = b.add("Sub", value, b.add("Reshape", number, shape))
+    value = b.add("Mul", value, b.add("Reshape", scale, shape))
+    return b.add("Transpose", value, perm=[0, 2, 1])
+
+
+def _through_float(op: str, n_data: int) -> Callable[[_Builder], None]:
+    """Return the replacement of an operator of ONNX Runtime that quantises after ``op``."""
+
+    def replace(b: _Builder) -> None:
+        data = [
+            b.add("DequantizeLinear", *b.node.input[3 * index : 3 * index + 3])
+            for index in range(n_data)
+        ]
+        attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
+        attributes.pop("channels_last", None)
+        value = b.add(op, *data, **attributes)
+        scale = b.node.input[3 * n_data : 3 * n_data + 2]
+        b.add("QuantizeLinear", value, *scale, output=b.node.output[0])
+
+    return replace
+
+
+_REPLACEMENTS: dict[tuple[str, str], Callable[[_Builder], None]] = {
+    ("", "ConvInteger"): _conv_integer,
+    ("", "MatMulInteger"): _matmul_integer,
+    ("", "QLinearConv"): _qlinear_conv,
+    ("", "QLinearMatMul"): _qlinear_matmul,
+    ("com.microsoft", "DynamicQuantizeLSTM"): _dynamic_quantize_lstm,
+    ("com.microsoft", "DynamicQuantizeMatMul"): _dynamic_quantize_matmul,
+    ("com.microsoft", "MatMulIntegerToFloat"): _matmul_integer_to_float,
+    ("com.microsoft", "QLinearAdd"): _through_float("Add", 2),
+    ("com.microsoft", "QLinearAveragePool"): _through_float("AveragePool", 1),
+    ("com.microsoft", "QLinearGlobalAveragePool"): _through_float("GlobalAveragePool", 1),
+    ("com.microsoft", "QLinearLeakyRelu"): _through_float("LeakyRelu", 1),
+    ("com.microsoft", "QLinearMul"): _through_float("Mul", 2),
+    ("com.microsoft", "QLinearSigmoid"): _through_float("Sigmoid", 1),
+}
+
+
+def replace_quantised(model: onnx.ModelProto) -> Counter[str]:
+    """Replace quantised operators of the main graph in place.
+
+    Args:
+        model: Model with fixed input shapes.
+
+    Returns:
+        Number of replaced nodes by operator.
+    """
+    replaced: Counter[str] = Counter()
+    keys = [(node.domain.replace("ai.onnx", ""), node.op_type) for node in model.graph.node]
+    if not any(key in _REPLACEMENTS for key in keys):
+        return replaced
+    types = _types_of(model)
+    nodes: list[onnx.NodeProto] = []
+    for key, node in zip(keys, list(model.graph.node), strict=True):
+        if key not in _REPLACEMENTS or (attribute(node, "channels_last", 0)):
+            nodes.append(node)
+            continue
+        builder = _Builder(node, types, model.graph)
+        _REPLACEMENTS[key](builder)
+        nodes += builder.nodes
+        replaced[node.op_type] += 1
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return replaced
+
+
+def _types_of(model: onnx.ModelProto) -> dict[str, tuple[int, int, int]]:
+    """Return the element type, the rank and the first dimension of values, as far as inferred."""
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    types = {
+        info.name: (
+            info.type.tensor_type.elem_type,
+            len(info.type.tensor_type.shape.dim),
+            info.type.tensor_type.shape.dim[0].dim_value if info.type.tensor_type.shape.dim else 0,
+        )
+        for info in (*inferred.value_info, *inferred.input, *inferred.output)
+    }
+    for tensor in model.graph.initializer:
+        types[tensor.name] = (tensor.data_type, len(tensor.dims), (*tensor.dims, 0)[0])
+    for name, read in constant_readers(model.graph).items():
+        if name not in types:
+            array = read()
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            types[name] = (kind, array.ndim, (*array.shape, 0)[0])
+    return types
