@@ -42,6 +42,12 @@ def _build(request: BuildRequest) -> BuildResult:
     out.mkdir(parents=True, exist_ok=True)
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
     packed = compile_for(module, request.trace, target, out)
+    describe(module, packed, out)
+    return BuildResult(str(out))
+
+
+def describe(module: tvm.IRModule, packed: list[dict[str, Any]], out: Path) -> None:
+    """Write the description of the arguments of a kernel into the folder of its artifact."""
     description = {
         "arguments": [_describe(param) for param in module["main"].params],
         "n_outputs": n_outputs(module["main"]),
@@ -49,7 +55,6 @@ def _build(request: BuildRequest) -> BuildResult:
         "weights": weight_indices(module["main"]),
     }
     (out / DESCRIPTION).write_text(json.dumps(description))
-    return BuildResult(str(out))
 
 
 def weight_indices(function: PrimFunc) -> list[int]:

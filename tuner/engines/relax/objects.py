@@ -1,6 +1,7 @@
 """Compilation of one subgraph to an object file that any network can link."""
 
 import base64
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +13,19 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cpu_codegen, cuda, fallbacks, traces, workloads
+from tuner.engines.relax import cpu_codegen, cuda, default_schedule, fallbacks, traces, workloads
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
 from tuner.engines.relax.failures import described
 from tuner.engines.relax.targets import make_target
-from tuner.errors import LinkError
+from tuner.errors import LinkError, error_text
 
 OBJECT = "kernel.o"
 PACKER = "pack.so"
+PACK_OBJECT = f"{PACK}.o"
 BINARY = "kernel.cubin"
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def compile_subgraph(request: ObjectRequest) -> ObjectResult:
@@ -50,17 +54,48 @@ def load_device(folder: Path, info: Mapping[str, Any]) -> DeviceModule | None:
 
 
 def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:
+    module = workloads.load(request.ir)
     if request.trace:
-        scheduled = traces.schedule_module(workloads.load(request.ir), request.trace, target)
+        scheduled = traces.schedule_module(module, request.trace, target)
+        packed = _write_kernel(scheduled, request.symbol, target, out)
     else:
-        scheduled = fallbacks.schedule(request.ir, request.target, target)
-    functions, packed = split_packing(scheduled["main"])
-    _write(functions[KERNEL], request.symbol, target, out / OBJECT)
-    if packed:
-        _write(functions[PACK], PACK, target, out / f"{PACK}.o")
-        link_shared([out / f"{PACK}.o"], out / PACKER)
-        (out / f"{PACK}.o").unlink()
+        packed = _write_by_rule(module, request, target, out)
+    (out / PACK_OBJECT).unlink(missing_ok=True)
     return {"packed": packed}
+
+
+def _write_by_rule(
+    module: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
+) -> list[dict[str, Any]]:
+    """Compile a subgraph by rule, or unscheduled if no rule fits it or the kernel is wrong."""
+    trace = default_schedule.compute_trace(module, target)
+    if trace:
+        try:
+            scheduled = traces.schedule_module(module, trace, target)
+            packed = _write_kernel(scheduled, request.symbol, target, out)
+            if not fallbacks.runs_here(request.target):
+                return packed
+            objects = [out / OBJECT, *([out / PACK_OBJECT] if packed else [])]
+            if fallbacks.is_correct(request.ir, request.target, objects, request.symbol, packed):
+                return packed
+        except OSError:
+            raise  # a full disk is not a failure of the schedule
+        except Exception as error:  # of a compiler; or the kernel cannot be verified, or fails
+            _LOGGER.debug("no schedule by rule for %s: %s", request.symbol, error_text(error))
+        (out / PACKER).unlink(missing_ok=True)
+    return _write_kernel(module, request.symbol, target, out)
+
+
+def _write_kernel(
+    scheduled: tvm.IRModule, symbol: str, target: Target, out: Path
+) -> list[dict[str, Any]]:
+    """Compile a kernel, and link the packing of its weights; return what is packed."""
+    functions, packed = split_packing(scheduled["main"])
+    _write(functions[KERNEL], symbol, target, out / OBJECT)
+    if packed:
+        _write(functions[PACK], PACK, target, out / PACK_OBJECT)
+        link_shared([out / PACK_OBJECT], out / PACKER)
+    return packed
 
 
 def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:

@@ -1,28 +1,28 @@
 """Computed schedules change no output, and use the vectors and the cores."""
 
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Array
-from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
+from tuner.engines.base import ObjectRequest, TargetInfo
 from tuner.engines.relax import (
     cpu_codegen,
     default_schedule,
-    fallbacks,
     register_tiles,
     traces,
     workloads,
 )
-from tuner.engines.relax.build import build, n_outputs, split_packing
+from tuner.engines.relax.build import n_outputs, split_packing
+from tuner.engines.relax.objects import OBJECT, compile_subgraph
 from tuner.engines.relax.operands import Operand, operands_of
 from tuner.engines.relax.register_tiles import Registers
 from tuner.engines.relax.targets import make_target
+from tuner.errors import WorkError
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -252,13 +252,13 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
 
 
 @pytest.mark.parametrize("name", ["products of 49 columns", "two outputs", "shifted windows"])
-def test_a_kernel_by_rule_passes_verification(name: str, target: TargetInfo) -> None:
+def test_a_kernel_by_rule_passes_verification(
+    name: str, target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The references of the subgraph accept the scheduled kernel, which a library then contains."""
-    module = workload(name)
+    by_rule = compiled(workload(name), target, tmp_path / "by_rule")
 
-    scheduled = fallbacks.schedule(workloads.dump(module), target.spec, make_target(target.spec))
-
-    assert not tvm_ffi.structural_equal(scheduled, module)
+    assert by_rule != unscheduled(workload(name), target, tmp_path / "unscheduled", monkeypatch)
 
 
 def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:
@@ -279,20 +279,52 @@ def test_small_kernels_stay_on_one_core(target: TargetInfo) -> None:
 
 @pytest.mark.parametrize("name", ["conv", "layer norm"])
 def test_a_wrong_kernel_by_rule_is_not_used(
-    name: str, target: TargetInfo, monkeypatch: pytest.MonkeyPatch
+    name: str, target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel that disagrees with its definition is replaced by the unscheduled one."""
     module = workload(name)
-    ir, made = workloads.dump(module), make_target(target.spec)
-    scheduled = fallbacks.schedule(ir, target.spec, made)
-    assert not tvm_ffi.structural_equal(scheduled, module)
+    right = compiled(module, target, tmp_path / "right")
+    schedule_right = traces.schedule_module
 
-    def build_wrong(request: BuildRequest) -> BuildResult:
-        """Build a kernel that takes the larger of two factors instead of their product."""
-        described = tvm.ir.save_json(workloads.load(request.ir))
-        wrong = tvm.ir.load_json(described.replace('"prim.Mul"', '"prim.Max"'))
-        return build(replace(request, ir=workloads.dump(wrong), trace=""))
+    def schedule_wrong(module: tvm.IRModule, trace: str, target: tvm.target.Target) -> Any:
+        """Schedule a kernel that takes the larger of two factors instead of their product."""
+        described = tvm.ir.save_json(module).replace('"prim.Mul"', '"prim.Max"')
+        return schedule_right(tvm.ir.load_json(described), trace, target)
 
-    monkeypatch.setattr(fallbacks, "build", build_wrong)
+    monkeypatch.setattr(traces, "schedule_module", schedule_wrong)
 
-    assert tvm_ffi.structural_equal(fallbacks.schedule(ir, target.spec, made), module)
+    used = compiled(module, target, tmp_path / "wrong")
+
+    assert used == unscheduled(module, target, tmp_path / "unscheduled", monkeypatch)
+    assert used != right
+
+
+def test_a_schedule_that_cannot_be_compiled_is_not_used(
+    target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A post-processor that rejects a schedule by rule leaves the kernel as it is defined."""
+    module = workload("silu")
+
+    def reject(*_: object) -> None:
+        raise WorkError("DisallowDynamicLoop rejected the schedule")
+
+    monkeypatch.setattr(traces, "schedule_module", reject)
+
+    used = compiled(module, target, tmp_path / "rejected")
+
+    assert used == unscheduled(module, target, tmp_path / "unscheduled", monkeypatch)
+
+
+def compiled(module: tvm.IRModule, target: TargetInfo, out: Path) -> bytes:
+    """Return the object of a subgraph without a record."""
+    out.mkdir()
+    compile_subgraph(ObjectRequest(workloads.dump(module), target.spec, "", "kernel_0", str(out)))
+    return (out / OBJECT).read_bytes()
+
+
+def unscheduled(
+    module: tvm.IRModule, target: TargetInfo, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> bytes:
+    """Return the object of a subgraph that no rule fits."""
+    monkeypatch.setattr(default_schedule, "compute_trace", lambda *_: "")
+    return compiled(module, target, out)
