@@ -41,6 +41,7 @@ def functions() -> dict[str, Callable[[], Any]]:
         "avg_pool float32": lambda: _pool("avg", "float32"),
         "global mean float32": lambda: _unary(lambda x: topi.sum(x, axis=1) / 1000.0, "float32"),
         "max bfloat16": lambda: _unary(lambda x: topi.max(x, axis=1), "bfloat16"),
+        "max of tanh float32": lambda: _unary(lambda x: topi.max(topi.tanh(x), axis=1), "float32"),
         "argmax float32": lambda: _unary(lambda x: topi.argmax(x, axis=1), "float32"),
         "split float32": lambda: _split("float32"),
         "split float16": lambda: _split("float16"),

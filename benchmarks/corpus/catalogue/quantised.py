@@ -9,7 +9,7 @@ _METHODS: tuple[tuple[str, Method], ...] = (
     ("torchvision-squeezenet1_1", "qoperator"),
     ("bert", "dynamic"),
     ("gpt2", "dynamic"),
-    ("dlrm", "dynamic"),
+    ("whisper", "dynamic"),
     ("lstm-tagger", "dynamic"),
 )
 ENTRIES = tuple(

@@ -342,8 +342,8 @@ class _BlockRun:
         else:
             error = np.zeros((1,) * len(part))
         if operation in _COMBINE:
-            reduce = _COMBINE[operation]
-            return reduce(value, axis=behind, keepdims=True), _reduced(np.max, error, behind), error
+            worst = _reduced(np.max, error, behind)
+            return _COMBINE[operation](value, axis=behind, keepdims=True), worst, worst
         with np.errstate(all="ignore"):
             total = value.sum(axis=behind, keepdims=True)
             magnitude = np.abs(value).sum(axis=behind, keepdims=True, dtype=np.float64)

@@ -90,6 +90,17 @@ def test_a_logarithm_gets_positive_inputs(judge_of: JudgeOf) -> None:
         assert np.isfinite(reference.outputs[0].values).all()
 
 
+def test_a_maximum_of_inexact_terms_has_the_error_of_the_worst(judge_of: JudgeOf) -> None:
+    """A function of terms gives each an error of its own; the maximum has one."""
+    judge = judge_of("max of tanh float32")
+
+    assert judge.verdict(judge.ir, "").error_text == ""
+    reference = references.load(judge.references["real"])
+    bounds = reference.outputs[0].bounds
+    assert bounds is not None
+    assert bounds.shape == reference.outputs[0].values.shape
+
+
 @pytest.mark.parametrize(
     ("name", "ranges"),
     [
