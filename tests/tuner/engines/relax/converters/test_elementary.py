@@ -1,0 +1,98 @@
+"""Bounds and paddings agree with ONNX Runtime, and leave convolutions channels last."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.tuner.engines.relax.conftest import Array, draw
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import tvm
+    from tvm import relax
+
+    from tuner.engines.relax.layout import assign_layouts
+    from tuner.engines.relax.onnx_graph import import_graph
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_PADS = np.array([0, 0, 1, 2, 0, 0, 2, 1])
+
+
+def bounds(*values: float | None) -> tuple[list[str], dict[str, Array]]:
+    """Return the inputs of Clip behind the first, and their values."""
+    arrays = {f"c{i}": np.array(v, "float32") for i, v in enumerate(values) if v is not None}
+    return [f"c{i}" if v is not None else "" for i, v in enumerate(values)], arrays
+
+
+CASES: dict[str, tuple[int, str, list[str], dict[str, Any], dict[str, Array]]] = {
+    "attributes": (6, "Clip", [], {"min": -0.5, "max": 0.25}, {}),
+    "one attribute": (6, "Clip", [], {"min": 0.0}, {}),
+    "bounds": (13, "Clip", bounds(-0.5, 0.25)[0], {}, bounds(-0.5, 0.25)[1]),
+    "upper bound": (13, "Clip", bounds(None, 0.25)[0], {}, bounds(None, 0.25)[1]),
+    "no bound": (13, "Clip", [], {}, {}),
+    "zeros": (13, "Pad", ["p"], {}, {"p": _PADS}),
+    "a constant": (13, "Pad", ["p", "v"], {}, {"p": _PADS, "v": np.array(1.5, "float32")}),
+    "negative": (13, "Pad", ["p"], {}, {"p": np.array([0, 0, -1, 0, 0, 0, 1, -1])}),
+    "reflection": (13, "Pad", ["p"], {"mode": "reflect"}, {"p": _PADS}),
+    "edges": (13, "Pad", ["p"], {"mode": "edge"}, {"p": _PADS}),
+    "axes": (
+        18,
+        "Pad",
+        ["p", "", "a"],
+        {"mode": "edge"},
+        {"p": np.array([1, 2]), "a": np.array([-1])},
+    ),
+}
+
+
+def model_of(case: str) -> onnx.ModelProto:
+    """Return the model of the operator between two convolutions."""
+    opset, op, names, attributes, arrays = CASES[case]
+    nodes = [
+        helper.make_node("Conv", ["data", "w"], ["x"]),
+        helper.make_node(op, ["x", *names], ["m"], **attributes),
+        helper.make_node("Conv", ["m", "u"], ["y"]),
+    ]
+    weights = {"w": draw(8, 3, 3, 3), "u": draw(4, 8, 3, 3, seed=1)} | arrays
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, (2, 3, 8, 9))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operator_between_convolutions_needs_no_transpose(case: str) -> None:
+    """Only input and output are transposed, and the output equals ONNX Runtime's."""
+    model = model_of(case)
+    data = draw(2, 3, 8, 9, seed=2)
+
+    module = assign_layouts(import_graph(model))
+
+    assert module.script().count("permute_dims(") <= 2
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (expected,) = session.run(None, {"data": data})
+    actual = machine["main"](tvm.runtime.tensor(data)).numpy()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_bound_of_nan_is_none() -> None:
+    """A bound that is NaN changes nothing, as in ONNX Runtime."""
+    builder = relax.BlockBuilder()
+    from tuner.engines.relax.converters.elementary import convert_clip
+
+    data = relax.Var("data", relax.TensorType((2,), "float32"))
+    nan = relax.const(np.array(np.nan, "float32"))
+
+    assert convert_clip(builder, [data, nan, nan], {}, 13).same_as(data)
