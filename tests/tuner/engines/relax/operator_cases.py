@@ -290,7 +290,60 @@ FUNCTIONS = [
     case("celu", "Celu", draw(3, 5), alpha=0.7),
 ]
 
+_PICTURE = draw(1, 2, 6, 8)
+
+
+def _mode(name: str) -> dict[str, Any]:
+    return {"coordinate_transformation_mode": name}
+
+
+def _resize(name: str, *sizes: float, data: Array = _PICTURE, **attributes: Any) -> Case:
+    """Return a Resize to whole sizes, or by scales if one is a fraction."""
+    by_scale = any(size != int(size) for size in sizes)
+    weights: list[Any] = [None, None, np.array(sizes, "int64")]
+    if by_scale:
+        weights = [None, np.array(sizes, "float32")]
+    return case(name, "Resize", data, weights=weights, **attributes)
+
+
+RESIZE = [
+    _resize("nearest", 1, 2, 12, 16, mode="nearest", **_mode("asymmetric")),
+    _resize("nearest_ceil", 1, 2, 7, 5, mode="nearest", nearest_mode="ceil"),
+    _resize("linear", 1, 2, 12, 16, mode="linear"),
+    _resize("linear_corners", 1, 2, 11, 5, mode="linear", **_mode("align_corners")),
+    _resize("linear_scaled", 1.0, 1.0, 0.7, 1.3, mode="linear"),
+    _resize("linear_torch", 1, 2, 1, 5, mode="linear", **_mode("pytorch_half_pixel")),
+    _resize("linear_antialias", 1, 2, 3, 5, mode="linear", antialias=1),
+    _resize("cubic", 1, 2, 9, 12, mode="cubic"),
+    _resize("cubic_outside", 1, 2, 9, 5, mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1),
+    _resize("cubic_antialias", 1, 2, 3, 5, mode="cubic", antialias=1),
+    _resize("line", 1, 3, 11, data=draw(1, 3, 7), mode="linear"),
+    _resize("volume", 1, 2, 5, 4, 7, data=draw(1, 2, 3, 4, 5), mode="linear"),
+    _resize("some", 12, 4, mode="nearest", axes=[3, 2]),
+    _resize("fitting", 12, 10, mode="linear", axes=[2, 3], keep_aspect_ratio_policy="not_larger"),
+]
+
+_POSITIVE = np.abs(draw(3, 4)) + 0.5
+ELEMENTWISE = [
+    case("largest", "Max", _ROWS, _ROWS[:, :1] * 0.5, np.float32(0.1) * _ROWS[0]),
+    case("smallest", "Min", _ROWS, _ROWS[:1]),
+    case("single", "Max", _ROWS),
+    case("mean", "Mean", _ROWS, _ROWS * 2, _ROWS[:1]),
+    case("square", "Pow", _ROWS, weights=[np.array(2.0, "float32")]),
+    case("cube", "Pow", _ROWS, weights=[np.array([3], "int64")]),
+    case("root", "Pow", _POSITIVE, weights=[np.array(0.5, "float32")]),
+    case("power", "Pow", _POSITIVE, draw(3, 4, seed=1)),
+    case("whole_power", "Pow", np.arange(1, 7), weights=[np.array([5])]),
+    case(
+        *("one_hot", "OneHot", np.array([[1, 9], [2, -4]])),
+        weights=[np.array(10), np.array([2.0, 5.0], "float32")],
+        axis=1,
+    ),
+]
+
 FAMILIES = {
+    "elementwise": ELEMENTWISE,
+    "resize": RESIZE,
     "functions": FUNCTIONS,
     "quantised": QUANTISED,
     "recurrent": RECURRENT,

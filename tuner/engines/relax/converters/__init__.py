@@ -3,14 +3,29 @@
 from collections.abc import Callable
 from typing import Any
 
+from tvm import relax
+
 from tuner.engines.relax.converters.elementary import convert_clip, convert_pad
+from tuner.engines.relax.converters.elementwise import (
+    convert_mean,
+    convert_one_hot,
+    convert_pow,
+    fold_with,
+)
 from tuner.engines.relax.converters.recurrent import converter_of
+from tuner.engines.relax.converters.resize import convert_resize
 
 #: Converter by name of the operator: builder, inputs, attributes and opset to an expression.
 CONVERTERS: dict[str, Callable[[Any, Any, dict[str, Any], int], Any]] = {
     "Clip": convert_clip,
     "GRU": converter_of("GRU"),
     "LSTM": converter_of("LSTM"),
+    "Max": fold_with(relax.op.maximum),
+    "Mean": convert_mean,
+    "Min": fold_with(relax.op.minimum),
+    "OneHot": convert_one_hot,
     "Pad": convert_pad,
+    "Pow": convert_pow,
     "RNN": converter_of("RNN"),
+    "Resize": convert_resize,
 }

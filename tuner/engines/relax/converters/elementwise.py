@@ -1,0 +1,96 @@
+"""Converters of elementwise operators that TVM's importer converts slowly or not at all."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+# Largest whole exponent that becomes products.
+_MAX_PRODUCTS = 4
+
+
+def fold_with(operator: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
+    """Return the converter of an operator of any number of inputs, such as Max.
+
+    TVM stacks the inputs and reduces the stack, which writes all of them once more.
+    """
+
+    def convert(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+        del attrs, opset
+        return reduce(lambda a, b: builder.emit(operator(a, b)), inputs)
+
+    return convert
+
+
+def convert_mean(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Mean."""
+    total = fold_with(relax.op.add)(builder, inputs, attrs, opset)
+    return relax.op.divide(total, relax.const(len(inputs), str(total.ty.dtype)))
+
+
+def convert_pow(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert Pow: small whole exponents become products, a half a square root."""
+    del attrs, opset
+    base, exponent = inputs
+    dtype = str(base.ty.dtype)
+    value = _scalar(exponent)
+    if value is not None and not len(exponent.ty.shape) > len(base.ty.shape):
+        if value == 0.5 and "float" in dtype:
+            return relax.op.sqrt(base)
+        if value in range(1, _MAX_PRODUCTS + 1):
+            factor = base if isinstance(base, GenericConst) else builder.emit(base)
+            return reduce(lambda a, b: builder.emit(relax.op.multiply(a, b)), [factor] * int(value))
+    is_float = "float" in dtype
+    kind = dtype if is_float else "float64"
+    result = relax.op.power(_cast(builder, base, kind), _cast(builder, exponent, kind))
+    return result if is_float else relax.op.astype(builder.emit(result), dtype)
+
+
+def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Convert OneHot with a constant depth; indices below 0 count from the end."""
+    del opset
+    indices, depth, values = inputs
+    size = int(_numbers(depth)[0])
+    axis = int(attrs.get("axis", -1))
+    rank = len(indices.ty.shape) + 1
+    axis %= rank
+    wide = builder.emit(relax.op.expand_dims(_cast(builder, indices, "int64"), axis))
+    wrapped = builder.emit(
+        relax.op.where(
+            builder.emit(relax.op.less(wide, relax.const(0, "int64"))),
+            builder.emit(relax.op.add(wide, relax.const(size, "int64"))),
+            wide,
+        )
+    )
+    shape = [size if each == axis else 1 for each in range(rank)]
+    classes = relax.const(np.arange(size, dtype="int64").reshape(shape))
+    is_hot = builder.emit(relax.op.equal(wrapped, classes))
+    off, on = (
+        builder.emit(relax.op.take(values, relax.const(i, "int64"), axis=0)) for i in range(2)
+    )
+    return relax.op.where(is_hot, on, off)
+
+
+def _cast(builder: Any, value: relax.Expr, dtype: str) -> relax.Expr:
+    if str(value.ty.dtype) == dtype:
+        return value
+    return builder.emit(relax.op.astype(value, dtype))
+
+
+def _scalar(value: relax.Expr) -> float | None:
+    """Return the value of a constant of one element."""
+    if not isinstance(value, GenericConst):
+        return None
+    array = value.value.numpy()
+    return float(array.reshape(-1)[0]) if array.size == 1 else None
+
+
+def _numbers(value: relax.Expr) -> list[int]:
+    if isinstance(value, relax.ShapeExpr):
+        return [int(dim) for dim in value.values]
+    if not isinstance(value, GenericConst):
+        raise NotImplementedError("a value that must be constant is computed")
+    return [int(number) for number in value.value.numpy().reshape(-1)]
