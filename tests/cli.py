@@ -13,8 +13,11 @@ from typing import Any
 
 import psutil
 
+from tests.forked import fork_server
+
 ROOT = Path(__file__).parents[1]
 
+_TIMEOUT_SECS = 300.0
 _PROGRAM = "from tuner.cli.main import main; main()"
 
 
@@ -93,7 +96,10 @@ class Cli:
 
     def __call__(self, *args: str, **environ: str) -> Answer:
         """Run a command to its end."""
-        return finish(self.start(*args, **environ))
+        variables, server = self.environ(**environ), fork_server(ROOT)
+        if not server.fits(variables):
+            return finish(self.start(*args, **environ))
+        return Answer(*server.run(list(args), variables, self.folder, _TIMEOUT_SECS))
 
     @staticmethod
     def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
@@ -107,7 +113,7 @@ class Cli:
         return workers
 
 
-def finish(process: subprocess.Popen[str], timeout_secs: float = 300.0) -> Answer:
+def finish(process: subprocess.Popen[str], timeout_secs: float = _TIMEOUT_SECS) -> Answer:
     """Wait for a command; one that hangs is killed and fails the test."""
     try:
         out, err = process.communicate(timeout=timeout_secs)

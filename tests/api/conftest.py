@@ -14,10 +14,26 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.__main__ import make_server
 from api.settings import ApiSettings
 from records import database
-from tests.records.conftest import postgres, postgres_url, sqlite_url, url
+from tests.records.conftest import (
+    migrated,
+    migrated_postgres,
+    migrated_sqlite,
+    postgres,
+    postgres_template,
+    sqlite_template,
+    sqlite_url,
+)
 from tuner.settings import Settings
 
-__all__ = ["postgres", "postgres_url", "sqlite_url", "url"]
+__all__ = [
+    "migrated",
+    "migrated_postgres",
+    "migrated_sqlite",
+    "postgres",
+    "postgres_template",
+    "sqlite_template",
+    "sqlite_url",
+]
 LOOPBACK = "http://127.0.0.1"
 
 
@@ -31,9 +47,9 @@ class Served:
 
 
 @pytest.fixture
-def settings(url: str, tmp_path: Path) -> ApiSettings:
+def settings(migrated: str, tmp_path: Path) -> ApiSettings:
     """Settings of an API on loopback, on each kind of database in turn."""
-    return ApiSettings(Settings(url, tmp_path / "data", "tests.engines.toy", 1))
+    return ApiSettings(Settings(migrated, tmp_path / "data", "tests.engines.toy", 1))
 
 
 @pytest.fixture
@@ -44,9 +60,9 @@ def served(settings: ApiSettings) -> Iterator[Served]:
 
 
 @pytest.fixture
-def quick(sqlite_url: str, tmp_path: Path) -> ApiSettings:
+def quick(migrated_sqlite: str, tmp_path: Path) -> ApiSettings:
     """Settings on SQLite, for tests that do not depend on the database."""
-    return ApiSettings(Settings(sqlite_url, tmp_path / "data", "tests.engines.toy", 1))
+    return ApiSettings(Settings(migrated_sqlite, tmp_path / "data", "tests.engines.toy", 1))
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ def test_no_allocator_beats_the_oracle(name: str) -> None:
         assert oracle_trials(recording, 0.02) <= foresight_trials(recording, 0.02)
 
 
+@pytest.mark.slow("15 s: two jobs of a benchmark")
 def test_curves_are_recorded_and_continued(tmp_path: Path) -> None:
     """Every task gets the same number of rounds, and a second call adds to those of the first."""
 

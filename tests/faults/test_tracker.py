@@ -110,6 +110,7 @@ def test_a_lost_tracker_takes_the_devices_and_brings_them_back(
         assert all(call.result().run_secs for call in calls)
 
 
+@pytest.mark.slow("20 s: a server is lost and found")
 def test_a_lost_server_takes_its_call_and_no_other(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_new_subgraph_is_explained_in_words(tuned: Cli) -> None:
     assert "this subgraph was never compiled before; the nearest is" in answer.err
 
 
+@pytest.mark.slow("20 s of builds; those of Relay and of tuner.jit have several programs too")
 def test_several_shapes_are_one_library(tuned: Cli, dynamic: Path) -> None:
     """Each shape has a program, and the programs share weights and objects."""
     options = ("--input", "rows=1,64", "--input", "rows=5,64", "-o", "dynamic.lib", "--json")

@@ -56,6 +56,7 @@ def test_an_unreachable_service(jit: Callable[..., Any], caplog: pytest.LogCaptu
     wait_until(lambda: not background_threads(), 30.0)
 
 
+@pytest.mark.slow("15 s: another process imports torch and compiles")
 def test_a_process_may_end_while_it_waits(data_dir: Path) -> None:
     """Neither the thread nor a worker delays its end or prints a traceback."""
     done = subprocess.run(

@@ -222,6 +222,7 @@ def test_equal_file_of_another_name_is_the_model(text: Cli) -> None:
     assert text("bench", "out", "--model", "copy.onnx", *_TURN).json["agrees"] is True
 
 
+@pytest.mark.slow("15 s: a network of megabytes is loaded four times")
 def test_random_weights_are_those_of_the_library(cli: Cli) -> None:
     """The peer gets them without being told; another seed is refused."""
     path = str(LIGHT / "light_squeezenet.onnx")

@@ -1,0 +1,137 @@
+"""Commands in processes forked from one that has imported the program.
+
+Importing it takes more than a second, and the tests run hundreds of commands.
+"""
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryFile
+
+# Variables that are read when they are used. Others, such as LD_PRELOAD, matter when a process
+# starts: commands that change one are not forked.
+_READ_LATE = ("TUNER_", "TOY_", "PYTEST_", "COLUMNS", "NO_COLOR", "AWS_")
+_SERVER = "from tests.forked import serve; serve({fd})"
+_MAX_BYTES = 2**20
+
+
+class ForkServer:
+    """A process that forks a child for each command."""
+
+    def __init__(self, root: Path) -> None:
+        self._variables = _read_early(os.environ)
+        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVER.format(fd=other.fileno())],
+                env={**os.environ, "PYTHONPATH": str(root)},
+                cwd=root,
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._socket = own
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the process; commands that still run go on."""
+        self._socket.close()
+        self._process.wait()
+
+    def fits(self, variables: Mapping[str, str]) -> bool:
+        """Return whether a process with these environment variables can be forked."""
+        return _read_early(variables) == self._variables
+
+    def run(
+        self, arguments: list[str], variables: Mapping[str, str], folder: Path, timeout_secs: float
+    ) -> tuple[int, str, str]:
+        """Run a command to its end; return exit status, output and errors.
+
+        Raises:
+            subprocess.TimeoutExpired: If it hangs; it is killed.
+        """
+        request = json.dumps([arguments, dict(variables), str(folder)]).encode()
+        reader, writer = os.pipe()
+        with TemporaryFile() as out, TemporaryFile() as err, open(reader, "rb") as status:  # noqa: PTH123
+            descriptors = [out.fileno(), err.fileno(), writer]
+            socket.send_fds(self._socket, [request], descriptors)
+            os.close(writer)
+            pid = int(status.readline())
+            if not select.select([status], [], [], timeout_secs)[0]:
+                os.killpg(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(arguments, timeout_secs)
+            code = int(status.readline())
+            return code, _text(out.fileno()), _text(err.fileno())
+
+
+@lru_cache(maxsize=1)
+def fork_server(root: Path) -> ForkServer:
+    """Return the server of this process."""
+    return ForkServer(root)
+
+
+def serve(descriptor: int) -> None:
+    """Fork a child for each request on a socket, until it is closed."""
+    import tuner.cli.main as program
+    import tuner.local  # noqa: F401  most commands import it
+
+    requests = socket.socket(fileno=descriptor)
+    # What forks the command ends with it, and nothing waits for that.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, 3)
+        if not request:
+            return
+        out, err, status = descriptors
+        if os.fork() == 0:
+            requests.close()
+            _watch(status)
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            for each in (out, err, status):
+                os.close(each)
+            arguments, variables, folder = json.loads(request)
+            os.environ.clear()
+            os.environ.update(variables)
+            os.chdir(folder)
+            sys.argv = ["-c", *arguments]
+            program.main()
+            return
+        for each in descriptors:
+            os.close(each)
+
+
+def _watch(status: int) -> None:
+    """Fork the process of a command, and report its number and how it ended.
+
+    Only the process of the command returns.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        return
+    os.write(status, f"{pid}\n".encode())
+    _, ended = os.waitpid(pid, 0)
+    os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+    os._exit(0)
+
+
+def _read_early(variables: Mapping[str, str]) -> dict[str, str]:
+    late = (*_READ_LATE, "PYTHONPATH")
+    return {name: value for name, value in variables.items() if not name.startswith(late)}
+
+
+def _text(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, closefd=False) as stream:
+        return stream.read()
