@@ -214,7 +214,9 @@ def _check_outputs(
             f"the library has {len(outputs)} outputs, and {peer.package.name} {len(peer.outputs)}"
         )
     precision = model.facts.precision if model else ""
+    sigmoids = model.facts.sigmoids if model else ()
+    pairs = zip(described.outputs, outputs, peer.outputs, strict=True)
     return tuple(
-        compare_output(name, actual, expected, precision)
-        for name, actual, expected in zip(described.outputs, outputs, peer.outputs, strict=True)
+        compare_output(name, actual, expected, precision, is_sigmoid=position in sigmoids)
+        for position, (name, actual, expected) in enumerate(pairs)
     )

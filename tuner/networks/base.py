@@ -82,10 +82,12 @@ class ModelFacts:
     Attributes:
         ranges: Values of inputs of whole numbers and booleans, as far as the graph tells them.
         precision: Coarsest of :data:`PRECISIONS` that the model computes in.
+        sigmoids: Positions of the outputs that have elements of a Sigmoid.
     """
 
     ranges: Mapping[str, ValueRange]
     precision: str
+    sigmoids: frozenset[int] = frozenset()
 
 
 def network_hash(model: bytes, inputs: Mapping[str, TensorSpec]) -> str:

@@ -10,6 +10,7 @@ import onnx
 
 from tuner.networks.base import PRECISIONS, ModelFacts, ValueRange
 from tuner.networks.graph import Array, attribute, constant_readers, nodes_within
+from tuner.networks.sigmoid_outputs import find_sigmoids
 
 #: Operators that pass the values of their first input on.
 _VIEWS = frozenset(
@@ -61,7 +62,7 @@ class Uses:
 
 
 def describe_onnx(model: onnx.ModelProto) -> ModelFacts:
-    """Find the values that each input may take, by the operators that read it.
+    """Find the values that each input may take, by the operators that read it, and other facts.
 
     Args:
         model: Cleaned model, whose shapes are fixed and whose constants are folded.
@@ -74,7 +75,7 @@ def describe_onnx(model: onnx.ModelProto) -> ModelFacts:
             uses = Uses()
             graph.follow(info.name, uses)
             ranges[info.name] = range_of(dtype, uses)
-    return ModelFacts(ranges, _precision(model))
+    return ModelFacts(ranges, _precision(model), find_sigmoids(model))
 
 
 def range_of(dtype: np.dtype[Any], uses: Uses) -> ValueRange:

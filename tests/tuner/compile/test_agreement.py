@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from tuner.compile.agreement import TOLERANCES, compare_output, spread_of
 from tuner.library.arrays import Array
@@ -138,3 +139,27 @@ def test_empty_and_constant_outputs() -> None:
     assert check.agrees
     assert check.is_constant
     assert not compare_output("y", changed(zeros, 0, 1e-6), zeros, "float32").agrees
+
+
+def test_small_results_of_a_sigmoid_have_the_error_of_one() -> None:
+    """ONNX Runtime's sigmoid of -15 is wrong in the first digit; the exact one agrees with it."""
+    runtime = pytest.importorskip("onnxruntime")
+    node = helper.make_node("Sigmoid", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "xy"]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = runtime.InferenceSession(model.SerializeToString())
+    logits = draw(scale=3.0) - np.float32(20.0)
+    (peer,) = session.run(None, {"x": logits})
+    exact = (1 / (1 + np.exp(-logits.astype("f8")))).astype("f4")
+
+    assert compare_output("y", exact, peer, "float32", is_sigmoid=True).agrees
+    assert not compare_output("y", exact, peer, "float32").agrees
+    wrong = changed(exact, 0, exact[0] + 1e-6)
+    assert not compare_output("y", wrong, peer, "float32", is_sigmoid=True).agrees
+    wide = compare_output("y", exact.astype("f8"), peer.astype("f8"), "float64", is_sigmoid=True)
+    assert not wide.agrees
+    zeros = np.zeros(1000, "f4")
+    tiny = changed(zeros, 0, 1e-7)
+    assert compare_output("y", zeros, tiny, "float32", is_sigmoid=True).is_constant
+    assert not compare_output("y", zeros, tiny, "float32").is_constant
