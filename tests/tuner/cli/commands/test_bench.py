@@ -163,6 +163,23 @@ def test_infinity_of_the_peer_hides_nothing(cli: Cli) -> None:
     assert (output["n_differing"], output["n_not_finite"]) == (18, 0)
 
 
+def test_small_results_of_a_sigmoid_have_its_error(cli: Cli) -> None:
+    """A peer rounds them as it rounds one; a library whose sigmoid is exact agrees."""
+    path = text_model(cli.folder / "text.onnx", scale=0.1)
+    model = onnx.load(path)
+    model.graph.node[-1].output[0] = "scaled"
+    shift = numpy_helper.from_array(np.float32(20.0), "shift")
+    model.graph.initializer.append(shift)
+    model.graph.node.append(helper.make_node("Sub", ["scaled", "shift"], ["logits"]))
+    model.graph.node.append(helper.make_node("Sigmoid", ["logits"], ["y"]))
+    onnx.save(model, path)
+    built(cli, path, *_SHAPES)
+    command = ("bench", "out", "--model", path, *_TURN)
+
+    assert cli(*command, TOY_OFFSET="1e-7").json["agrees"] is True
+    assert cli(*command, TOY_OFFSET="1e-6").json["agrees"] is False
+
+
 def test_fault_of_cleaning_is_found(cli: Cli) -> None:
     """The peer runs the user's file: a wrong cleaned model cannot agree with itself."""
     path = built_text(cli)
