@@ -5,10 +5,10 @@ import json
 import tvm
 from tvm.target import Target
 
-from tuner.engines.relax import vector_math
+from tuner.engines.relax import vector_functions
 from tuner.engines.relax.settings import PASS_CONFIG
 
-vector_math.register()
+vector_functions.register()
 
 
 def compile_kernels(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:

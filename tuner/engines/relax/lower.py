@@ -19,6 +19,12 @@ from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
+from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
+from tuner.engines.relax.rewrites.half_precision import sum_in_float32
+from tuner.engines.relax.rewrites.normalisations import find_normalisations
+from tuner.engines.relax.rewrites.parallel_products import merge_products
+from tuner.engines.relax.rewrites.powers import simplify_powers
+from tuner.engines.relax.rewrites.reshapes import sink_reshapes
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.errors import ModelError
 
@@ -68,15 +74,20 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
     )
+    is_cpu = str(target.kind.name) == "llvm"
     module = replace_transposed_convolutions(fold_constants(module))
+    module = find_normalisations(simplify_powers(module))
     module = fold_constants(assign_layouts(fold_affine(module)))
-    if str(target.kind.name) == "llvm":
-        module = split_concatenations(pad_channels(module))
+    module = merge_products(sink_reshapes(module))
+    if is_cpu:
+        module = sum_in_float32(split_concatenations(pad_channels(module)))
     with target:
         module = _sequence(
             module,
             transform.FoldConstant(),
-            transform.LegalizeOps({"relax.cumsum": legalise_cumsum}),
+            transform.LegalizeOps(
+                {"relax.cumsum": legalise_cumsum, **(LEGALIZATIONS if is_cpu else {})}
+            ),
             # Sorts have no legalisation; they call TVM's runtime.
             DispatchSortScan(),
             transform.AnnotateTIROpPattern(),
@@ -84,7 +95,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
             transform.FuseOps(),
             transform.FuseTIR(),
         )
-        if str(target.kind.name) == "llvm":
+        if is_cpu:
             # The search chooses how weights are packed; the build packs them the same way.
             module = transform.AttachAttrLayoutFreeBuffers()(module)
     check_linkable(module)

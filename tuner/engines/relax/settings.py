@@ -3,7 +3,7 @@
 # Checks of a kernel's arguments are a third of its compilation. Arguments are right by
 # construction here and in a network, which checks its inputs.
 PASS_CONFIG = {"tirx.disable_assert": True}
-# Bump "objects" when a change of objects.py, cuda.py, cpu_codegen.py, vector_math.py, traces.py,
-# build.py or the schedules by rule changes what is compiled from the same trace, or without one: it
-# is part of the key of cached objects.
-COMPILER = {"objects": 5, "pass_config": PASS_CONFIG}
+# Bump "objects" when a change of objects.py, cuda.py, cpu_codegen.py, vector_math.py,
+# vector_functions.py, traces.py, build.py or the schedules by rule changes what is compiled from
+# the same trace, or without one: it is part of the key of cached objects.
+COMPILER = {"objects": 6, "pass_config": PASS_CONFIG}

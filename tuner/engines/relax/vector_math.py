@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Op
-
-# TVM's own rules for llvm have level 10.
-_LEVEL = 20
 
 _LN2_HIGH = 355.0 / 512.0  # exact in float32 times any exponent
 _LN2_LOW = math.log(2.0) - _LN2_HIGH
-_MAX_EXP, _MIN_EXP = 89.0, -104.0  # beyond these, exp overflows or is zero in float32
+_LOG10_2_HIGH = 1233.0 / 4096.0
+_MAX_EXP, _MIN_EXP = 90.0, -104.0  # beyond these, exp overflows or is zero in float32
+_MAX_EXP2, _MIN_EXP2 = 129.0, -151.0
 
 # exp(r) = 1 + r + r^2 q(r), |r| <= ln(2)/2; 3.1e-9.
 _EXP = (
@@ -68,50 +66,81 @@ _ERF_Q = (
 )
 _MAX_ERF = 3.925
 
-_Function = Callable[[Any], Any]
+# sinh(x) = x + x^3 q(x^2), |x| <= 1; the Taylor series, 2.5e-8.
+_SINH = tuple(1.0 / math.factorial(n) for n in (3, 5, 7, 9))
+_MAX_SINH_POLYNOMIAL = 1.0
+# The powers are computed in float64: log2(m) = s p(s^2) with s = (m - 1) / (m + 1), 2e-12, and
+# exp(r) up to the power 8 of r, 2e-10, both Taylor series.
+_LOG2_SERIES = tuple(2.0 / math.log(2.0) / n for n in range(1, 15, 2))
+_EXP_SERIES = tuple(1.0 / math.factorial(n) for n in range(9))
+_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+_MAX_POWER = 160.0  # beyond 2^160 and 2^-160, a power is infinite or zero in float32
 
-
-def register() -> None:
-    """Have TVM compile these functions for CPUs in this process."""
-    for name, function in (
-        ("exp", exp),
-        ("log", log),
-        ("tanh", tanh),
-        ("sigmoid", sigmoid),
-        ("erf", erf),
-    ):
-        tirx.op.register_intrin_lowering(
-            f"tirx.{name}", target="llvm", f=_of_float32(name, function), level=_LEVEL
-        )
+_Function = Callable[..., Any]
 
 
 def exp(x: Any) -> Any:
     """Return e to the power of x."""
+    return _exp_times(x, 0.0)
+
+
+def _exp_times(x: Any, exponent: float) -> Any:
+    """Return e to the power of x, times 2 to the power of an exponent."""
     like = _constants(x)
     clipped = tirx.min(tirx.max(x, like(_MIN_EXP)), like(_MAX_EXP))
     n = tirx.round(clipped * like(1.0 / math.log(2.0)))
     r = clipped - n * like(_LN2_HIGH) - n * like(_LN2_LOW)
     power = r * r * _polynomial(r, _EXP) + r + like(1.0)
-    return _keep_nan(x, _scale(power, n))
+    return _keep_nan(x, _scale(power, n + like(exponent) if exponent else n))
+
+
+def exp2(x: Any) -> Any:
+    """Return 2 to the power of x."""
+    like = _constants(x)
+    clipped = tirx.min(tirx.max(x, like(_MIN_EXP2)), like(_MAX_EXP2))
+    n = tirx.round(clipped)
+    r = (clipped - n) * like(math.log(2.0))
+    return _keep_nan(x, _scale(r * r * _polynomial(r, _EXP) + r + like(1.0), n))
 
 
 def log(x: Any) -> Any:
     """Return the natural logarithm of x."""
+    return _logarithm(x, _LN2_HIGH, _LN2_LOW, 1.0)
+
+
+def log2(x: Any) -> Any:
+    """Return the logarithm of x to the base 2."""
+    return _logarithm(x, 1.0, 0.0, 1.0 / math.log(2.0))
+
+
+def log10(x: Any) -> Any:
+    """Return the logarithm of x to the base 10."""
+    low = math.log10(2.0) - _LOG10_2_HIGH
+    return _logarithm(x, _LOG10_2_HIGH, low, 1.0 / math.log(10.0))
+
+
+def _logarithm(x: Any, high: float, low: float, scale: float) -> Any:
+    """Return a logarithm: of 2 in two parts, and the natural one of the rest times a scale."""
     like = _constants(x)
     # Subnormal numbers are scaled by 2^23 first, which is subtracted from the exponent.
     is_small = x < like(2.0**-126)
     normal = tirx.Select(is_small, x * like(2.0**23), x)
-    whole = _type(x, "int32")
+    whole = type_like(x, "int32")
     bits = tirx.reinterpret(whole, normal) - tirx.const(0x3F3504F3, whole)  # sqrt(1/2)
-    exponent = tirx.Cast(_dtype(x), tirx.shift_right(bits, tirx.const(23, whole)))
+    exponent = tirx.Cast(dtype_of(x), tirx.shift_right(bits, tirx.const(23, whole)))
     exponent = exponent - tirx.Select(is_small, like(23.0), like(0.0))
     mantissa_bits = tirx.bitwise_and(bits, tirx.const(0x7FFFFF, whole))
-    f = tirx.reinterpret(_dtype(x), mantissa_bits + tirx.const(0x3F3504F3, whole)) - like(1.0)
-    tail = f * f * f * _polynomial(f, _LOG) - like(0.5) * f * f + exponent * like(_LN2_LOW)
-    finite = exponent * like(_LN2_HIGH) + (f + tail)
+    f = tirx.reinterpret(dtype_of(x), mantissa_bits + tirx.const(0x3F3504F3, whole)) - like(1.0)
+    tail = f * f * f * _polynomial(f, _LOG) - like(0.5) * f * f
+    finite = exponent * like(high) + ((f + tail) * like(scale) + exponent * like(low))
     result = tirx.Select(x < like(math.inf), finite, x)
     result = tirx.Select(tirx.EQ(x, like(0.0)), like(-math.inf), result)
     return _keep_nan(x, tirx.Select(x < like(0.0), like(math.nan), result))
+
+
+def rsqrt(x: Any) -> Any:
+    """Return 1 / sqrt(x)."""
+    return _constants(x)(1.0) / tirx.sqrt(x)
 
 
 def tanh(x: Any) -> Any:
@@ -140,33 +169,79 @@ def erf(x: Any) -> Any:
     return _keep_nan(x, tirx.min(tirx.max(value, like(-1.0)), like(1.0)))
 
 
-def _of_float32(name: str, function: _Function) -> _Function:
-    """Lower calls on float32, and on float16 in float32; leave all others to TVM's own rule."""
-    lower_otherwise = Op.get(f"tirx.{name}").get_attr("llvm.FLowerIntrinsic")
+def sinh(x: Any) -> Any:
+    """Return the hyperbolic sine of x."""
+    like = _constants(x)
+    magnitude = tirx.Select(x < like(0.0), -x, x)
+    z = x * x
+    near = x + x * z * _polynomial(z, _SINH)
+    far = _exp_times(magnitude, -1.0) - like(0.5) * exp(-magnitude)
+    far = tirx.Select(x < like(0.0), -far, far)
+    return tirx.Select(magnitude < like(_MAX_SINH_POLYNOMIAL), near, far)
 
-    def lower(call: Any) -> Any:
-        (x,) = call.args
-        if _dtype(x).startswith("float32"):
-            return function(x)
-        if _dtype(x).startswith("float16"):
-            return tirx.Cast(_dtype(x), function(tirx.Cast(_type(x, "float32"), x)))
-        return lower_otherwise(call)
 
-    return lower
+def cosh(x: Any) -> Any:
+    """Return the hyperbolic cosine of x."""
+    like = _constants(x)
+    magnitude = tirx.Select(x < like(0.0), -x, x)
+    return _exp_times(magnitude, -1.0) + like(0.5) * exp(-magnitude)
+
+
+def pow(x: Any, y: Any) -> Any:  # noqa: A001  the name of the intrinsic
+    """Return x to the power of y, with the special values of C's ``pow``."""
+    like, infinity = _constants(x), tirx.const(math.inf, type_like(x, "float64"))
+    magnitude = tirx.Select(x < like(0.0), -x, x)
+    logarithm = _log2_of_float64(tirx.Cast(type_like(x, "float64"), magnitude))
+    logarithm = tirx.Select(tirx.EQ(magnitude, like(0.0)), -infinity, logarithm)
+    logarithm = tirx.Select(tirx.EQ(magnitude, like(math.inf)), infinity, logarithm)
+    power = _exp2_of_float64(tirx.Cast(type_like(x, "float64"), y) * logarithm)
+    result = _keep_nan(y, _keep_nan(x, tirx.Cast(dtype_of(x), power)))
+    result = tirx.Select(tirx.EQ(magnitude, like(1.0)), _keep_nan(y, like(1.0)), result)
+    whole = tirx.trunc(y)
+    half = y * like(0.5)
+    is_odd = tirx.And(tirx.EQ(whole, y), tirx.NE(tirx.trunc(half), half))
+    sign_bit = tirx.reinterpret(type_like(x, "int32"), x) < tirx.const(0, type_like(x, "int32"))
+    result = tirx.Select(tirx.And(is_odd, sign_bit), -result, result)
+    # A negative number has real powers for whole exponents only; an infinity has them all.
+    is_negative = tirx.And(x < like(0.0), x > like(-math.inf))
+    has_none = tirx.And(is_negative, tirx.NE(whole, y))
+    result = tirx.Select(has_none, like(math.nan), result)
+    always_one = tirx.Or(tirx.EQ(y, like(0.0)), tirx.EQ(x, like(1.0)))
+    return tirx.Select(always_one, like(1.0), result)
+
+
+def _log2_of_float64(x: Any) -> Any:
+    """Return the logarithm to the base 2 of a positive, normal x."""
+    like, wide = _constants(x), type_like(x, "int64")
+    bits = tirx.reinterpret(wide, x) - tirx.const(_SQRT_HALF_BITS, wide)
+    exponent = tirx.Cast(type_like(x, "int32"), tirx.shift_right(bits, tirx.const(52, wide)))
+    mantissa_bits = tirx.bitwise_and(bits, tirx.const(2**52 - 1, wide))
+    mantissa = tirx.reinterpret(dtype_of(x), mantissa_bits + tirx.const(_SQRT_HALF_BITS, wide))
+    s = (mantissa - like(1.0)) / (mantissa + like(1.0))
+    return tirx.Cast(dtype_of(x), exponent) + s * _polynomial(s * s, _LOG2_SERIES)
+
+
+def _exp2_of_float64(x: Any) -> Any:
+    like, wide = _constants(x), type_like(x, "int64")
+    clipped = tirx.min(tirx.max(x, like(-_MAX_POWER)), like(_MAX_POWER))
+    n = tirx.round(clipped)
+    fraction = _polynomial((clipped - n) * like(math.log(2.0)), _EXP_SERIES)
+    biased = tirx.Cast(wide, tirx.Cast(type_like(x, "int32"), n)) + tirx.const(1023, wide)
+    return fraction * tirx.reinterpret(dtype_of(x), tirx.shift_left(biased, tirx.const(52, wide)))
 
 
 def _scale(x: Any, n: Any) -> Any:
     """Return x times 2 to the power of n, in two steps: one may exceed the range of exponents."""
-    whole = _type(x, "int32")
+    whole = type_like(x, "int32")
     exponent = tirx.Cast(whole, n)
     half = tirx.shift_right(exponent, tirx.const(1, whole))
     return x * _power_of_two(x, half) * _power_of_two(x, exponent - half)
 
 
 def _power_of_two(x: Any, exponent: Any) -> Any:
-    whole = _dtype(exponent)
+    whole = dtype_of(exponent)
     bits = tirx.shift_left(exponent + tirx.const(127, whole), tirx.const(23, whole))
-    return tirx.reinterpret(_dtype(x), bits)
+    return tirx.reinterpret(dtype_of(x), bits)
 
 
 def _keep_nan(x: Any, result: Any) -> Any:
@@ -183,13 +258,15 @@ def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
 
 
 def _constants(x: Any) -> _Function:
-    return lambda value: tirx.const(value, _dtype(x))
+    return lambda value: tirx.const(value, dtype_of(x))
 
 
-def _dtype(x: Any) -> str:
+def dtype_of(x: Any) -> str:
+    """Return the type of an expression, with its lanes."""
     return str(x.ty.dtype)
 
 
-def _type(x: Any, scalar: str) -> str:
-    _, separator, lanes = _dtype(x).partition("x")
+def type_like(x: Any, scalar: str) -> str:
+    """Return a type of as many lanes as an expression has."""
+    _, separator, lanes = dtype_of(x).partition("x")
     return f"{scalar}{separator}{lanes}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
-from tvm import te
+from tvm import te, tirx
 
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import TargetInfo
@@ -17,7 +17,10 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-42, 88.8, -104.5], "float32")
 # Units in the last place.
-_ERRORS = {"exp": 1.5, "log": 1.5, "tanh": 2.0, "sigmoid": 3.0, "erf": 8.0}
+_ERRORS = {
+    **{"exp": 1.5, "exp2": 2.0, "log": 1.5, "log2": 2.5, "log10": 2.5},
+    **{"tanh": 2.0, "sigmoid": 3.0, "erf": 8.0, "sinh": 3.0, "cosh": 3.0},
+}
 
 
 def _sigmoid(x: Array) -> Array:
@@ -26,7 +29,12 @@ def _sigmoid(x: Array) -> Array:
 
 _REFERENCES: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
+    "exp2": np.exp2,
     "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
     "tanh": np.tanh,
     "sigmoid": _sigmoid,
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
@@ -36,18 +44,29 @@ _REFERENCES: dict[str, Callable[[Array], Array]] = {
 def compile_function(name: str, n: int, target: TargetInfo, dtype: str = "float32") -> object:
     """Compile a vectorised kernel that applies a function to n numbers."""
     data = te.placeholder((n,), dtype, name="data")
-    result = te.compute((n,), lambda i: getattr(te, name)(data[i]), name="result")
-    schedule = tvm.s_tir.Schedule(te.create_prim_func([data, result]))
+    function = getattr(tirx, name)
+    return _compile([data], te.compute((n,), lambda i: function(data[i]), name="result"), target)
+
+
+def _compile(inputs: list[te.Tensor], result: te.Tensor, target: TargetInfo) -> object:
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([*inputs, result]))
     (loop,) = schedule.get_loops(schedule.get_sblock("result"))
     _, vector = schedule.split(loop, [None, 16])
     schedule.vectorize(vector)
     return cpu_codegen.compile_kernels(schedule.mod, make_target(target.spec))
 
 
-def evaluate(kernel: object, x: Array) -> Array:
+def compile_power(n: int, target: TargetInfo) -> object:
+    """Compile a vectorised kernel that raises n numbers to n powers."""
+    x, y = (te.placeholder((n,), "float32", name=name) for name in "xy")
+    result = te.compute((n,), lambda i: tirx.power(x[i], y[i]), name="result")
+    return _compile([x, y], result, target)
+
+
+def evaluate(kernel: object, *arguments: Array) -> Array:
     """Call a compiled kernel."""
-    result = tvm.runtime.empty(x.shape, str(x.dtype))
-    kernel(tvm.runtime.tensor(x), result)  # type: ignore[operator]
+    result = tvm.runtime.empty(arguments[0].shape, str(arguments[0].dtype))
+    kernel(*map(tvm.runtime.tensor, arguments), result)  # type: ignore[operator]
     value: Array = result.numpy()
     return value
 
@@ -58,7 +77,7 @@ def points(name: str, n: int) -> Array:
     wide = rng.uniform(-87.0, 88.0, n // 2)
     narrow = rng.uniform(-5.0, 5.0, n - n // 2) * rng.random(n - n // 2) ** 4
     x = np.concatenate([wide, narrow]).astype("float32")
-    return np.exp(x) if name == "log" else x
+    return np.exp(x) if name.startswith("log") else x
 
 
 @pytest.mark.parametrize("name", _REFERENCES)
@@ -86,6 +105,38 @@ def test_special_values_are_those_of_libm(name: str, target: TargetInfo) -> None
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
 
 
+def test_a_power_is_rounded_once(target: TargetInfo) -> None:
+    """Powers from subnormal to huge lie within a little more than half a unit of float64's."""
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.uniform(-87.0, 88.0, 2**16)).astype("float32")
+    y = (rng.uniform(-1.0, 1.0, x.size) ** 5 * 40).astype("float32")
+
+    actual = evaluate(compile_power(x.size, target), x, y).astype("float64")
+
+    with np.errstate(over="ignore", under="ignore"):
+        exact = np.power(x.astype("float64"), y.astype("float64"))
+        rounded = exact.astype("float32")
+    finite = np.isfinite(rounded)
+    units = np.spacing(rounded[finite]).astype("float64")
+    assert np.max(np.abs(actual[finite] - exact[finite]) / units) < 0.7
+    np.testing.assert_array_equal(np.isinf(actual), np.isinf(rounded))
+
+
+def test_special_powers_are_those_of_libm(target: TargetInfo) -> None:
+    """Zeros, infinities, NaN, negative numbers and whole exponents give what C gives."""
+    special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 1e-42, 2.5, 2.0**24 + 2]
+    values = np.array([*special, np.inf, -np.inf, np.nan], "float32")
+    x, y = (array.reshape(-1).copy() for array in np.meshgrid(values, values))
+
+    actual = evaluate(compile_power(x.size, target), x, y)
+
+    with np.errstate(all="ignore"):
+        expected = np.power(x, y)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-38)
+    real = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(actual[real]), np.signbit(expected[real]))
+
+
 def test_float16_is_computed_in_float32(target: TargetInfo) -> None:
     """The only error is the rounding of the result."""
     x = np.linspace(-8.0, 8.0, 1024).astype("float16")
@@ -102,3 +153,10 @@ def test_no_element_calls_libm(name: str, target: TargetInfo) -> None:
     code = compile_function(name, 64, target).inspect_source("asm")  # type: ignore[attr-defined]
 
     assert f"{name}f" not in code
+
+
+def test_no_power_calls_libm(target: TargetInfo) -> None:
+    """Powers are vector instructions, too."""
+    code = compile_power(64, target).inspect_source("asm")  # type: ignore[attr-defined]
+
+    assert "powf" not in code

@@ -1,0 +1,79 @@
+"""Sums of half precision are as accurate as their result can be."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.tuner.engines.relax.conftest import draw
+from tests.tuner.engines.relax.networks import build_untuned
+from tests.tuner.networks.models import run
+from tuner.engines.base import ModelFile, TargetInfo
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+# One rounding to float16, and one more of an operand.
+_ERROR = 2.0**-10
+
+
+def _save(
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, object], path: Path
+) -> ModelFile:
+    graph = helper.make_graph(
+        nodes,
+        "half",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT16, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+    return ModelFile(str(path), "onnx", {"data": (shape, "float16")})
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "weights", "attributes"),
+    [
+        ("MatMul", (4, 8192), {"w": (np.abs(draw(8192, 8)) / 64).astype("float16")}, {}),
+        ("Conv", (1, 512, 6, 6), {"w": (np.abs(draw(8, 512, 3, 3)) / 32).astype("float16")}, {}),
+        ("ReduceMean", (4, 8192), {}, {"axes": [1]}),
+        ("GlobalAveragePool", (1, 4, 96, 96), {}, {}),
+        ("Softmax", (4, 8192), {}, {"axis": -1}),
+        ("LayerNormalization", (4, 4096), {"w": np.ones(4096, "float16")}, {"axis": -1}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_sum_of_thousands_is_rounded_once(
+    target: TargetInfo,
+    tmp_path: Path,
+    op: str,
+    shape: tuple[int, ...],
+    weights: dict[str, object],
+    attributes: dict[str, object],
+) -> None:
+    """Sums in float16 would stop growing, or lose all but two digits."""
+    nodes = [helper.make_node(op, ["data", *weights], ["y"], **attributes)]
+    model = _save(nodes, shape, weights, tmp_path / "model.onnx")
+    data = np.abs(draw(*shape, seed=9)).astype("float16")
+
+    (actual,) = build_untuned([model], target, tmp_path / "out")(data=data).values()
+
+    wide = _widened(Path(model.path))
+    expected = run(wide, {"data": data.astype("float32")})[0]
+    assert actual.dtype == np.float16
+    np.testing.assert_allclose(actual.astype("float32"), expected, rtol=_ERROR, atol=2.0**-16)
+
+
+def _widened(path: Path) -> bytes:
+    """Return the model in float32."""
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        wide = numpy_helper.to_array(tensor).astype("float32")
+        tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
+    del model.graph.value_info[:]
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+    serialised: bytes = model.SerializeToString()
+    return serialised

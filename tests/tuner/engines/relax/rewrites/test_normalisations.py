@@ -1,0 +1,145 @@
+"""Normalisations spelled as arithmetic become one kernel and compute the same."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.tuner.engines.relax.conftest import Array, Save, draw
+from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.networks.models import difference
+from tuner.engines.base import ModelFile, TargetInfo
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+_CONSTANTS = {
+    "two": np.array(2.0, "float32"),
+    "half": np.array(0.5, "float32"),
+    "one": np.array(1.0, "float32"),
+    "eps": np.array(1e-5, "float32"),
+    "gamma": np.abs(draw(24, seed=1)) + 0.5,
+    "beta": draw(24, seed=2),
+}
+
+
+def _node(op: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], **attributes)
+
+
+def _model(
+    save: Save, nodes: list[onnx.NodeProto], shape: tuple[int, ...], **more: Array
+) -> ModelFile:
+    weights = {**_CONSTANTS, **more}
+    used = {name for node in nodes for name in node.input}
+    return save(nodes, shape, {name: array for name, array in weights.items() if name in used})
+
+
+_MEAN = _node("ReduceMean", "data", "m", axes=[-1])
+_CENTRED = _node("Sub", "data m", "c")
+_SQUARE = _node("Pow", "c two", "s")
+_PRODUCT = _node("Mul", "c c", "s")
+_MOMENT = _node("ReduceMean", "s", "v", axes=[-1])
+_SUM = _node("Add", "v eps", "e")
+_ROOT = _node("Sqrt", "e", "r")
+_QUOTIENT = _node("Div", "c r", "n")
+_AFFINE = [_node("Mul", "n gamma", "g"), _node("Add", "beta g", "y")]
+_START = [_MEAN, _CENTRED]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [*_START, _SQUARE, _MOMENT, _SUM, _ROOT, _QUOTIENT, *_AFFINE],
+        [*_START, _PRODUCT, _MOMENT, _SUM, _node("Pow", "e half", "r"), _QUOTIENT, *_AFFINE],
+        [
+            *(*_START, _SQUARE, _MOMENT, _node("Add", "eps v", "e"), _ROOT),
+            *(_node("Div", "one r", "i"), _node("Mul", "i c", "n"), *_AFFINE),
+        ],
+    ],
+    ids=["power", "product", "reciprocal"],
+)
+def test_a_layer_norm_is_one_kernel(
+    save: Save, target: TargetInfo, tmp_path: Path, nodes: list[onnx.NodeProto]
+) -> None:
+    """Each spelling is found, with its scale and shift."""
+    model = _model(save, nodes, (2, 7, 24))
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert len(names_of(model, target)) == 1
+    assert difference(actual, expected) < 1e-5
+
+
+def test_a_root_mean_square_norm_is_one_kernel(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Without a mean that is subtracted, the data itself are scaled."""
+    nodes = [
+        _node("Pow", "data two", "s"),
+        *(_MOMENT, _SUM, _ROOT, _node("Div", "data r", "n"), _node("Mul", "gamma n", "y")),
+    ]
+    model = _model(save, nodes, (2, 7, 24))
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert len(names_of(model, target)) == 1
+    assert difference(actual, expected) < 1e-5
+
+
+def test_another_mean_is_not_taken_for_a_norm(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """The variance of one axis and the mean of another stay arithmetic."""
+    nodes = [
+        _node("ReduceMean", "data", "m", axes=[1]),
+        *(_CENTRED, _SQUARE, _MOMENT, _SUM, _ROOT, _QUOTIENT, *_AFFINE),
+    ]
+    model = _model(save, nodes, (2, 7, 24))
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert not [name for name in names_of(model, target) if "layer_norm" in name]
+    assert difference(actual, expected) < 1e-5
+
+
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_group_norm_and_its_tail_agree(
+    save: Save, target: TargetInfo, tmp_path: Path, *, channels_last: bool, mean: float
+) -> None:
+    """An instance norm between reshapes is a group norm, accurate for large means, too."""
+    nodes = [
+        _node("Add", "data mean", "d"),
+        _node("Reshape", "d groups", "x"),
+        _node("InstanceNormalization", "x ones zeros", "n"),
+        _node("Reshape", "n whole", "w"),
+        _node("Mul", "w scale", "g"),
+        _node("Add", "g shift", "a"),
+        *(_node("Sigmoid", "a", "z"), _node("Mul", "a z", "y")),
+    ]
+    if channels_last:
+        nodes[0] = _node("Conv", "data kernel mean", "d")
+    model = _model(
+        save,
+        nodes,
+        (2, 24, 5, 6),
+        mean=np.full(24 if channels_last else 1, mean, "float32"),
+        kernel=draw(24, 24, 1, 1),
+        groups=np.array([2, 4, -1]),
+        whole=np.array([2, 24, 5, 6]),
+        ones=np.ones(4, "float32"),
+        zeros=np.zeros(4, "float32"),
+        scale=_CONSTANTS["gamma"].reshape(24, 1, 1),
+        shift=_CONSTANTS["beta"].reshape(24, 1, 1),
+    )
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    names = names_of(model, target)
+    assert not [name for name in names if "variance" in name]
+    assert [name for name in names if "group_norm" in name]
+    assert not channels_last or [name for name in names if "group_norm_tir_sigmoid" in name]
+    # Of a mean of 1000, float32 leaves four digits of what varies.
+    assert difference(actual, expected) < (1e-5 if mean == 0 else 3e-4)

@@ -1,0 +1,70 @@
+"""Products of the same rows are one product where their results are only moved."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.tuner.engines.relax.conftest import Save, draw
+from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
+from tests.tuner.networks.models import difference
+from tuner.engines.base import TargetInfo
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+
+def _head(name: str, *, bias: bool) -> list[onnx.NodeProto]:
+    """Return a product, its bias, and the split into two heads."""
+    product = [helper.make_node("MatMul", ["data", f"w{name}"], [f"p{name}"])]
+    if bias:
+        product.append(helper.make_node("Add", [f"b{name}", f"p{name}"], [f"a{name}"]))
+    return [
+        *product,
+        helper.make_node("Reshape", [product[-1].output[0], "heads"], [f"h{name}"]),
+        helper.make_node(
+            "Transpose", [f"h{name}"], [name], perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        ),
+    ]
+
+
+@pytest.mark.parametrize("biases", ["qkv", "qv", ""])
+def test_query_key_and_value_are_one_product(
+    save: Save, target: TargetInfo, tmp_path: Path, biases: str
+) -> None:
+    """Widths and biases may differ; the slices are those of each matrix."""
+    nodes = [node for name in "qkv" for node in _head(name, bias=name in biases)]
+    nodes += [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("MatMul", ["s", "v"], ["y"]),
+    ]
+    weights = {f"w{name}": draw(16, 24, seed=i) for i, name in enumerate("qkv")}
+    weights |= {f"b{name}": draw(24, seed=i + 3) for i, name in enumerate(biases)}
+    weights["heads"] = np.array([2, 5, 2, 12])
+
+    model = save(nodes, (2, 5, 16), weights)
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    products = [name for name in names_of(model, target) if "matmul" in name]
+    assert len(products) == 3  # theirs, and the two of attention
+    assert products[0].endswith("[10x72]")
+    assert difference(actual, expected) < 1e-5
+
+
+def test_products_with_tails_of_their_own_stay(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """A gate is fused into its product, which a slice would prevent."""
+    nodes = [
+        helper.make_node("MatMul", ["data", "w"], ["p"]),
+        helper.make_node("MatMul", ["data", "v"], ["q"]),
+        helper.make_node("Sigmoid", ["p"], ["s"]),
+        helper.make_node("Mul", ["q", "s"], ["y"]),
+    ]
+    model = save(nodes, (5, 16), {"w": draw(16, 24), "v": draw(16, 24, seed=1)})
+
+    actual, expected = outputs_of(model, target, tmp_path / "out")
+
+    assert all("slice" not in name for name in names_of(model, target))
+    assert difference(actual, expected) < 1e-5

@@ -1,0 +1,1 @@
+"""Rewrites of a Relax graph that lead to fewer and faster kernels, one module each."""

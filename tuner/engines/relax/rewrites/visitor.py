@@ -1,0 +1,120 @@
+"""Base of rewrites that look at one call at a time and at what its operands are bound to."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator
+
+from tuner.engines.relax.affine import count_uses
+from tuner.engines.relax.fold import constant_value, tidy
+
+Array = np.ndarray[Any, Any]
+
+
+class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
+    """Mutator whose subclasses rewrite calls, operands before the calls that use them.
+
+    Attributes:
+        n_uses: Number of uses of each variable of the original function.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.n_uses: Counter[relax.Var] = Counter()
+
+    def run(self, module: tvm.IRModule) -> tvm.IRModule:
+        """Rewrite every function of a module."""
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                self.n_uses = count_uses(function)
+                self.prepare(function)
+                self.builder_.update_func(variable, self.visit_expr(function))
+        return tidy(self.builder_.get())
+
+    def prepare(self, function: relax.Function) -> None:
+        """Look at a function before its calls are visited."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite the operands first, then the call."""
+        visited = self.visit_expr_post_order(call)
+        return self.rewrite(call, visited) if isinstance(visited, relax.Call) else visited
+
+    def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
+        """Return a call or what replaces it.
+
+        Args:
+            original: The call as it was, whose operands :attr:`n_uses` counts.
+            call: The call with rewritten operands.
+        """
+        raise NotImplementedError
+
+    def producer(self, expr: relax.Expr, *names: str) -> relax.Call | None:
+        """Return the call of one of some operators, of any without names, that computes a value."""
+        bound: Any = expr
+        while isinstance(bound, relax.Var):
+            bound = self.lookup_binding(bound)
+        if not isinstance(bound, relax.Call) or not hasattr(bound.op, "name"):
+            return None
+        return bound if not names or bound.op.name in names else None
+
+    def constant(self, expr: relax.Expr) -> Array | None:
+        """Return the value of a constant."""
+        while isinstance(expr, relax.Var) and isinstance(self.lookup_binding(expr), relax.Var):
+            expr = self.lookup_binding(expr)
+        value: Array | None = constant_value(self, expr)
+        return value
+
+    def scalar(self, expr: relax.Expr) -> float | None:
+        """Return the value of a constant with one element."""
+        value = self.constant(expr)
+        return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
+
+    def is_same(self, left: relax.Expr, right: relax.Expr) -> bool:
+        """Return whether two expressions are the same value, perhaps computed twice."""
+        if self._source(left).same_as(self._source(right)):
+            return True
+        first, second = self.producer(left), self.producer(right)
+        if first is None or second is None or not first.op.same_as(second.op):
+            return False
+        return (
+            bool(tvm_ffi.structural_equal(first.attrs, second.attrs))
+            and len(first.args) == len(second.args)
+            and all(self.is_same(*pair) for pair in zip(first.args, second.args, strict=True))
+        )
+
+    def _source(self, expr: relax.Expr) -> relax.Expr:
+        while isinstance(expr, relax.Var):
+            bound = self.lookup_binding(expr)
+            if not isinstance(bound, relax.Var):
+                return expr
+            expr = bound
+        return expr
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        """Bind an expression to a new variable."""
+        variable: relax.Var = self.builder_.emit(expr)
+        return variable
+
+
+def name_of(call: relax.Call) -> str:
+    """Return the name of the operator, without ``relax.``."""
+    return str(getattr(call.op, "name", "")).removeprefix("relax.")
+
+
+def shape_of(expr: relax.Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor."""
+    return tuple(int(dim) for dim in expr.ty.shape)
+
+
+def dtype_of(expr: relax.Expr) -> str:
+    """Return the type of the elements of a tensor."""
+    return str(expr.ty.dtype)
+
+
+def const(value: Array, dtype: str) -> relax.Expr:
+    """Return a constant of a type."""
+    return relax.const(np.ascontiguousarray(value).astype(dtype), dtype)

@@ -1,0 +1,63 @@
+"""Registration of vector functions with TVM's code generator for CPUs.
+
+Half precision is computed in float32 and rounded once.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Op, register_op_attr
+
+from tuner.engines.relax import vector_math
+from tuner.engines.relax.vector_math import dtype_of, type_like
+
+# TVM's own rules for llvm have level 10.
+_LEVEL = 20
+_FUNCTIONS = tuple(
+    getattr(vector_math, name)
+    for name in (
+        *("exp", "exp2", "log", "log2", "log10", "pow", "rsqrt"),
+        *("tanh", "sigmoid", "erf", "sinh", "cosh"),
+    )
+)
+# Names of intrinsics outside of TVM's usual name space.
+_OPS = {"log2": "prim.log2"}
+# Functions of half precision that TVM compiles to one call an element, or not at all.
+_IN_FLOAT32 = ("sqrt", "sin", "cos", "atan", "asin", "acos", "asinh", "acosh", "log1p")
+
+_Function = Callable[..., Any]
+
+
+def register() -> None:
+    """Have TVM compile these functions for CPUs in this process."""
+    for function in _FUNCTIONS:
+        _register(_OPS.get(function.__name__, f"tirx.{function.__name__}"), function)
+    for name in _IN_FLOAT32:
+        _register(f"tirx.{name}", None)
+    # TVM makes loops of vectors of these; each element is then computed alone.
+    for name in ("erf", "rsqrt", "nearbyint"):
+        register_op_attr(f"tirx.{name}", "TVectorizable", True)
+
+
+def _register(name: str, function: _Function | None) -> None:
+    lowering = _of_float32(name, function)
+    tirx.op.register_intrin_lowering(name, target="llvm", f=lowering, level=_LEVEL)
+
+
+def _of_float32(name: str, function: _Function | None) -> _Function:
+    """Lower calls on float32, and on half precision in float32; leave all others to TVM's rule."""
+    op = Op.get(name)
+    lower_otherwise = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
+
+    def lower(call: Any) -> Any:
+        dtype = dtype_of(call)
+        if dtype.startswith(("float16", "bfloat16")):
+            wide = type_like(call, "float32")
+            widened = [tirx.Cast(wide, argument) for argument in call.args]
+            return tirx.Cast(dtype, tirx.call_intrin(wide, call.op, *widened))
+        if function is not None and dtype.startswith("float32"):
+            return function(*call.args)
+        return call if lower_otherwise is None else lower_otherwise(call)
+
+    return lower
