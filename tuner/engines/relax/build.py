@@ -12,6 +12,7 @@ from tvm.tirx import BufferStore, PrimFunc
 from tuner.engines.base import BuildRequest, BuildResult
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, traces, workloads
+from tuner.engines.relax.packed_layouts import LAYOUT_FREE
 from tuner.engines.relax.targets import make_target
 from tuner.errors import WorkError, error_text
 
@@ -19,8 +20,6 @@ KERNEL = "kernel"
 PACK = "pack"
 LIBRARY = "kernel.so"
 DESCRIPTION = "kernel.json"
-# Attribute that TVM's AttachAttrLayoutFreeBuffers gives to kernels.
-LAYOUT_FREE = "layout_free_buffers"
 
 
 def build(request: BuildRequest) -> BuildResult:

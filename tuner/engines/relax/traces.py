@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from tuner.engines.relax import intrinsics
+from tuner.engines.relax import intrinsics, packed_layouts
 from tuner.errors import WorkError, summary
 
 
@@ -53,9 +53,19 @@ def schedule_module(module: tvm.IRModule, trace: str, target: Target) -> tvm.IRM
 def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
     """Replay a trace and post-process it; the trace of the schedule then holds both.
 
+    Weights keep their layout where the one that TVM chooses has no place for all elements.
+
     Raises:
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
+    schedule = _process(module, trace, target)
+    lossy = packed_layouts.lossy_arguments(schedule.mod)
+    return (
+        _process(packed_layouts.keep_layouts(module, lossy), trace, target) if lossy else schedule
+    )
+
+
+def _process(module: tvm.IRModule, trace: str, target: Target) -> Schedule:
     schedule = replay(module, trace)
     context = _context(module, target, _processors(target))
     schedule.enter_postproc()

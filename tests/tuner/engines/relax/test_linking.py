@@ -58,6 +58,15 @@ def test_weights_of_every_size_and_use(target: TargetInfo, tmp_path: Path) -> No
     check(made, target, tmp_path / "weights", data=draw(4, 16))
 
 
+def test_constant_indices_of_several_axes(target: TargetInfo, tmp_path: Path) -> None:
+    """A constant that one kernel reads at several places at once keeps all its elements."""
+    # As exporters write masks of padding: rows of one batch, selected one by one.
+    indices = np.stack([np.zeros(128, np.int64), np.arange(128)], -1).reshape(1, 1, 1, 128, 2)
+    nodes = [helper.make_node("GatherND", ["data", "indices"], ["y"])]
+    made = model(nodes, {"data": (1, 128)}, {"y": (1, 1, 1, 128)}, {"indices": indices})
+    check(made, target, tmp_path / "indices", data=draw(1, 128))
+
+
 def test_libraries_in_one_process_are_independent(
     target: TargetInfo, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

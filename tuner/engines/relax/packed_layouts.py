@@ -1,0 +1,57 @@
+"""Check of the layouts that TVM's post-processor gives to weights.
+
+The post-processor derives the layout of a weight from one statement that reads it. Where a weight
+is read at several places at once, as the indices of GatherND are, the layout that follows from the
+first of them has no place for some elements.
+"""
+
+from collections.abc import Sequence
+
+import tvm
+from tvm.s_tir import SBlock, Schedule
+from tvm.tirx import IndexMap
+
+# Attribute that TVM's AttachAttrLayoutFreeBuffers gives to kernels.
+LAYOUT_FREE = "layout_free_buffers"
+_PACKS = "meta_schedule.layout_rewrite_preproc"
+
+
+def lossy_arguments(module: tvm.IRModule) -> list[int]:
+    """Return the indices of the arguments whose packed form does not hold each element once.
+
+    Args:
+        module: Scheduled and post-processed kernel.
+    """
+    function = module["main"]
+    if _PACKS not in function.script():
+        return []
+    lossy = [block.reads[0].source for block in _packing_blocks(module) if not _is_bijective(block)]
+    return [
+        index
+        for index, param in enumerate(function.params)
+        if any(buffer.same_as(param) for buffer in lossy)
+    ]
+
+
+def keep_layouts(module: tvm.IRModule, arguments: Sequence[int]) -> tvm.IRModule:
+    """Return a workload of which some arguments are not packed."""
+    function = module["main"]
+    kept = [int(i) for i in function.attrs[LAYOUT_FREE] if int(i) not in arguments]
+    return tvm.IRModule({"main": function.with_attr(LAYOUT_FREE, kept)})
+
+
+def _packing_blocks(module: tvm.IRModule) -> list[SBlock]:
+    schedule = Schedule(module)
+    root = schedule.get_sblock("root")
+    blocks = [schedule.get(block) for block in schedule.get_child_blocks(root)]
+    return [block for block in blocks if _PACKS in block.annotations]
+
+
+def _is_bijective(block: SBlock) -> bool:
+    variables = [axis.var for axis in block.iter_vars]
+    shape = [axis.dom.extent for axis in block.iter_vars]
+    try:
+        IndexMap(variables, list(block.body.indices), None).inverse(shape)
+    except (ValueError, RuntimeError):  # TVM's, where there is no inverse
+        return False
+    return True
