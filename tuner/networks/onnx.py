@@ -57,7 +57,8 @@ def clean(
     n_sums = replace_sums(model)
     model, problem = simplify(model)
     if inline_constant_branches(model):
-        model, problem = simplify(model)
+        model, more = simplify(model)
+        problem = tuple(dict.fromkeys((*problem, *more)))
     _restore_shapes(model, declared_outputs)
     folded = fold_affine(model)
     notes += (*problem, *_describe(before, _count_operators(model), folded))

@@ -170,13 +170,16 @@ def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
 
 def _profile(program: Program, tensors: Sequence[Any], timers: CallTimers) -> ProfiledRun:
     timers.start()
-    start = time.perf_counter_ns()
-    program.run(tensors)
-    program.device.sync()
-    end = time.perf_counter_ns()
+    try:
+        start = time.perf_counter_ns()
+        program.run(tensors)
+        program.device.sync()
+        end = time.perf_counter_ns()
+    finally:
+        spans = timers.stop()
     calls = (
         TimedCall(call, (began - start) / 1e9, (ended - began) / 1e9)
-        for call, began, ended in timers.stop()
+        for call, began, ended in spans
     )
     return ProfiledRun((end - start) / 1e9, tuple(calls))
 

@@ -18,7 +18,7 @@ from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
 from tuner.engines.relax.failures import described
 from tuner.engines.relax.targets import make_target
-from tuner.errors import LinkError, error_text
+from tuner.errors import LinkError, OutOfMemory, error_text
 
 OBJECT = "kernel.o"
 PACKER = "pack.so"
@@ -78,8 +78,9 @@ def _write_by_rule(
             objects = [out / OBJECT, *([out / PACK_OBJECT] if packed else [])]
             if fallbacks.is_correct(request.ir, request.target, objects, request.symbol, packed):
                 return packed
-        except OSError:
-            raise  # a full disk is not a failure of the schedule
+            _LOGGER.warning("the kernel by rule of %s is wrong", request.symbol)
+        except (OSError, MemoryError, OutOfMemory):
+            raise  # an exhausted machine is not a failure of the schedule
         except Exception as error:  # of a compiler; or the kernel cannot be verified, or fails
             _LOGGER.debug("no schedule by rule for %s: %s", request.symbol, error_text(error))
         (out / PACKER).unlink(missing_ok=True)

@@ -31,16 +31,22 @@ def test_an_operator_without_a_kernel_is_named_with_its_shape() -> None:
     assert "float32[1,2,5,5]" in str(caught.value)
 
 
-def test_a_shape_that_depends_on_data_is_refused(save: Save, target: TargetInfo) -> None:
-    """The message says what to export instead, and has a code."""
+@pytest.mark.parametrize("before", ["Sqrt", "Pow", "Softmax", "Reshape"])
+def test_a_shape_that_depends_on_data_is_refused(
+    save: Save, target: TargetInfo, before: str
+) -> None:
+    """The message says what to export instead, and has a code, whatever follows the shape."""
+    constants = {"Pow": np.array(2.0, "float32"), "Reshape": np.array([-1])}
+    weights = {"w": constants[before]} if before in constants else {}
     nodes = [
         helper.make_node("NonZero", ["data"], ["n"]),
         helper.make_node("Cast", ["n"], ["f"], to=1),
-        helper.make_node("ReduceSum", ["f"], ["y"], keepdims=0),
+        helper.make_node(before, ["f", *weights], ["g"]),
+        helper.make_node("ReduceSum", ["g"], ["y"], keepdims=0),
     ]
 
     with pytest.raises(ModelError) as caught:
-        worker.extract(save(nodes, (4, 5), {}), target.spec)
+        worker.extract(save(nodes, (4, 5), weights), target.spec)
 
     assert caught.value.code == "data-dependent-shape"
     assert "export the model without" in str(caught.value)

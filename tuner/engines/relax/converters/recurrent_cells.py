@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
 from tuner.engines.relax.converters.activations import Activation
 
@@ -43,9 +43,17 @@ class Cell:
 def _product(state: te.Tensor, weight: te.Tensor, first: int, n: int, name: str) -> te.Tensor:
     """Multiply a state with columns ``first`` to ``first + n`` of a weight."""
     k = te.reduce_axis((0, state.shape[1]), f"{name}_k")
-    return te.compute(
-        (state.shape[0], n), lambda b, j: te.sum(state[b, k] * weight[k, first + j], axis=k), name
-    )
+    dtype = str(state.dtype)
+    is_half = dtype in ("float16", "bfloat16")
+
+    def at(b: Any, j: Any) -> Any:
+        factors = state[b, k], weight[k, first + j]
+        if is_half:
+            factors = tuple(factor.astype("float32") for factor in factors)
+        return te.sum(factors[0] * factors[1], axis=k)
+
+    product = te.compute((state.shape[0], n), at, name)
+    return topi.cast(product, dtype) if is_half else product
 
 
 class _Inputs:

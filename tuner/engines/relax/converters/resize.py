@@ -115,12 +115,18 @@ def _by_tables(
         side = [-1 if n == number else 1 for n in range(rank)]
         inside = inside & ((x >= 0) & (x <= axis.in_size - 1)).reshape(side)
     fill = relax.const(outside, str(data.ty.dtype))
-    return relax.op.where(relax.const(np.broadcast_to(inside, inside.shape).copy()), value, fill)
+    return relax.op.where(relax.const(inside), value, fill)
 
 
 def _interpolate(builder: Any, data: relax.Expr, axis: int, tables: tuple[Any, Any]) -> relax.Expr:
     indices, weights = tables
     dtype = str(data.ty.dtype)
+    if dtype not in ("float32", "float64"):
+        # Integers cannot hold weights below 1, and halves lose digits with each tap.
+        wide = _interpolate(builder, builder.emit(relax.op.astype(data, "float32")), axis, tables)
+        if not dtype.startswith(("float", "bfloat")):
+            wide = builder.emit(relax.op.round(wide))
+        return builder.emit(relax.op.astype(wide, dtype))
 
     def compute(x: te.Tensor, positions: te.Tensor, factors: te.Tensor) -> te.Tensor:
         tap = te.reduce_axis((0, indices.shape[1]), "tap")

@@ -151,6 +151,17 @@ def _normalised(
     return te.compute(x.shape, result, name="normalised")
 
 
+def _unless_float64(legalize: Legalization) -> Legalization:
+    """Leave float64, which float32 cannot hold, to the definition of TVM."""
+
+    def choose(builder: Any, call: relax.Call) -> relax.Expr:
+        if str(call.ty.dtype) == "float64":
+            return call.op.get_attr("FLegalize")(builder, call)
+        return legalize(builder, call)
+
+    return choose
+
+
 def _softmax_of(function: Callable[..., te.Tensor], x: te.Tensor, axis: int) -> te.Tensor:
     """Apply a softmax in float32."""
     if str(x.dtype) == WIDE:
@@ -163,10 +174,13 @@ def _attributes(*, fusable: bool) -> dict[str, Any]:
 
 
 LEGALIZATIONS: dict[str, Legalization] = {
-    "relax.nn.softmax": _softmax,
-    "relax.nn.log_softmax": _softmax,
-    "relax.nn.layer_norm": _layer_norm,
-    "relax.nn.rms_norm": _rms_norm,
-    "relax.nn.group_norm": _group_norm,
-    "relax.nn.instance_norm": _group_norm,
+    name: _unless_float64(legalize)
+    for name, legalize in {
+        "relax.nn.softmax": _softmax,
+        "relax.nn.log_softmax": _softmax,
+        "relax.nn.layer_norm": _layer_norm,
+        "relax.nn.rms_norm": _rms_norm,
+        "relax.nn.group_norm": _group_norm,
+        "relax.nn.instance_norm": _group_norm,
+    }.items()
 }

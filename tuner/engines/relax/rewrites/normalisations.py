@@ -274,6 +274,8 @@ def _along(
     sizes = [shape[axis] for axis in axes]
     if value is None:
         return const(np.full(sizes, fill), "float32")
+    if value.ndim > len(shape):
+        return None
     full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
     if any(size != 1 for axis, size in enumerate(full.shape) if axis not in axes):
         return None

@@ -172,6 +172,8 @@ def _reshape_broadcast(shape: Shape, old: Shape, new: Shape) -> Shape | None:
     Returns:
         The operand's new shape, or None if it would have to be repeated.
     """
+    if 0 in old:
+        return None
     full = (1,) * (len(old) - len(shape)) + shape
     result: list[int] = []
     i = j = 0

@@ -1,6 +1,7 @@
 """Base of rewrites that look at one call at a time and at what its operands are bound to."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite the operands first, then the call."""
         visited = self.visit_expr_post_order(call)
-        return self.rewrite(call, visited) if isinstance(visited, relax.Call) else visited
+        if not isinstance(visited, relax.Call) or not _are_fixed([visited, *visited.args]):
+            return visited
+        return self.rewrite(call, visited)
 
     def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
         """Return a call or what replaces it.
@@ -100,9 +103,19 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         return variable
 
 
-def name_of(call: relax.Call) -> str:
-    """Return the name of the operator, without ``relax.``."""
-    return str(getattr(call.op, "name", "")).removeprefix("relax.")
+def name_of(expr: relax.Expr) -> str:
+    """Return the name of the operator of a call, without ``relax.``; empty for all else."""
+    return str(getattr(getattr(expr, "op", None), "name", "")).removeprefix("relax.")
+
+
+def _are_fixed(exprs: Sequence[relax.Expr]) -> bool:
+    """Return whether all tensors among some expressions have fixed shapes."""
+    kinds = [expr.ty for expr in exprs if isinstance(expr.ty, relax.TensorType)]
+    return all(
+        isinstance(kind.shape, relax.ShapeExpr)
+        and all(isinstance(size, tvm.tirx.IntImm) for size in kind.shape)
+        for kind in kinds
+    )
 
 
 def shape_of(expr: relax.Expr) -> tuple[int, ...]:

@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper
+from tvm import relax
 
 from tests.tuner.engines.relax.conftest import Save, draw
 from tests.tuner.engines.relax.test_lowering import names_of, outputs_of
 from tests.tuner.networks.models import difference
 from tuner.engines.base import TargetInfo
+from tuner.engines.relax.rewrites.parallel_products import merge_products
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
@@ -68,3 +71,18 @@ def test_products_with_tails_of_their_own_stay(
 
     assert all("slice" not in name for name in names_of(model, target))
     assert difference(actual, expected) < 1e-5
+
+
+def test_products_that_are_outputs_stay() -> None:
+    """Their tuple does not count as a movement of the results."""
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((2, 8), "float32"))
+    weights = [relax.const(np.ones((8, n), "float32")) for n in (3, 4)]
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            products = [builder.emit(relax.op.matmul(data, weight)) for weight in weights]
+            outputs = builder.emit_output(relax.Tuple(products))
+        builder.emit_func_output(outputs)
+    module = builder.get()
+
+    tvm.ir.assert_structural_equal(merge_products(module), module)

@@ -139,7 +139,7 @@ def take(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored 
         return None
     axis = _axis(call.attrs.axis, value.layout)
     layout = value.layout.whole([axis])
-    args = [scope.convert(value, layout), positions.expr]
+    args = [scope.convert(value, layout), scope.logical(positions)]
     stored = with_attrs(call, args, axis=layout.dims_of(axis)[0])
     if not positions.layout.factors:
         return Stored(stored, layout.drop([axis]))
