@@ -106,6 +106,52 @@ EngineOption = Annotated[
         rich_help_panel=PLACEMENT_PANEL,
     ),
 ]
+LibraryArgument = Annotated[
+    Path,
+    typer.Argument(metavar="LIBRARY", help="Folder of the library.", show_default=False),
+]
+LibraryModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="File of the model that the library was built from, which the other runtime "
+        "runs; a zoo: network needs none.",
+        show_default=False,
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+ArraysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE.npz",
+        help="Run on the arrays of this file, one per input name, instead of drawn ones.",
+        show_default=False,
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+ProgramShapesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=1,3,224,224",
+        help="Shape of an input, to choose among the programs of a library; by default those "
+        "of the first.",
+        show_default=False,
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+InputSeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="SEED",
+        help="Seed of the inputs that are drawn.",
+        rich_help_panel=MEASURING_PANEL,
+    ),
+]
 JsonOption = Annotated[
     bool,
     typer.Option(

@@ -1,6 +1,5 @@
 """The runtimes of a benchmark, each in a process of its own, and their turns."""
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from tuner.compile.bench_model import BenchModel
 from tuner.compile.comparison import Samples, SkippedPeer
+from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, TunerError
 from tuner.library.arrays import Array, read_arrays
@@ -93,14 +93,9 @@ def peer_model_of(model: BenchModel, device: Device) -> PeerModel:
         path=original.path,
         inputs=dict(original.inputs),
         symbols=dict(original.symbols),
-        n_threads=n_threads(),
+        n_threads=n_cores(),
         device=device,
     )
-
-
-def n_threads() -> int:
-    """Return the threads of every runtime: the cores of this process."""
-    return len(os.sched_getaffinity(0))
 
 
 def open_peers(

@@ -17,13 +17,13 @@ from tuner.compile.bench_runtimes import (
     LibraryRuns,
     PeerRuns,
     in_turns,
-    n_threads,
     open_peers,
     peer_model_of,
     run_once,
 )
 from tuner.compile.comparison import Comparison, PeerResult, Samples, SkippedPeer, UsedInput
 from tuner.devices import gpus
+from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock, gpu_lock
 from tuner.devices.target_matching import kind_named
 from tuner.errors import RequestError
@@ -99,7 +99,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     return Comparison(
         library_samples=library_samples,
         estimated_secs=described.estimate(program),
-        n_threads=n_threads(),
+        n_threads=n_cores(),
         device=device,
         inputs=used,
         model=model.original.description if model else "",

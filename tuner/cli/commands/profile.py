@@ -18,10 +18,7 @@ class ProfiledRuntime(StrEnum):
 
 
 def profile(
-    library: Annotated[
-        Path,
-        typer.Argument(metavar="LIBRARY", help="Folder of the library.", show_default=False),
-    ],
+    library: options.LibraryArgument,
     against: Annotated[
         list[ProfiledRuntime],
         typer.Option(
@@ -31,38 +28,9 @@ def profile(
             rich_help_panel=options.MEASURING_PANEL,
         ),
     ] = [],  # noqa: B006  typer reads it, nothing writes it
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="File of the model that the library was built from, which the other runtime "
-            "runs; a zoo: network needs none.",
-            show_default=False,
-            rich_help_panel=options.MODEL_PANEL,
-        ),
-    ] = None,
-    arrays: Annotated[
-        Path | None,
-        typer.Option(
-            "--inputs",
-            metavar="FILE.npz",
-            help="Run on the arrays of this file, one per input name, instead of drawn ones.",
-            show_default=False,
-            rich_help_panel=options.MODEL_PANEL,
-        ),
-    ] = None,
-    shapes: Annotated[
-        list[str],
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="NAME=1,3,224,224",
-            help="Shape of an input, to choose among the programs of a library; by default those "
-            "of the first.",
-            show_default=False,
-            rich_help_panel=options.MODEL_PANEL,
-        ),
-    ] = [],  # noqa: B006  typer reads it, nothing writes it
+    model: options.LibraryModelOption = None,
+    arrays: options.ArraysOption = None,
+    shapes: options.ProgramShapesOption = [],  # noqa: B006  typer reads it, nothing writes it
     random_weights: options.RandomWeightsOption = None,
     runs: Annotated[
         int,
@@ -72,14 +40,7 @@ def profile(
             rich_help_panel=options.MEASURING_PANEL,
         ),
     ] = 30,
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="SEED",
-            help="Seed of the inputs that are drawn.",
-            rich_help_panel=options.MEASURING_PANEL,
-        ),
-    ] = 0,
+    seed: options.InputSeedOption = 0,
     html: Annotated[
         Path | None,
         typer.Option(

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tuner.engines.relax.fold import constant_value, tidy
+from tuner.engines.relax.fold import constant_value, rewrite
 
 Array = np.ndarray[Any, Any]
 
@@ -24,11 +24,7 @@ _CONVOLUTIONS = {"relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"}
 def fold_affine(module: tvm.IRModule) -> tvm.IRModule:
     """Fold per-channel arithmetic of channels-first convolutions with constant weights."""
     folder = _AffineFolder(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            folder.n_uses = count_uses(function)
-            folder.builder_.update_func(variable, folder.visit_expr(function))
-    return tidy(folder.builder_.get())
+    return rewrite(module, folder, folder.prepare)
 
 
 def count_uses(function: relax.Function) -> Counter[relax.Var]:
@@ -53,6 +49,10 @@ class _AffineFolder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self.n_uses: Counter[relax.Var] = Counter()
+
+    def prepare(self, function: relax.Function) -> None:
+        """Count the uses of the variables of a function."""
+        self.n_uses = count_uses(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Fold one operator; everything else stays."""

@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tuner.engines.relax.affine import count_uses
-from tuner.engines.relax.fold import constant_value, tidy
+from tuner.engines.relax.fold import constant_value, rewrite
 
 _CHANNELS = 3
 _POOLS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d"}
@@ -30,11 +30,7 @@ Array = np.ndarray[Any, Any]
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
     """Replace conv2d(concat(a, b)) by conv2d(a) + conv2d(b), in NHWC with constant weights."""
     splitter = _Splitter(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            splitter.n_uses = count_uses(function)
-            splitter.builder_.update_func(variable, splitter.visit_expr(function))
-    return tidy(splitter.builder_.get())
+    return rewrite(module, splitter, splitter.prepare)
 
 
 @mutator
@@ -46,6 +42,10 @@ class _Splitter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         self.n_uses: Counter[relax.Var] = Counter()
         # The two terms of every sum made by this mutator, by the variable that holds it.
         self._sums: dict[relax.Var, tuple[relax.Var, relax.Var]] = {}
+
+    def prepare(self, function: relax.Function) -> None:
+        """Count the uses of the variables of a function."""
+        self.n_uses = count_uses(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite one call; everything else stays."""

@@ -98,11 +98,7 @@ def _is_shape(arg: relax.Expr) -> bool:
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     """Return the module with every foldable call of its functions replaced by a constant."""
-    folder = _Folder(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            folder.builder_.update_func(variable, folder.visit_expr(function))
-    return tidy(folder.builder_.get())
+    return rewrite(module, _Folder(module))
 
 
 def constant_value(visitor: PyExprMutator, expr: relax.Expr) -> Array | None:
@@ -111,8 +107,25 @@ def constant_value(visitor: PyExprMutator, expr: relax.Expr) -> Array | None:
     return bound.value.numpy() if isinstance(bound, GenericConst) else None
 
 
-def tidy(module: tvm.IRModule) -> tvm.IRModule:
-    """Normalise a rewritten module, because leftover aliases keep operators from fusing."""
+def rewrite(
+    module: tvm.IRModule,
+    visitor: PyExprMutator,
+    prepare: Callable[[relax.Function], None] = lambda _: None,
+) -> tvm.IRModule:
+    """Rewrite every Relax function of a module, and normalise the result.
+
+    Leftover aliases would keep operators from fusing.
+
+    Args:
+        module: Module that the visitor was made for.
+        visitor: Mutator of functions.
+        prepare: Function that looks at each function before it is visited.
+    """
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            prepare(function)
+            visitor.builder_.update_func(variable, visitor.visit_expr(function))
     transform = relax.transform
     passes = [transform.Normalize(), transform.CanonicalizeBindings()]
-    return tvm.transform.Sequential([*passes, transform.DeadCodeElimination()])(module)
+    normalise = tvm.transform.Sequential([*passes, transform.DeadCodeElimination()])
+    return normalise(visitor.builder_.get())

@@ -5,6 +5,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tuner.engines.relax.tensor_types import is_fixed, is_number
 from tuner.errors import ModelError
 
 # What the code generation of the glue between kernels emits, besides calls of kernels.
@@ -39,7 +40,7 @@ def check_linkable(module: tvm.IRModule) -> None:
         name = _name(call)
         if name and name not in _EMITTED and not name.startswith("vm.builtin."):
             raise _without_kernel(name.removeprefix("relax.").removeprefix("run."), call)
-        if name == "relax.call_tir" and not _is_fixed(call.ty):
+        if name == "relax.call_tir" and not is_fixed(call.ty):
             raise _depends_on_data(f"the output of {call.args[0].name_hint}", call)
 
 
@@ -51,7 +52,7 @@ def _name(call: relax.Call) -> str:
 
 def _without_kernel(name: str, call: relax.Call) -> ModelError:
     known_as = f" ({_KNOWN_AS[name]} in ONNX)" if name in _KNOWN_AS else ""
-    if not _is_fixed(call.ty):
+    if not is_fixed(call.ty):
         return _depends_on_data(f"the output of operator {name}{known_as}", call)
     return ModelError(
         f"operator {name}{known_as} with output {describe(call.ty)} has no kernel: replace it "
@@ -69,14 +70,6 @@ def _depends_on_data(subject: str, call: relax.Call) -> ModelError:
     )
 
 
-def _is_fixed(kind: Any) -> bool:
-    if isinstance(kind, relax.TupleType):
-        return all(_is_fixed(field) for field in kind.fields)
-    if not isinstance(kind, relax.TensorType):
-        return True
-    return kind.shape is not None and all(_is_number(dim) for dim in kind.shape)
-
-
 def describe(kind: Any) -> str:
     """Return a type in the notation ``float32[1,3,?]``."""
     if isinstance(kind, relax.TupleType):
@@ -85,9 +78,5 @@ def describe(kind: Any) -> str:
         return "a value that is not a tensor"
     if kind.shape is None:
         return f"{kind.dtype}[?]"
-    dims = (str(int(dim)) if _is_number(dim) else "?" for dim in kind.shape)
+    dims = (str(int(dim)) if is_number(dim) else "?" for dim in kind.shape)
     return f"{kind.dtype}[{','.join(dims)}]"
-
-
-def _is_number(dim: Any) -> bool:
-    return isinstance(dim, int | tvm.tirx.IntImm)

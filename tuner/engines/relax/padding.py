@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tuner.engines.relax.fold import constant_value, tidy
+from tuner.engines.relax.fold import constant_value, rewrite
 
 _LANES = 16
 # More padding than this is not worth the vectors it fills.
@@ -22,11 +22,7 @@ _MAX_WASTE = 0.02
 
 def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
     """Pad NHWC convolutions of constant OHWI weights whose channels nearly fill whole vectors."""
-    padder = _Padder(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            padder.builder_.update_func(variable, padder.visit_expr(function))
-    return tidy(padder.builder_.get())
+    return rewrite(module, _Padder(module))
 
 
 _ELEMENTWISE = {"relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.nn.silu"}

@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tuner.engines.relax.fold import constant_value, tidy
+from tuner.engines.relax.fold import constant_value, rewrite
 
 Array = np.ndarray[Any, Any]
 
@@ -29,11 +29,7 @@ _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.co
 
 def replace_transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
     """Replace every channels-first transposed convolution whose weight is constant."""
-    replacer = _Replacer(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            replacer.builder_.update_func(variable, replacer.visit_expr(function))
-    return tidy(replacer.builder_.get())
+    return rewrite(module, _Replacer(module))
 
 
 @mutator

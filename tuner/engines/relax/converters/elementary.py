@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from tuner.engines.relax.converters.operands import as_text
 from tuner.engines.relax.fold import FOLDABLE_DTYPES
 
 _FLOATS = {"float16", "float32", "float64"}
@@ -39,7 +40,7 @@ def convert_clip(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -
 
 def convert_pad(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Convert Pad of floating-point tensors; TVM converts the others."""
-    data, mode = inputs[0], attrs.get("mode", b"constant").decode()
+    data, mode = inputs[0], as_text(attrs.get("mode", "constant"))
     if str(data.ty.dtype) not in _FLOATS or opset < 11 or mode not in _PAD_MODES:
         convert = onnx_frontend.Pad.get_converter(opset)
         return convert(builder, inputs, attrs, [{}, {}])

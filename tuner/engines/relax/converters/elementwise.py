@@ -8,6 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
+from tuner.engines.relax.converters.operands import constant_array
+
 # Largest whole exponent that becomes products.
 _MAX_PRODUCTS = 4
 
@@ -53,7 +55,7 @@ def convert_one_hot(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int
     """Convert OneHot with a constant depth; indices below 0 count from the end."""
     del opset
     indices, depth, values = inputs
-    size = int(_numbers(depth)[0])
+    size = int(constant_array(depth).reshape(-1)[0])
     axis = int(attrs.get("axis", -1))
     rank = len(indices.ty.shape) + 1
     axis %= rank
@@ -86,11 +88,3 @@ def _scalar(value: relax.Expr) -> float | None:
         return None
     array = value.value.numpy()
     return float(array.reshape(-1)[0]) if array.size == 1 else None
-
-
-def _numbers(value: relax.Expr) -> list[int]:
-    if isinstance(value, relax.ShapeExpr):
-        return [int(dim) for dim in value.values]
-    if not isinstance(value, GenericConst):
-        raise NotImplementedError("a value that must be constant is computed")
-    return [int(number) for number in value.value.numpy().reshape(-1)]

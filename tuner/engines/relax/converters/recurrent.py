@@ -13,6 +13,7 @@ from tvm import relax, te
 from tvm.ir import GenericConst
 
 from tuner.engines.relax.converters.activations import Activation, read_activations
+from tuner.engines.relax.converters.operands import as_text
 from tuner.engines.relax.converters.recurrent_cells import CELLS, Step
 
 # A concatenation of more tensors is done in two levels: each element tests all of its parts.
@@ -70,7 +71,7 @@ def converter_of(kind: str) -> Callable[[Any, Any, dict[str, Any], int], relax.E
 
 
 def _read_layer(kind: str, inputs: list[Any], attrs: dict[str, Any]) -> _Layer:
-    direction = _text(attrs.get("direction", b"forward"))
+    direction = as_text(attrs.get("direction", b"forward"))
     directions = ("forward", "reverse") if direction == "bidirectional" else (direction,)
     step = Step(
         hidden=int(attrs["hidden_size"]),
@@ -83,7 +84,7 @@ def _read_layer(kind: str, inputs: list[Any], attrs: dict[str, Any]) -> _Layer:
         hidden=step.hidden,
         directions=directions,
         activations=read_activations(
-            [_text(name) for name in attrs.get("activations", ())] or None,
+            [as_text(name) for name in attrs.get("activations", ())] or None,
             CELLS[kind].activations,
             len(directions),
             (attrs.get("activation_alpha", ()), attrs.get("activation_beta", ())),
@@ -231,7 +232,3 @@ def _cut(is_reverse: bool) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
 
 def _bound(builder: Any, value: Any) -> Any:
     return value if value is None or isinstance(value, GenericConst) else builder.emit(value)
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

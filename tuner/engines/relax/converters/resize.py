@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 from tvm import relax, te
-from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.relax.converters import resize_tables
+from tuner.engines.relax.converters.operands import as_text, constant_array
 from tuner.engines.relax.converters.resize_tables import Axis, Interpolation
 
 _EXACT_COORDINATES = {"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"}
@@ -20,21 +20,25 @@ def convert_resize(builder: Any, inputs: Any, attrs: dict[str, Any], opset: int)
     given = [*inputs, None, None, None]
     roi, scales, sizes = (None, given[1], None) if opset < 11 else given[1:4]
     how = Interpolation(
-        mode=_text(attrs, "mode", "nearest"),
+        mode=as_text(attrs.get("mode", "nearest")),
         # Before opset 11 all modes were asymmetric.
-        coordinates=_text(
-            attrs, "coordinate_transformation_mode", "asymmetric" if opset < 11 else "half_pixel"
+        coordinates=as_text(
+            attrs.get(
+                "coordinate_transformation_mode", "asymmetric" if opset < 11 else "half_pixel"
+            )
         ),
-        nearest_mode=_text(attrs, "nearest_mode", "floor" if opset < 11 else "round_prefer_floor"),
+        nearest_mode=as_text(
+            attrs.get("nearest_mode", "floor" if opset < 11 else "round_prefer_floor")
+        ),
         cubic_coeff_a=float(attrs.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(attrs.get("exclude_outside", 0)),
         antialias=bool(attrs.get("antialias", 0)),
     )
     shape = [int(dim) for dim in data.ty.shape]
     numbers = [int(axis) % len(shape) for axis in attrs.get("axes", range(len(shape)))]
-    policy = _text(attrs, "keep_aspect_ratio_policy", "stretch")
-    axes = _axes([shape[n] for n in numbers], _values(scales), _values(sizes), policy)
-    regions = _values(roi)
+    policy = as_text(attrs.get("keep_aspect_ratio_policy", "stretch"))
+    axes = _axes([shape[n] for n in numbers], constant_array(scales), constant_array(sizes), policy)
+    regions = constant_array(roi)
     if how.coordinates == "tf_crop_and_resize" and regions is not None and regions.size:
         pairs = regions.reshape(2, -1).T
         axes = [
@@ -146,19 +150,3 @@ def _interpolate(builder: Any, data: relax.Expr, axis: int, tables: tuple[Any, A
         relax.const(weights.astype(dtype)),
         primfunc_name_hint="resize",
     )
-
-
-def _values(value: Any) -> Any:
-    """Return a constant as an array; None without one."""
-    if value is None:
-        return None
-    if isinstance(value, relax.ShapeExpr):
-        return np.array([int(dim) for dim in value.values])
-    if not isinstance(value, GenericConst):
-        raise NotImplementedError("the sizes of Resize are computed")
-    return value.value.numpy()
-
-
-def _text(attrs: dict[str, Any], name: str, default: str) -> str:
-    value = attrs.get(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)

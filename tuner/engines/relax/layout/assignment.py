@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from tuner.engines.relax.fold import tidy
+from tuner.engines.relax.fold import rewrite
 from tuner.engines.relax.layout.layouts import Layout, LayoutError
 from tuner.engines.relax.layout.rules import RULES
 from tuner.engines.relax.layout.scope import Operand, Scope, Stored, Value
@@ -19,11 +19,7 @@ from tuner.engines.relax.layout.scope import Operand, Scope, Stored, Value
 
 def assign_layouts(module: tvm.IRModule) -> tvm.IRModule:
     """Lay the tensors of a network out so that convolutions are channels last."""
-    assigner = _Assigner(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            assigner.builder_.update_func(variable, assigner.visit_expr(function))
-    return tidy(assigner.builder_.get())
+    return rewrite(module, _Assigner(module))
 
 
 @mutator

@@ -78,6 +78,13 @@ class Layout:
         """Return True if one stored dimension holds the axis."""
         return len(self.factors[axis]) == 1
 
+    def with_rank(self, rank: int) -> Self:
+        """Return the layout with axes of extent 1 before it, as in a broadcast."""
+        n_more = rank - len(self.factors)
+        order = [(axis, 0) for axis in range(n_more)]
+        order += [(axis + n_more, index) for axis, index in self.order]
+        return type(self)(((1,),) * n_more + self.factors, tuple(order))
+
     def with_shape(self, shape: Sequence[int]) -> Self:
         """Return the same order for a tensor of another shape.
 

@@ -12,6 +12,7 @@ from tvm.ir import GenericConst
 
 from tuner.engines.relax.fold import FOLDABLE_DTYPES
 from tuner.engines.relax.layout.layouts import Layout, common_factors
+from tuner.engines.relax.tensor_types import shape_of
 
 Array = np.ndarray[Any, Any]
 
@@ -94,7 +95,7 @@ class Scope:
         """
         key = (value.expr, layout)
         if key not in self._converted:
-            source = _prepend(value.layout, len(layout.factors) - len(value.layout.factors))
+            source = value.layout.with_rank(len(layout.factors))
             if value.array is not None:
                 constant = layout.apply(source_array(value).reshape(layout.shape))
                 self._converted[key] = relax.const(constant, str(value.expr.ty.dtype))
@@ -145,11 +146,6 @@ def source_array(value: Value) -> Array:
     return array
 
 
-def shape_of(expr: relax.Expr) -> tuple[int, ...]:
-    """Return the shape of a tensor with fixed extents."""
-    return tuple(int(extent) for extent in expr.ty.shape)
-
-
 def with_attrs(call: relax.Call, args: Sequence[relax.Expr], **changes: Any) -> relax.Call:
     """Return a call of the same operator with other operands, and some attributes changed."""
     attrs = call.attrs
@@ -158,14 +154,6 @@ def with_attrs(call: relax.Call, args: Sequence[relax.Expr], **changes: Any) -> 
         fields = {field.name: getattr(attrs, field.name) for field in info.fields}
         attrs = tvm.ir.make_node(info.type_key, **(fields | changes))
     return relax.Call(call.op, list(args), attrs, call.ty_args)
-
-
-def _prepend(layout: Layout, n_axes: int) -> Layout:
-    if not n_axes:
-        return layout
-    order = [(axis, 0) for axis in range(n_axes)]
-    order += [(axis + n_axes, index) for axis, index in layout.order]
-    return Layout(((1,),) * n_axes + layout.factors, tuple(order))
 
 
 def _refined(layout: Layout, pieces: Sequence[list[int] | None]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax import BlockBuilder
 
-from tuner.engines.relax.rewrites.visitor import shape_of
+from tuner.engines.relax.tensor_types import shape_of
 
 WIDE = "float32"
 _OPAQUE = 8  # TVM's pattern of a kernel into which nothing is fused

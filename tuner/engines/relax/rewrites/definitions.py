@@ -13,7 +13,7 @@ from tvm.relax import BlockBuilder
 
 from tuner.engines.relax.rewrites import channel_norms
 from tuner.engines.relax.rewrites.channel_norms import WIDE, wide, wide_at
-from tuner.engines.relax.rewrites.visitor import shape_of
+from tuner.engines.relax.tensor_types import shape_of
 
 Legalization = Callable[[BlockBuilder, relax.Call], relax.Expr]
 

@@ -18,8 +18,8 @@ from tuner.engines.relax.rewrites.visitor import (
     const,
     dtype_of,
     name_of,
-    shape_of,
 )
+from tuner.engines.relax.tensor_types import shape_of
 
 _MIN_SPATIAL = 3
 

@@ -18,8 +18,8 @@ from tuner.engines.relax.rewrites.visitor import (
     const,
     dtype_of,
     name_of,
-    shape_of,
 )
+from tuner.engines.relax.tensor_types import shape_of
 
 # Operators that move data: they copy the slice of a product at no further cost.
 _MOVEMENTS = {"reshape", "permute_dims", "strided_slice", "split", "squeeze", "expand_dims"}
@@ -62,6 +62,7 @@ class _Merger(CallVisitor):
 
     def prepare(self, function: relax.Function) -> None:
         """Group the products of a function by their rows."""
+        super().prepare(function)
         self._bound, self._users = _uses_of(function)
         groups: dict[relax.Var, list[_Branch]] = {}
         for variable, bound in self._bound.items():

@@ -4,7 +4,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.rewrites.visitor import CallVisitor, dtype_of, shape_of
+from tuner.engines.relax.rewrites.visitor import CallVisitor, dtype_of
+from tuner.engines.relax.tensor_types import shape_of
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 

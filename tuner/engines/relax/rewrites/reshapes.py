@@ -12,7 +12,8 @@ from tvm import relax
 from tvm.relax.expr_functor import mutator
 
 from tuner.engines.relax.fold import fold_constants
-from tuner.engines.relax.rewrites.visitor import CallVisitor, name_of, shape_of
+from tuner.engines.relax.rewrites.visitor import CallVisitor, name_of
+from tuner.engines.relax.tensor_types import shape_of
 
 _RESHAPES = {"reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"}
 _UNARY = {

@@ -1,7 +1,6 @@
 """Base of rewrites that look at one call at a time and at what its operands are bound to."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
 from tuner.engines.relax.affine import count_uses
-from tuner.engines.relax.fold import constant_value, tidy
+from tuner.engines.relax.fold import constant_value, rewrite
+from tuner.engines.relax.tensor_types import is_fixed
 
 Array = np.ndarray[Any, Any]
 
@@ -29,20 +29,18 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
     def run(self, module: tvm.IRModule) -> tvm.IRModule:
         """Rewrite every function of a module."""
-        for variable, function in module.functions_items():
-            if isinstance(function, relax.Function):
-                self.n_uses = count_uses(function)
-                self.prepare(function)
-                self.builder_.update_func(variable, self.visit_expr(function))
-        return tidy(self.builder_.get())
+        return rewrite(module, self, self.prepare)
 
     def prepare(self, function: relax.Function) -> None:
         """Look at a function before its calls are visited."""
+        self.n_uses = count_uses(function)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite the operands first, then the call."""
         visited = self.visit_expr_post_order(call)
-        if not isinstance(visited, relax.Call) or not _are_fixed([visited, *visited.args]):
+        if not isinstance(visited, relax.Call) or not all(
+            is_fixed(expr.ty) for expr in (visited, *visited.args)
+        ):
             return visited
         return self.rewrite(call, visited)
 
@@ -106,21 +104,6 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 def name_of(expr: relax.Expr) -> str:
     """Return the name of the operator of a call, without ``relax.``; empty for all else."""
     return str(getattr(getattr(expr, "op", None), "name", "")).removeprefix("relax.")
-
-
-def _are_fixed(exprs: Sequence[relax.Expr]) -> bool:
-    """Return whether all tensors among some expressions have fixed shapes."""
-    kinds = [expr.ty for expr in exprs if isinstance(expr.ty, relax.TensorType)]
-    return all(
-        isinstance(kind.shape, relax.ShapeExpr)
-        and all(isinstance(size, tvm.tirx.IntImm) for size in kind.shape)
-        for kind in kinds
-    )
-
-
-def shape_of(expr: relax.Expr) -> tuple[int, ...]:
-    """Return the shape of a tensor."""
-    return tuple(int(dim) for dim in expr.ty.shape)
 
 
 def dtype_of(expr: relax.Expr) -> str:

@@ -13,9 +13,9 @@ from tuner.engines.relax.layout.scope import (
     Scope,
     Stored,
     Value,
-    shape_of,
     with_attrs,
 )
+from tuner.engines.relax.tensor_types import shape_of
 
 
 def reduction(_: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:

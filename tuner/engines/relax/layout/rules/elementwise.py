@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tvm import relax
 
 from tuner.engines.relax.layout.layouts import Layout
-from tuner.engines.relax.layout.scope import Operand, Rule, Scope, Stored, Value, shape_of
+from tuner.engines.relax.layout.scope import Operand, Rule, Scope, Stored, Value
+from tuner.engines.relax.tensor_types import shape_of
 
 
 def elementwise(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:
@@ -24,7 +25,7 @@ def common_layout(values: Sequence[Value], shape: Sequence[int]) -> Layout:
     Among equals, one that differs from what the network sees goes first.
     """
     largest = max(values, key=lambda value: (value.n_bytes, not value.layout.is_identity))
-    return _padded(largest.layout, len(shape)).with_shape(shape)
+    return largest.layout.with_rank(len(shape)).with_shape(shape)
 
 
 def follow(scope: Scope, value: Value, layout: Layout) -> relax.Expr:
@@ -34,13 +35,6 @@ def follow(scope: Scope, value: Value, layout: Layout) -> relax.Expr:
         return value.expr
     padded = (1,) * (len(layout.factors) - len(shape)) + shape
     return scope.convert(value, layout.with_shape(padded))
-
-
-def _padded(layout: Layout, n_axes: int) -> Layout:
-    n_more = n_axes - len(layout.factors)
-    order = [(axis, 0) for axis in range(n_more)]
-    order += [(axis + n_more, index) for axis, index in layout.order]
-    return Layout(((1,),) * n_more + layout.factors, tuple(order))
 
 
 def broadcast_to(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:

@@ -12,8 +12,8 @@ from tuner.engines.relax.layout.scope import (
     Scope,
     Stored,
     Value,
-    shape_of,
 )
+from tuner.engines.relax.tensor_types import shape_of
 
 
 def matmul(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:

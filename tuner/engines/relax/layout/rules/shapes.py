@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from tuner.engines.relax.layout.scope import Operand, Rule, Scope, Stored, Value, shape_of
+from tuner.engines.relax.layout.scope import Operand, Rule, Scope, Stored, Value
+from tuner.engines.relax.tensor_types import shape_of
 
 
 def reshape(scope: Scope, call: relax.Call, operands: Sequence[Operand]) -> Stored | None:

@@ -11,9 +11,9 @@ from tuner.engines.relax.layout.scope import (
     Scope,
     Stored,
     Value,
-    shape_of,
     with_attrs,
 )
+from tuner.engines.relax.tensor_types import shape_of
 
 _CHANNELS_FIRST = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 _CHANNELS_LAST = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
