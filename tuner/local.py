@@ -20,7 +20,8 @@ from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
-from tuner.profiling.library_profile import LibraryProfile, ProfileRequest, profile_library
+from tuner.profiling.library_profile import ProfileRequest, profile_library
+from tuner.profiling.results import LibraryProfile
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 from tuner.settings import SettingOverrides, read_settings
 from tuner.tuning.remeasure import verify_records

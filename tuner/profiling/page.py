@@ -5,7 +5,7 @@ from functools import lru_cache
 from jinja2 import Environment, PackageLoader, Template
 
 from tuner.formatting import milliseconds, percent
-from tuner.profiling.library_profile import LibraryProfile
+from tuner.profiling.results import LibraryProfile
 
 # A call that is shorter than this share of the run is not labelled in the chart.
 _MIN_LABEL = 0.03

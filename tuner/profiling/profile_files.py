@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from tuner.errors import RequestError
-from tuner.profiling.library_profile import LibraryProfile
 from tuner.profiling.page import as_page
+from tuner.profiling.results import LibraryProfile
 from tuner.profiling.traces import as_trace
 
 

@@ -5,7 +5,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
 from typing import Any
 
-from tuner.profiling.library_profile import LibraryProfile
+from tuner.profiling.results import LibraryProfile
 
 _MICROSECONDS = 1e6
 _PROCESS, _THREAD = 1, 1

@@ -78,7 +78,8 @@ def profile(
     from tuner.errors import RequestError
     from tuner.jobs.requests import parse_inputs
     from tuner.profiling import profile_files
-    from tuner.profiling.library_profile import ProfileRequest, as_json
+    from tuner.profiling.library_profile import ProfileRequest
+    from tuner.profiling.results import as_json
 
     if runs < 1:
         raise RequestError(f"--runs must be at least 1, got {runs}")

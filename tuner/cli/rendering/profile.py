@@ -4,7 +4,7 @@ from rich.table import Table
 
 from tuner.cli.console import stdout_console
 from tuner.formatting import DASH, count, milliseconds, percent, throughput
-from tuner.profiling.library_profile import KernelProfile, LibraryProfile
+from tuner.profiling.results import KernelProfile, LibraryProfile
 from tuner.profiling.verdicts import MEANINGS
 
 _COLUMNS = ("Subgraph", "Calls", "Time\n(ms)", "Share", "Record\n(ms)", "GFLOPS", "Roof", "Trials")
