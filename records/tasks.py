@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, select, update
+from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
@@ -120,7 +120,10 @@ def _with_workloads(weight: SQLColumnExpression[int]) -> Select[Any]:
 
 
 def without_profile(session: Session, network_id: int, target_id: int) -> dict[int, bytes]:
-    """Return the IR of the workloads of a network that have no profile, by the workload's id."""
+    """Return the IR of the workloads of a network that have no profile, by the workload's id.
+
+    A profile that an older version stored, without sizes of arguments, counts as none.
+    """
     rows = session.execute(
         select(Workload.id, Workload.ir)
         .join(Task, Task.workload_id == Workload.id)
@@ -128,7 +131,10 @@ def without_profile(session: Session, network_id: int, target_id: int) -> dict[i
         .where(
             NetworkTask.network_id == network_id,
             Task.target_id == target_id,
-            Workload.profile.is_(None),
+            or_(
+                Workload.profile.is_(None),
+                Workload.profile["input_bytes"].as_string().is_(None),
+            ),
         )
         .order_by(Workload.id)
     )

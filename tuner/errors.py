@@ -21,6 +21,7 @@ from typing import Literal
 
 #: Reasons why a model cannot be used. docs/errors.md lists the cause and the remedy of each.
 ModelCode = Literal[
+    "arguments-too-large",
     "bad-model",
     "damaged-file",
     "data-dependent-shape",

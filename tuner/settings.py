@@ -1,6 +1,8 @@
 """Settings, from flags, ``TUNER_*`` environment variables, a config file and defaults."""
 
+import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +27,16 @@ _KEYS = (
     "ray_address",
     "device_tolerance",
     "relay_python",
+    "worker_memory",
 )
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+# Less does not suffice to import a compiler.
+_MIN_WORKER_BYTES = 256 << 20
 # Environment variables in which process launchers number their processes.
 _RANKS = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
@@ -68,6 +79,8 @@ class Settings:
             :mod:`tuner.engines.environments`; empty for that of this process.
         relay_python: Python of the environment for Relay; by default the one that
             ``tuner engine install relay`` makes.
+        worker_bytes: Memory of each worker process, bytes; None for shares of this machine's, see
+            :func:`tuner.workers.memory.memory_limits`.
     """
 
     database: str
@@ -82,6 +95,7 @@ class Settings:
     device_tolerance: float = DEFAULT_DEVICE_TOLERANCE
     environment: str = ""
     relay_python: Path = Path()
+    worker_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
@@ -160,7 +174,30 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         environment=environment,
         # Not resolved: the path of the link is what makes Python use that environment.
         relay_python=Path(str(python)).expanduser().absolute() if python else Path(),
+        worker_bytes=_worker_bytes(values.get("worker_memory")),
     )
+
+
+def parse_size(name: str, text: str) -> int:
+    """Read a size such as ``5GB`` or ``500 MiB``, in bytes.
+
+    Raises:
+        RequestError: If the text is not a size; the message begins with the name.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    n_bytes = float(match[1]) * _UNITS.get(match[2].upper(), math.inf) if match else math.inf
+    if not math.isfinite(n_bytes):
+        raise RequestError(f"{name} takes a size such as 500MB or 5GB, got {text!r}")
+    return int(n_bytes)
+
+
+def _worker_bytes(value: Any) -> int | None:
+    if value is None or value == "":
+        return None
+    n_bytes = parse_size("worker_memory", str(value))
+    if n_bytes < _MIN_WORKER_BYTES:
+        raise RequestError(f"worker_memory must be at least 256MiB, got {value!r}")
+    return n_bytes
 
 
 def _cache_dir(text: str, environ: Mapping[str, str]) -> Path:

@@ -90,6 +90,8 @@ def strike(fault: str) -> None:
     """Do to this process what a fault says; return if the fault is of another kind."""
     if fault == "escape":
         raise InjectedError("injected")
+    if fault == "memory":
+        raise MemoryError
     if fault == "hang":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)

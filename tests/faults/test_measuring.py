@@ -103,6 +103,19 @@ def test_reference_that_fails_is_a_work_error(hall: Hall, fault: str) -> None:
     assert not list(hall.folder.rglob("work*"))
 
 
+def test_reference_without_memory_fails_its_job_alone(hall: Hall) -> None:
+    """No further round of the job computes it in vain, and the other job is tuned."""
+    hall.control.inject(reference=[{"fault": "memory", "containing": "large_0"}])
+    jobs = [hall.job_of(name, 12) for name in ("large", "small")]
+
+    hall.run(*jobs)
+
+    failed, done = (hall.job(job.job_id) for job in jobs)
+    assert (failed.state, done.state) == ("failed", "done")
+    assert "reference needs more memory than it may have" in (failed.message or "")
+    assert hall.control.strikes("reference") <= 4
+
+
 def test_each_round_has_a_reference_of_its_own(hall: Hall) -> None:
     """Equal seeds give equal content, in files that another round does not remove."""
     hall.control.inject()

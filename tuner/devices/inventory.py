@@ -13,7 +13,7 @@ from tuner.devices.locks import device_lock, gpu_lock
 from tuner.engines.base import TargetInfo
 from tuner.errors import TargetError
 from tuner.settings import Settings
-from tuner.workers.factory import fresh_worker
+from tuner.workers.factory import runner_pool
 from tuner.workers.pool import Pool
 
 CPU = "cpu"
@@ -54,7 +54,7 @@ class LocalDevice:
 
     def open(self, settings: Settings) -> Pool:
         """Start a process that times on this device."""
-        return fresh_worker(settings, "runner", environ=self.environ)
+        return runner_pool(settings, self.environ)
 
     def describe(self, pool: Pool, settings: Settings) -> TargetInfo:
         """Return the device's description by a process that :meth:`open` started.

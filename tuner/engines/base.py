@@ -98,12 +98,18 @@ class WorkloadProfile:
             multiplies operands.
         dtype: Data type of that reduction's sums, or of the output.
         n_bytes: Bytes that one call must read and write, each once: inputs, weights and output.
+        input_bytes: Size of the inputs and weights, whether or not one call reads all of them.
+        output_bytes: Size of the outputs.
+        n_output_elements: Number of their elements.
     """
 
     window: str
     grouping: str
     dtype: str
     n_bytes: int
+    input_bytes: int = 0
+    output_bytes: int = 0
+    n_output_elements: int = 0
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,18 @@ def profile(function: Node) -> WorkloadProfile:
     reductions = [block for block in blocks if block.reduced]
     main = max(reductions, key=lambda block: block.n_iterations, default=None)
     output = arguments[-1] if main is None else main.written[0]
+    written = [buffer for block in blocks for buffer in block.written]
+    is_output = [any(argument.same_as(buffer) for buffer in written) for argument in arguments]
+    outputs = [each for each, is_one in zip(arguments, is_output, strict=True) if is_one]
+    inputs = [each for each, is_one in zip(arguments, is_output, strict=True) if not is_one]
     return WorkloadProfile(
         window="" if main is None else _window(main),
         grouping="" if main is None else _grouping(main),
         dtype=str(output.dtype),
         n_bytes=sum(_traffic(argument, blocks) for argument in arguments),
+        input_bytes=sum(map(_size, inputs)),
+        output_bytes=sum(map(_size, outputs)),
+        n_output_elements=sum(map(_n_elements, outputs)),
     )
 
 
@@ -171,6 +178,15 @@ def _n_selected(indices: list[Node], shape: list[int], extents: dict[str, int]) 
         names = {str(node.name) for node in nodes if type(node).__name__ == "Var"} & extents.keys()
         n_selected *= min(size, math.prod(extents[name] for name in names))
     return n_selected
+
+
+def _size(argument: Node) -> int:
+    """Return the bytes of an argument."""
+    return _n_elements(argument) * _n_bytes(str(argument.dtype))
+
+
+def _n_elements(argument: Node) -> int:
+    return math.prod(int(size) for size in argument.shape)
 
 
 def _n_bytes(dtype: str) -> int:

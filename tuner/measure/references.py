@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tuner.engines.base import InputKind, ReferenceRequest
-from tuner.errors import WorkerLost, WorkError
+from tuner.errors import OutOfMemory, WorkerLost, WorkError
 from tuner.executors.local import scratch_folder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.disk_space import raising_disk_full
@@ -29,6 +29,7 @@ async def ensure_references(setup: MeasureSetup, task: TaskUnderTest) -> tuple[s
 
     Raises:
         DiskFull: If the disk is full.
+        OutOfMemory: If the outputs do not fit into the memory of a builder.
         WorkError: If the workload has no reference.
     """
     whole = _ensure(setup, task, "whole", task.input_seed)
@@ -89,7 +90,8 @@ async def _make(
             f"{_TIMEOUT_SECS:.0f} s, so its candidates cannot be verified"
         ) from error
     except WorkError as error:
-        raise WorkError(f"workload {task.workload} cannot be verified: {error}") from error
+        kind = OutOfMemory if isinstance(error, OutOfMemory) else WorkError
+        raise kind(f"workload {task.workload} cannot be verified: {error}") from error
     partial = path.with_name(f"{path.name}.partial")
     with raising_disk_full():
         path.parent.mkdir(parents=True, exist_ok=True)

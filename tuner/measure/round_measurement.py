@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, RunRequest, RunResult
-from tuner.errors import DeviceLost, DiskFull, WorkError
+from tuner.errors import DeviceLost, DiskFull, OutOfMemory, WorkError
 from tuner.measure.candidate_builder import CandidateBuilder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.crash_counts import QUARANTINED
@@ -100,6 +100,7 @@ class RoundMeasurement:
 
         Raises:
             DiskFull: If the disk is full; a candidate that failed because of it has no result.
+            OutOfMemory: If the expected outputs do not fit into memory.
             DeviceLost: If the device was lost; some candidates have no result.
         """
         try:
@@ -145,10 +146,15 @@ class RoundMeasurement:
                 build.add_done_callback(self._discard_build)
 
     async def _find_references(self, candidates: Sequence[Candidate]) -> bool:
-        """Find the references; without them all candidates fail, and False is returned."""
+        """Find the references; without them all candidates fail, and False is returned.
+
+        Raises:
+            DiskFull: If the disk is full.
+            OutOfMemory: If they do not fit into memory: they would not in the next round either.
+        """
         try:
             self._references = await ensure_references(self._setup, self._task)
-        except DiskFull:
+        except (DiskFull, OutOfMemory):
             raise
         except WorkError as error:
             for candidate in candidates:

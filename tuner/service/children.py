@@ -7,7 +7,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _MAX_BACK_OFF_SECS = 30.0
@@ -25,11 +27,14 @@ class Program:
         name: Name for logs.
         command: Program and its arguments.
         nice: Amount by which the priority is lowered.
+        oom_score_adj: Addition to the score by which Linux chooses a process to kill when memory
+            runs out, from 0 to 1000.
     """
 
     name: str
     command: Sequence[str]
     nice: int = 0
+    oom_score_adj: int = 0
 
 
 class Child:
@@ -81,12 +86,12 @@ class Child:
             stdin=subprocess.DEVNULL,
             # Its own session, because the supervisor alone decides what Ctrl-C means.
             start_new_session=True,
-            preexec_fn=_prepare_child(os.getpid(), self.program.nice),  # noqa: PLW1509  no threads here
+            preexec_fn=_prepare_child(os.getpid(), self.program),  # noqa: PLW1509  no threads here
         )
         _LOG.info("started %s", self.program.name, extra={"pid": self._process.pid})
 
 
-def _prepare_child(parent: int, nice: int) -> Callable[[], None]:
+def _prepare_child(parent: int, program: Program) -> Callable[[], None]:
     """Return the function that a child runs before it becomes its program."""
     libc = ctypes.CDLL(None)
 
@@ -95,6 +100,13 @@ def _prepare_child(parent: int, nice: int) -> Callable[[], None]:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        os.nice(nice)
+        os.nice(program.nice)
+        if program.oom_score_adj:
+            _raise_oom_score(program.oom_score_adj)
 
     return prepare
+
+
+def _raise_oom_score(adj: int) -> None:
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(adj))

@@ -13,6 +13,7 @@ from records.models import Job, JobState
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError
+from tuner.jobs.argument_sizes import check_arguments
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.submission import request_of
 from tuner.service import logs
@@ -149,7 +150,10 @@ class JobLoader:
         request = request_of(job.request or {}, self._context.settings.data_dir)
         prepared = load_all(self._context, request.models, self._limits, self._describe)
         current = self._assign(job.id, prepared)
-        return None if current is None else LoadedJob(current, prepared)
+        if current is None:
+            return None
+        check_arguments(prepared.tasks, self._context.settings)
+        return LoadedJob(current, prepared)
 
     def _assign(self, job_id: int, prepared: Prepared) -> Job | None:
         """Store the network and the target of a job, and return its row as it is now.

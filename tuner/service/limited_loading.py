@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psutil
-
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
@@ -27,11 +25,6 @@ class ProcessLimits:
 
     max_bytes: int
     secs: float = 600.0
-
-
-def default_max_bytes() -> int:
-    """Return half of this machine's memory."""
-    return int(psutil.virtual_memory().total) // 2
 
 
 def load_all(

@@ -83,10 +83,11 @@ def programs(serving: Serving) -> list[Program]:
     api = (*python, "api", *address, *serving.api_options)
     if serving.worker_options is None:
         return [Program("the API", api)]
-    # The API has a lower priority, so that requests do not disturb measurements.
+    # The API has a lower priority, so that requests do not disturb measurements, and ends before
+    # the worker when memory runs out.
     return [
         Program("the worker", (*python, "tuner", "worker", *serving.worker_options)),
-        Program("the API", api, nice=5),
+        Program("the API", api, nice=5, oom_score_adj=500),
     ]
 
 

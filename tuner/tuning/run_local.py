@@ -11,6 +11,7 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices, open_executor
+from tuner.jobs.argument_sizes import check_arguments
 from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.tuning.context import TuningContext
@@ -203,7 +204,9 @@ def _prepare(
         # Each network has a process of its own, so that no worker holds the weights of two.
         with fresh_worker(context.settings) as worker:
             networks.append(prepare(model, context, worker, must_run=True, describe=describe))
-    return combine(context.sessions, networks)
+    prepared = combine(context.sessions, networks)
+    check_arguments(prepared.tasks, context.settings)
+    return prepared
 
 
 def _options(request: TuneRequest, prepared: Prepared) -> SessionOptions:

@@ -31,10 +31,10 @@ from tuner.workers.pause_group import current_group
 from tuner.workers.spawn_context import WorkerContext
 from tuner.workers.worker_process import invoke, set_up
 
-__all__ = ["CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
+__all__ = ["MAX_CALL_SECS", "CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
 
-# Waits of threads must be finite; calls without a time-out count with inf.
-_MAX_WAIT_SECS = 3600.0
+# Time limit of calls that have none of their own, and of each wait of a thread.
+MAX_CALL_SECS = 3600.0
 # Signals that a process brings about by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
 
@@ -80,7 +80,7 @@ class Pool:
             self._group.add(self)
 
     def submit(
-        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
+        self, module: str, function: str, *args: Any, timeout_secs: float = MAX_CALL_SECS
     ) -> "PoolCall":
         """Call ``module.function(*args)`` in a worker.
 
@@ -90,13 +90,13 @@ class Pool:
         if self._group is not None:
             self._group.wait_until_running()
         future = self._schedule((module, function, args), timeout_secs)
-        self._timeouts[future] = float("inf") if timeout_secs is None else timeout_secs
+        self._timeouts[future] = timeout_secs
         self._last_event = time.monotonic()
         future.add_done_callback(self._ended)
         return PoolCall(self, future)
 
     def call(
-        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
+        self, module: str, function: str, *args: Any, timeout_secs: float = MAX_CALL_SECS
     ) -> Any:
         """Submit a call and wait for it; raises as :class:`tuner.workers.base.Call`."""
         return self.submit(module, function, *args, timeout_secs=timeout_secs).result()
@@ -168,7 +168,7 @@ class Pool:
         self._stop()
         self._pool = self._start()
 
-    def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float | None) -> Any:
+    def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float) -> Any:
         """Hand a call to pebble's pool; replace a pool that broke because an idle worker died."""
         try:
             return self._pool.schedule(invoke, args=call, timeout=timeout_secs)
@@ -193,7 +193,7 @@ class PoolCall:
         while not self.future.done():
             secs = self.pool.replace_if_stalled()
             with interrupts.waiting():
-                futures.wait([self.future], min(secs, _MAX_WAIT_SECS))
+                futures.wait([self.future], min(secs, MAX_CALL_SECS))
         return self._outcome()
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -205,7 +205,7 @@ class PoolCall:
         while not self.future.done():
             secs = self.pool.replace_if_stalled()
             with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), min(secs, _MAX_WAIT_SECS))
+                await asyncio.wait_for(done.wait(), min(secs, MAX_CALL_SECS))
         return self._outcome()
 
     def _outcome(self) -> Any:
@@ -231,7 +231,7 @@ def first_of(calls: Iterable[PoolCall]) -> PoolCall:
         with interrupts.waiting():
             futures.wait(
                 [call.future for call in pending],
-                min(secs, _MAX_WAIT_SECS),
+                min(secs, MAX_CALL_SECS),
                 return_when=futures.FIRST_COMPLETED,
             )
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tuner.workers.pool import Pool, PoolCall, WorkerSettings
+from tuner.workers.pool import MAX_CALL_SECS, Pool, PoolCall, WorkerSettings
 
 # Packages that read models, or run them by the runtimes that they come from.
 _TUNER_PACKAGES = ("tuner.networks.", "tuner.peers.", "tuner.jit.")
@@ -21,7 +21,7 @@ class SplitEnvPool(Pool):
         self._tuner_pool = Pool(tuner)
 
     def submit(
-        self, module: str, function: str, *args: Any, timeout_secs: float | None = None
+        self, module: str, function: str, *args: Any, timeout_secs: float = MAX_CALL_SECS
     ) -> PoolCall:
         """Call a function in the environment that its module belongs to."""
         if module.startswith(_TUNER_PACKAGES):

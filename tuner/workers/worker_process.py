@@ -7,6 +7,8 @@ import pickle
 import resource
 import signal
 import traceback
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_line
@@ -14,6 +16,8 @@ from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
 RETIRED = 75
 _PR_SET_PDEATHSIG = 1
+# The kernel kills workers before all other processes, and so before the coordinator.
+_OOM_SCORE_ADJ = 1000
 
 _retired = False
 
@@ -27,11 +31,25 @@ def set_up(environ: dict[str, str], parent: int, max_bytes: int | None = None) -
         max_bytes: Limit of its memory for data; None for no limit.
     """
     if max_bytes is not None:
-        # Limits private writable memory; files that are only mapped do not count.
-        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
+        _limit_data(max_bytes)
+    _die_first()
     os.environ.update(environ)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(parent)
+
+
+def _limit_data(n_bytes: int) -> None:
+    """Limit private writable memory; files that are only mapped do not count."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        n_bytes = min(n_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (n_bytes, n_bytes))
+
+
+def _die_first() -> None:
+    """Have Linux choose this process, and those that it starts, when memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(f"{_OOM_SCORE_ADJ}\n")
 
 
 def die_with_parent(parent: int) -> None:

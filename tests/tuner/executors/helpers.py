@@ -38,6 +38,11 @@ def environ(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def read_text(path: str) -> str:
+    """Read a file, such as one that describes the process."""
+    return Path(path).read_text()
+
+
 def fail(message: str) -> None:
     """Raise an error of Python."""
     raise LookupError(message)

@@ -50,6 +50,13 @@ def test_environment_is_set_in_workers_only(pool: Pool) -> None:
     assert "FROM_POOL" not in os.environ
 
 
+def test_the_kernel_would_kill_a_worker_before_its_coordinator(pool: Pool) -> None:
+    """Linux chooses the process with the highest score when memory runs out."""
+    path = "/proc/self/oom_score_adj"
+
+    assert int(pool.call(HELPERS, "read_text", path)) > int(helpers.read_text(path))
+
+
 def test_exception_of_the_function_is_raised(pool: Pool) -> None:
     """An error keeps its name and text, and the worker lives on."""
     before = pool.call(HELPERS, "whoami")

@@ -14,7 +14,7 @@ LoadMemoryOption = Annotated[
         "--load-memory-mb",
         metavar="MIB",
         min=256,
-        help="Memory for loading or compiling a model, MiB [default: half of the machine's].",
+        help="Memory for loading or compiling a model, MiB [default: half of the worker's].",
         show_default=False,
         rich_help_panel=WORKER_PANEL,
     ),
@@ -57,15 +57,17 @@ def worker(
     from tuner.context import open_context
     from tuner.interrupts import interruptible
     from tuner.service import logs
-    from tuner.service.limited_loading import ProcessLimits, default_max_bytes
+    from tuner.service.limited_loading import ProcessLimits
     from tuner.service.worker import run_worker
+    from tuner.workers.memory import memory_limits
 
     logs.set_up()
-    max_bytes = default_max_bytes() if load_memory_mb is None else load_memory_mb << 20
     with (
         interruptible(only_waiting=True),
         open_context(
             database, data_dir, rpc=rpc, ray_address=ray_address, engine=engine
         ) as context,
     ):
+        default = memory_limits(context.settings).load
+        max_bytes = default if load_memory_mb is None else load_memory_mb << 20
         run_worker(context, ProcessLimits(max_bytes, load_timeout))

@@ -1,7 +1,6 @@
-"""Tables of build cache entries for a terminal, and the sizes and ages that options take."""
+"""Tables of build cache entries for a terminal, and the ages that options take."""
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -19,27 +18,8 @@ from tuner.errors import RequestError
 from tuner.formatting import age, printable, size
 
 SHORT = 12
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
 _SECS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _VALUE_CHARS = 200
-
-
-def parse_size(option: str, text: str) -> int:
-    """Read a size such as ``5GB`` or ``500 MiB``.
-
-    Raises:
-        RequestError: If the text is not a size.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    n_bytes = float(match[1]) * _UNITS.get(match[2].upper(), math.inf) if match else math.inf
-    if not math.isfinite(n_bytes):
-        raise RequestError(f"{option} takes a size such as 500MB or 5GB, got {text!r}")
-    return int(n_bytes)
 
 
 def parse_age(option: str, text: str) -> float:

@@ -13,7 +13,7 @@ from tuner.devices.locks import gpu_lock
 from tuner.errors import DeviceBusy
 from tuner.settings import Settings
 from tuner.workers.base import Call
-from tuner.workers.factory import fresh_worker
+from tuner.workers.factory import runner_pool
 from tuner.workers.future_call import FutureCall
 from tuner.workers.pool import Pool, PoolCall
 from tuner.workers.utilisation import UtilisationMeter
@@ -48,7 +48,7 @@ class LocalRunner:
         self.name = name
         self.shares_cores = shares_cores
         self.meter = meter or UtilisationMeter()
-        self.pool: Pool = device.open(settings) if device else fresh_worker(settings, "runner")
+        self.pool: Pool = device.open(settings) if device else runner_pool(settings)
         self._engine = settings.engine
         self._device = device
         self._held: ExitStack | None = None

@@ -78,6 +78,9 @@ def test_traffic_counts_each_argument_once(save: Save, target: TargetInfo) -> No
     (profile,) = worker.profile([heaviest.ir])
 
     assert profile.n_bytes == FLOAT * (16 * 14 * 14 + 32 * 16 * 9 + 32 * 14 * 14)
+    assert profile.input_bytes == FLOAT * (16 * 14 * 14 + 32 * 16 * 9)
+    assert profile.output_bytes == FLOAT * 32 * 14 * 14
+    assert profile.n_output_elements == 32 * 14 * 14
 
 
 def test_traffic_of_a_gather_is_what_it_reads(save: Save, target: TargetInfo) -> None:
@@ -90,6 +93,7 @@ def test_traffic_of_a_gather_is_what_it_reads(save: Save, target: TargetInfo) ->
     profiles = worker.profile([task.ir for task in tasks])
 
     assert max(profile.n_bytes for profile in profiles) <= 2 * FLOAT * 4 * 64 + 4 * (8 + FLOAT)
+    assert max(profile.input_bytes for profile in profiles) >= FLOAT * 1000 * 64
 
 
 def test_peaks_of_this_cpu(target: TargetInfo) -> None:
