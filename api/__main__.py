@@ -108,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help="require tokens on loopback as well",
     )
+    parser.add_argument("--quotas", help="quotas of each token, such as jobs=20,trials=100000")
+    parser.add_argument("--max-priority", type=int, help="highest priority without admin [3]")
     return parser
 
 

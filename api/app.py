@@ -8,12 +8,23 @@ from fastapi import FastAPI
 
 from api import exception_handlers, middleware, openapi
 from api.app_state import open_state
-from api.routes import PREFIX, catalogue, events, health, jobs, libraries, records, tasks, tune
+from api.routes import (
+    PREFIX,
+    catalogue,
+    events,
+    health,
+    jobs,
+    libraries,
+    records,
+    tasks,
+    tune,
+    usage,
+)
 from api.settings import ApiSettings
 from api.warmup import warm_up
 from api.web import pages
 
-_ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue)
+_ROUTES = (tune, jobs, tasks, events, libraries, records, catalogue, usage)
 
 
 def create_app(settings: ApiSettings) -> FastAPI:

@@ -13,6 +13,7 @@ from api.auth import Tokens
 from api.events import Hub
 from api.limits import Buckets
 from api.metrics import Metrics
+from api.ownerships import Ownerships
 from api.response_cache import TableCache
 from api.settings import ApiSettings
 from api.uploads import prepare_folders
@@ -29,6 +30,7 @@ class State:
     readers: sessionmaker[Session]
     lookups: sessionmaker[Session]
     tokens: Tokens
+    ownerships: Ownerships
     buckets: Buckets
     tables: TableCache
     hub: Hub
@@ -50,6 +52,7 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             readers=context.readers,
             lookups=database.lookups(context.engine),
             tokens=Tokens(context.sessions, context.readers),
+            ownerships=Ownerships(context.readers),
             buckets=Buckets(settings.rate),
             tables=TableCache(context.readers),
             hub=Hub(context.readers),

@@ -13,11 +13,12 @@ from starlette.requests import HTTPConnection
 
 from api.single_flight import SingleFlight
 from records import tokens
+from records.access import Viewer
 from records.models import now
 
 _LOG = logging.getLogger("api.auth")
 COOKIE = "tuner_token"
-ANONYMOUS = "anonymous"
+ANONYMOUS = tokens.ANONYMOUS
 #: Time for which a look-up holds: a revoked token works that much longer.
 REMEMBER_SECS = 5.0
 _MAX_REMEMBERED = 10_000
@@ -26,15 +27,33 @@ _LAST_USED_INTERVAL = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Subject:
-    """The sender of a request: name of the token, its scopes, and the address of the client."""
+    """The sender of a request.
+
+    Attributes:
+        name: Name of the token, or ``anonymous``.
+        scopes: Scopes of the token.
+        address: Address of the client.
+        project: Project of the token.
+    """
 
     name: str
     scopes: tuple[str, ...]
     address: str
+    project: str | None = None
 
     def allows(self, scope: str) -> bool:
         """Return whether the scopes include this one."""
         return tokens.allows(self.scopes, scope)
+
+    @property
+    def viewer(self) -> Viewer:
+        """The sender as the database knows it."""
+        return Viewer(self.name, self.project, self.allows("admin"))
+
+    @property
+    def owner(self) -> str | None:
+        """Name under which the sender owns its jobs; None without a token."""
+        return None if self.name == ANONYMOUS else self.name
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,7 @@ class ValidToken:
 
     name: str
     scopes: tuple[str, ...]
+    project: str | None
     expires: datetime | None
 
 
@@ -83,7 +103,9 @@ class Tokens:
             row = tokens.find_token(session, secret)
         if len(self._remembered) >= _MAX_REMEMBERED:
             self._remembered.clear()
-        token = None if row is None else ValidToken(row.name, tuple(row.scopes), row.expires)
+        token = None
+        if row is not None:
+            token = ValidToken(row.name, tuple(row.scopes), row.project, row.expires)
         self._remembered[key] = (at, token)
         if row is not None and (
             row.last_used is None or now() - row.last_used > _LAST_USED_INTERVAL

@@ -9,7 +9,9 @@ from sqlalchemy.orm import Session
 from api.app_state import State, state_of
 from api.auth import ANONYMOUS, Subject, address_of, secret_of
 from api.errors import Problem
+from api.schemas import Id
 from api.settings import ApiSettings
+from records.errors import NoSuchRow
 from records.tokens import SCOPES
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="subgraph-tuner"'}
@@ -65,11 +67,51 @@ async def identify(request: Request) -> Subject:
     if token is None and (state.settings.needs_tokens or has_bearer_token):
         detail = "the token is unknown, expired or revoked" if secret else "no token was sent"
         raise Problem("unauthenticated", detail, headers=_CHALLENGE)
-    name, scopes = (ANONYMOUS, SCOPES) if token is None else (token.name, token.scopes)
-    return Subject(name, scopes, address_of(request))
+    if token is None:
+        return Subject(ANONYMOUS, SCOPES, address_of(request))
+    return Subject(token.name, token.scopes, address_of(request), token.project)
+
+
+_require_read, _require_submit = require("read"), require("submit")
+
+
+async def check_seen(request: Request, subject: Subject, job_id: int) -> None:
+    """Check that a subject may read a job.
+
+    Raises:
+        NoSuchRow: If it may not, as if the job did not exist.
+    """
+    viewer = subject.viewer
+    if not viewer.is_admin and not viewer.sees(await state_of(request).ownerships.of(job_id)):
+        raise NoSuchRow(f"no job {job_id}")
+
+
+async def reader_of_job(request: Request, job_id: Id) -> Subject:
+    """Admit subjects with the scope read that may read the job of the path."""
+    subject = await _require_read(request)
+    await check_seen(request, subject, job_id)
+    return subject
+
+
+async def owner_of_job(request: Request, job_id: Id) -> Subject:
+    """Admit subjects with the scope submit that may change the job of the path."""
+    subject = await _require_submit(request)
+    await check_seen(request, subject, job_id)
+    if not subject.viewer.is_admin:
+        job = await state_of(request).ownerships.of(job_id)
+        if not subject.viewer.changes(job):
+            raise Problem(
+                "forbidden",
+                f"job {job_id} belongs to {job.owner or 'the administrators'!r}",
+                advice="Use the token of its owner, or one with the scope admin.",
+            )
+    return subject
 
 
 Reading = Annotated[Subject, Depends(require("read"))]
 Submitting = Annotated[Subject, Depends(require("submit"))]
+#: Of routes with the number of a job in their path.
+ReadingJob = Annotated[Subject, Depends(reader_of_job)]
+ChangingJob = Annotated[Subject, Depends(owner_of_job)]
 Administering = Annotated[Subject, Depends(require("admin"))]
 StateDep = Annotated[State, Depends(_state)]

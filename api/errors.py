@@ -13,12 +13,13 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import exc
 from starlette.exceptions import HTTPException
 
-from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow
+from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow, QuotaExceeded
 from tuner.errors import ModelError, RequestError, TargetError, summary
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:subgraph-tuner:problem:"
 _RETRY_AFTER_SECS = 5
+_QUOTA_RETRY_AFTER_SECS = 60
 _logger = logging.getLogger("api")
 
 
@@ -39,6 +40,11 @@ KINDS = {
         "Send 'Authorization: Bearer TOKEN'; tuner token create NAME creates one.",
     ),
     "forbidden": Kind(403, "Insufficient scope", "Use a token with the named scope."),
+    "quota-too-small": Kind(
+        403,
+        "Beyond the quota",
+        "Request less, delete jobs that use the quota, or ask an administrator for a larger one.",
+    ),
     "cross-site": Kind(
         403, "Cross-site request", "Send it from the pages of this service, or with a token."
     ),
@@ -66,6 +72,9 @@ KINDS = {
     "bad-log": Kind(422, "Invalid log", "Correct the named line; nothing was imported."),
     "key-reused": Kind(422, "Idempotency key in use", "Use a new key for a new request."),
     "rate": Kind(429, "Too many requests", "Wait for the seconds that Retry-After names."),
+    "quota": Kind(
+        429, "Quota in use", "Wait until jobs end, cancel some, or ask for a larger quota."
+    ),
     "unexpected": Kind(
         500, "Internal error", "Report the reference, which the log of the service has as well."
     ),
@@ -89,6 +98,7 @@ _OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
     (TargetError, "bad-target"),
     (RequestError, "invalid"),
     (NoSuchRow, "not-found"),
+    (QuotaExceeded, "quota"),
     (KeyReused, "key-reused"),
     (BadLog, "bad-log"),
     (DatabaseUnusable, "unavailable"),
@@ -188,11 +198,21 @@ def _described(slug: str, error: Exception) -> Problem:
         _logger.warning("the database failed: %s", _printable(summary(error)))
         headers = {"retry-after": str(_RETRY_AFTER_SECS)}
         return Problem(slug, "the database does not answer", headers=headers)
+    if isinstance(error, QuotaExceeded):
+        return _over_quota(error)
     if isinstance(error, exc.DataError):
         return Problem(slug, "a value is outside the range that can be stored")
     if isinstance(error, RequestError) and error.field is not None:
         return wrong_field(error.field, str(error).removeprefix(f"{error.field}: "), slug=slug)
     return Problem(slug, _printable(summary(error)))
+
+
+def _over_quota(error: QuotaExceeded) -> Problem:
+    """Answer 429 if waiting helps, 403 if only a smaller request or a larger quota does."""
+    if not error.waiting_helps:
+        return Problem("quota-too-small", str(error), quota=error.quota)
+    headers = {"retry-after": str(_QUOTA_RETRY_AFTER_SECS)}
+    return Problem("quota", str(error), headers=headers, quota=error.quota)
 
 
 def _of_http(error: HTTPException) -> Problem:

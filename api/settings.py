@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from records import quotas
+from records.quotas import Quotas
 from tuner.errors import RequestError
+from tuner.jobs.spec import MAX_PRIORITY
 from tuner.settings import Settings, read_settings
 
 MIB = 2**20
 _DEFAULT_UPLOAD_MIB = 512
 _DEFAULT_RATE = 100.0
 _TRUE = ("1", "true", "yes", "on")
+# Quotas of each token beyond loopback; they bound what one client can take from the others.
+_NO_QUOTAS = Quotas()
+_DEFAULT_QUOTAS = Quotas(jobs=100, upload_mb=20_480, disk_mb=51_200)
+_DEFAULT_MAX_PRIORITY = 3
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,8 @@ class ApiSettings:
         max_upload_bytes: Maximum size of a model or a log of records.
         rate: Maximum of requests a second for each client, sustained; 0 for no limit.
         require_tokens: Require a token even on a loopback address.
+        quotas: Quotas of each token that has none of its own.
+        max_priority: The highest priority of a job of a token without the scope admin.
     """
 
     tuner: Settings
@@ -35,6 +44,8 @@ class ApiSettings:
     max_upload_bytes: int = _DEFAULT_UPLOAD_MIB * MIB
     rate: float = 0.0
     require_tokens: bool = False
+    quotas: Quotas = _NO_QUOTAS
+    max_priority: int = _DEFAULT_MAX_PRIORITY
 
     @property
     def data_dir(self) -> Path:
@@ -55,8 +66,9 @@ def read_api_settings(
     The first of them that has a setting takes precedence.
 
     Args:
-        flags: ``database``, ``data_dir``, ``host``, ``port``, ``max_upload_mb``, ``rate`` and
-            ``require_tokens``; None or missing stands for not given.
+        flags: ``database``, ``data_dir``, ``host``, ``port``, ``max_upload_mb``, ``rate``,
+            ``require_tokens``, ``quotas`` and ``max_priority``; None or missing stands for not
+            given.
         environ: Defaults to the environment of the process.
 
     Raises:
@@ -81,6 +93,13 @@ def read_api_settings(
         max_upload_bytes=int(megabytes * MIB),
         rate=_number("rate", given("rate", rate), 1e9),
         require_tokens=require,
+        quotas=_quotas(
+            given("quotas", ""),
+            _NO_QUOTAS if is_loopback(host) and not require else _DEFAULT_QUOTAS,
+        ),
+        max_priority=int(
+            _number("max_priority", given("max_priority", _DEFAULT_MAX_PRIORITY), MAX_PRIORITY)
+        ),
     )
 
 
@@ -93,6 +112,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _quotas(text: str, defaults: Quotas) -> Quotas:
+    try:
+        return defaults.with_changes(quotas.parse(text))
+    except ValueError as error:
+        raise RequestError(str(error)) from error
 
 
 def _number(name: str, value: Any, maximum: float) -> float:

@@ -13,13 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from api import quotas
 from api.app_state import State, state_of
 from api.auth import Subject
 from api.errors import Problem
 from api.forms import TuneForm, read_form
+from api.settings import ApiSettings
 from api.uploads import Staged, stage
 from records import audit, submissions
 from records.models import Job
+from records.quotas import add_upload
 from tuner.jobs.submission import submit_request
 
 _KEY_LIFETIME = timedelta(hours=24)
@@ -97,8 +100,7 @@ def _store(
             job_id = _job_of_key(session, subject, key, fingerprint)
             if job_id is not None:
                 return job_id, False
-            uploads = [(model.reference, model.name) for model in staged]
-            job, is_new = submit_request(session, options.request(uploads), options.name)
+            job, is_new = _submit(session, state.settings, options, staged, subject)
             if key is not None:
                 submissions.keep_key(session, subject.name, key, fingerprint, job.id)
             detail = {"name": job.name, "created": is_new, "models": [m.sha256 for m in staged]}
@@ -109,6 +111,24 @@ def _store(
     finally:
         for model in staged:
             model.discard()
+
+
+def _submit(
+    session: Session,
+    settings: ApiSettings,
+    options: TuneForm,
+    staged: list[Staged],
+    subject: Subject,
+) -> tuple[Job, bool]:
+    quotas.check_priority(subject, options.priority, settings)
+    request = options.request([(model.reference, model.name) for model in staged])
+    with quotas.enforced(session, subject, settings):
+        job, is_new = submit_request(
+            session, request, options.name, owner=subject.owner, project=subject.project
+        )
+        for model in staged:
+            add_upload(session, job.id, subject.owner, model.sha256, model.n_bytes)
+    return job, is_new
 
 
 def _job_of_key(

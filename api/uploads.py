@@ -30,6 +30,7 @@ class Staged:
         path: Path of the temporary copy.
         final_path: Path under the hash of its bytes.
         sha256: Hash of its bytes.
+        n_bytes: Size.
         reference: Name of the model in a request.
         name: Name of the network, from the file name.
     """
@@ -37,6 +38,7 @@ class Staged:
     path: Path
     final_path: Path
     sha256: str
+    n_bytes: int
     reference: str
     name: str
 
@@ -84,11 +86,12 @@ def stage(file: BinaryIO, filename: str, data_dir: Path) -> Staged:
     path = folder / f"{_UNFINISHED}{secrets.token_hex(8)}"
     try:
         digest = _copy(file, path)
+        n_bytes = path.stat().st_size
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     reference, final_path = upload_reference(digest), upload_path(data_dir, digest)
-    return Staged(path, final_path, digest, reference, _stem(filename))
+    return Staged(path, final_path, digest, n_bytes, reference, _stem(filename))
 
 
 def _copy(file: BinaryIO, path: Path) -> str:

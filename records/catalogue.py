@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from records.access import EVERYTHING, Viewer, visible_networks
 from records.errors import NoSuchRow
 from records.models import Network, NetworkTask, Target, Task
 
 
-def list_networks(session: Session, before: int | None, limit: int) -> list[Network]:
-    """Return at most ``limit`` networks with ids below ``before``."""
-    stmt = select(Network).order_by(Network.id.desc()).limit(limit)
+def list_networks(
+    session: Session, before: int | None, limit: int, viewer: Viewer = EVERYTHING
+) -> list[Network]:
+    """Return at most ``limit`` networks that a viewer may see, with ids below ``before``."""
+    stmt = select(Network).where(visible_networks(viewer)).order_by(Network.id.desc()).limit(limit)
     if before is not None:
         stmt = stmt.where(Network.id < before)
     return list(session.scalars(stmt))
@@ -25,13 +28,14 @@ def list_targets(session: Session, before: int | None, limit: int) -> list[Targe
     return list(session.scalars(stmt))
 
 
-def targets_of(session: Session, network_id: int) -> list[int]:
+def targets_of(session: Session, network_id: int, viewer: Viewer = EVERYTHING) -> list[int]:
     """Return the targets that a network was extracted for.
 
     Raises:
-        NoSuchRow: If the network does not exist.
+        NoSuchRow: If the network does not exist, or the viewer may not see it.
     """
-    if session.get(Network, network_id) is None:
+    visible = select(Network.id).where(Network.id == network_id, visible_networks(viewer))
+    if session.scalar(visible) is None:
         raise NoSuchRow(f"no network {network_id}")
     return targets_by_network(session, [network_id]).get(network_id, [])
 

@@ -6,6 +6,7 @@ RecordsError
 ├── BadLog             an exported log has an unreadable line
 ├── NoSuchRow          an id does not exist
 ├── KeyReused          an idempotency key belongs to another request
+├── QuotaExceeded      an owner asked for more than its quota
 ├── LeaseLost          another process has acquired the role
 └── NoValidRecord      a task has no verified record
 """
@@ -43,6 +44,20 @@ class NoValidRecord(RecordsError):
 
 class KeyReused(RecordsError):
     """A client used one idempotency key for two different requests."""
+
+
+class QuotaExceeded(RecordsError):
+    """A change exceeds a quota of its owner; the caller rolls it back.
+
+    Attributes:
+        quota: Name of the quota.
+        waiting_helps: True if the same change may be possible later.
+    """
+
+    def __init__(self, message: str, quota: str, *, waiting_helps: bool) -> None:
+        super().__init__(message)
+        self.quota = quota
+        self.waiting_helps = waiting_helps
 
 
 class LeaseLost(RecordsError):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
-from records import events
+from records import access, events
 from records.errors import NoSuchRow
 from records.models import Job, JobState, NetworkTask, Task
 from records.text import storable
@@ -271,9 +271,12 @@ def list_jobs(session: Session, state: JobState | None = None) -> list[Job]:
     return list(session.scalars(stmt))
 
 
-def count_by_state(session: Session) -> dict[str, int]:
-    """Count jobs by state; a state without jobs is absent."""
-    rows = session.execute(select(Job.state, func.count()).where(~Job.hidden).group_by(Job.state))
+def count_by_state(session: Session, viewer: access.Viewer = access.EVERYTHING) -> dict[str, int]:
+    """Count the jobs that a viewer may see by state; a state without jobs is absent."""
+    visible = access.visible_jobs(viewer)
+    rows = session.execute(
+        select(Job.state, func.count()).where(~Job.hidden, visible).group_by(Job.state)
+    )
     return {state: n for state, n in rows}  # noqa: C416  rows are not pairs to mypy
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from records.access import EVERYTHING, Viewer, visible_libraries
 from records.models import Library
 from records.upsert import find_or_insert
 
@@ -33,10 +34,21 @@ def library_of(session: Session, key: str) -> Library | None:
 
 
 def list_libraries(
-    session: Session, *, before: int | None = None, limit: int | None = None
+    session: Session,
+    *,
+    before: int | None = None,
+    limit: int | None = None,
+    viewer: Viewer = EVERYTHING,
 ) -> list[Library]:
-    """Return libraries, the newest first: all, or at most ``limit`` before an id."""
-    stmt = select(Library).order_by(Library.id.desc()).limit(limit)
+    """Return libraries that a viewer may see, the newest first.
+
+    Args:
+        session: The transaction.
+        before: Only those before this id.
+        limit: Maximum number; None for all.
+        viewer: Client that sees them.
+    """
+    stmt = select(Library).where(visible_libraries(viewer)).order_by(Library.id.desc()).limit(limit)
     if before is not None:
         stmt = stmt.where(Library.id < before)
     return list(session.scalars(stmt))

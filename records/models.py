@@ -171,6 +171,9 @@ class Job(Base):
     A job of the service has a ``request``, identified by the hash ``submission``; until its model
     is loaded it has neither network nor target. ``n_events`` counts its events, see
     :mod:`records.events`. A deleted job is ``hidden``, because its records refer to it.
+
+    ``owner`` is the name of the token that submitted it and ``project`` that token's project; a
+    job without an owner belongs to the administrators, see :mod:`records.access`.
     """
 
     __tablename__ = "job"
@@ -184,6 +187,8 @@ class Job(Base):
             postgresql_where=text("submission <> ''"),
         ),
         Index(None, "state"),
+        Index(None, "owner"),
+        Index(None, "project"),
         CheckConstraint(
             "state IN ('queued', 'running', 'paused', 'done', 'failed', 'cancelled')",
             "state_known",
@@ -197,6 +202,8 @@ class Job(Base):
     request: Mapped[dict[str, Any] | None]
     submission: Mapped[str] = mapped_column(default="", server_default=text("''"))
     hidden: Mapped[bool] = mapped_column(default=False, server_default=false())
+    owner: Mapped[str | None]
+    project: Mapped[str | None]
     n_events: Mapped[int] = mapped_column(default=0, server_default="0")
     objective: Mapped[str]
     seed: Mapped[int] = mapped_column(BigInteger)

@@ -12,7 +12,11 @@ DeviceState = Literal["measuring", "idle", "apart", "lost"]
 
 
 class ApiToken(Base):
-    """A token of the REST API; only its SHA-256, ``digest``, is stored."""
+    """A token of the REST API; only its SHA-256, ``digest``, is stored.
+
+    ``project`` names the group whose jobs the token may read; ``quotas`` replace those of the
+    service, see :mod:`records.quotas`.
+    """
 
     __tablename__ = "api_token"
 
@@ -20,6 +24,8 @@ class ApiToken(Base):
     name: Mapped[str] = mapped_column(unique=True)
     digest: Mapped[str] = mapped_column(unique=True)
     scopes: Mapped[list[str]]
+    project: Mapped[str | None]
+    quotas: Mapped[dict[str, Any] | None]
     created: Mapped[datetime] = mapped_column(default=now)
     expires: Mapped[datetime | None]
     revoked: Mapped[datetime | None]
@@ -38,6 +44,20 @@ class AuditEvent(Base):
     action: Mapped[str]
     job_id: Mapped[int | None] = mapped_column(ForeignKey("job.id"), index=True)
     detail: Mapped[dict[str, Any]]
+
+
+class Upload(Base):
+    """A model that a client sent with a job; ``n_bytes`` counts against the owner's quotas."""
+
+    __tablename__ = "upload"
+    __table_args__ = (Index(None, "owner", "created"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
+    owner: Mapped[str | None]
+    sha256: Mapped[str]
+    n_bytes: Mapped[int] = mapped_column(BigInteger)
+    created: Mapped[datetime] = mapped_column(default=now)
 
 
 class IdempotencyKey(Base):

@@ -1,5 +1,6 @@
 """Submissions: jobs requested over the network, stored before their model is loaded."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,8 +25,8 @@ class Submission:
     """A requested job.
 
     Attributes:
-        submission: Hash of the job's identity: models, target, goal and seed, but neither budget
-            nor name nor priority.
+        submission: Hash of the job's identity: owner, models, target, goal and seed, but neither
+            budget nor name nor priority.
         request: Data that the coordinator needs to start, as JSON.
         objective: Name of the objective.
         seed: Seed of search and scheduler.
@@ -34,6 +35,8 @@ class Submission:
         priority: Each step doubles the share of device time; None is 0 for a new job and leaves
             an existing job unchanged.
         name: Display name.
+        owner: Name of the token; None for a service without tokens.
+        project: Project of the token.
     """
 
     submission: str
@@ -44,6 +47,15 @@ class Submission:
     budget_secs: float | None
     priority: int | None
     name: str
+    owner: str | None = None
+    project: str | None = None
+
+
+def owned(submission: str, owner: str | None) -> str:
+    """Return the identity of a request of an owner, so that equal requests of two stay apart."""
+    if owner is None:
+        return submission
+    return hashlib.sha256(f"{owner}\n{submission}".encode()).hexdigest()
 
 
 def submit(session: Session, new: Submission) -> tuple[Job, bool]:
@@ -62,6 +74,8 @@ def submit(session: Session, new: Submission) -> tuple[Job, bool]:
         "priority": new.priority or 0,
         "name": storable(new.name),
         "settings": {},
+        "owner": new.owner,
+        "project": new.project,
     }
     before = session.scalar(select(Job.id).where(Job.submission == new.submission))
     row = find_or_insert(session, Job, {"submission": new.submission}, values)

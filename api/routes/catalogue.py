@@ -19,6 +19,7 @@ from api.schemas import (
     TargetPage,
     Workers,
 )
+from records.access import Viewer
 from records.catalogue import targets_of
 from tuner.queries import catalogue
 
@@ -30,12 +31,14 @@ router = APIRouter(prefix=PREFIX, tags=["catalogue"])
 @router.get("/networks", response_model=NetworkPage)
 def list_networks(
     session: ReaderDep,
-    _subject: Reading,
+    subject: Reading,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> NetworkPage:
-    """List networks, the newest first."""
-    networks = catalogue.list_networks(session, pagination.number_of(cursor), limit + 1)
+    """List the networks of your jobs and those of your project, the newest first."""
+    networks = catalogue.list_networks(
+        session, pagination.number_of(cursor), limit + 1, subject.viewer
+    )
     return NetworkPage(*pagination.newest_first(networks, limit))
 
 
@@ -43,14 +46,14 @@ def list_networks(
 def list_network_tasks(
     network_id: Id,
     session: ReaderDep,
-    _subject: Reading,
+    subject: Reading,
     target: Annotated[
         int | None,
         Query(ge=1, le=schemas.MAX_ID, description="Optional for a network with one target."),
     ] = None,
 ) -> NetworkTasks:
     """List the weighted tasks of a network on a target, each with its best latency."""
-    target_id = _target_of(session, network_id, target)
+    target_id = _target_of(session, network_id, target, subject.viewer)
     tasks = catalogue.network_tasks(session, network_id, target_id)
     return NetworkTasks(network_id, target_id, tasks)
 
@@ -68,15 +71,15 @@ def list_targets(
 
 
 @router.get("/workers", response_model=Workers)
-def list_workers(session: ReaderDep, _subject: Reading) -> Workers:
+def list_workers(session: ReaderDep, subject: Reading) -> Workers:
     """List the processes that measure or are on standby, the last seen first."""
-    return Workers(catalogue.list_workers(session, _MAX_WORKERS))
+    return Workers(catalogue.list_workers(session, _MAX_WORKERS, subject.viewer))
 
 
 @router.get("/devices", response_model=Devices)
-def list_devices(session: ReaderDep, _subject: Reading) -> Devices:
+def list_devices(session: ReaderDep, subject: Reading) -> Devices:
     """List the devices by name, with their activity or the reason that they have none."""
-    return Devices(catalogue.list_devices(session)[:_MAX_DEVICES])
+    return Devices(catalogue.list_devices(session, subject.viewer)[:_MAX_DEVICES])
 
 
 @router.get("/audit", response_model=AuditPage)
@@ -94,8 +97,8 @@ def list_actions(
     return AuditPage(*pagination.newest_first(entries, limit))
 
 
-def _target_of(session: Session, network_id: int, target: int | None) -> int:
-    targets = targets_of(session, network_id)
+def _target_of(session: Session, network_id: int, target: int | None, viewer: Viewer) -> int:
+    targets = targets_of(session, network_id, viewer)
     if target is None and len(targets) == 1:
         return targets[0]
     if target is None and targets:

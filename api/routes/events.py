@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Receive, Scope, Send
 
 from api.app_state import State
-from api.dependencies import Reading, StateDep, identify
+from api.dependencies import ReadingJob, StateDep, identify
 from api.errors import Problem
 from api.events import Channel
 from api.openapi import problems
@@ -28,7 +28,7 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 async def stream_events(
     job_id: Id,
     request: Request,
-    _subject: Reading,
+    _subject: ReadingJob,
     state: StateDep,
     after: Annotated[
         int, Query(ge=0, le=MAX_ID, description="Number of the last event you have.")

@@ -5,8 +5,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from api import pagination, schemas
-from api.dependencies import ReaderDep, Reading, StateDep, Submitting, WriterDep
+from api import pagination, quotas, schemas
+from api.auth import Subject
+from api.dependencies import (
+    ChangingJob,
+    ReaderDep,
+    Reading,
+    ReadingJob,
+    StateDep,
+    WriterDep,
+)
 from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
@@ -27,9 +35,9 @@ _CHANGE = problems(404, 409)
 
 
 @router.get("/jobs", response_model=JobPage)
-def list_jobs(
+def list_jobs(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     session: ReaderDep,
-    _subject: Reading,
+    subject: Reading,
     state: Annotated[list[JobState], Query(max_length=6)] = [],  # noqa: B006  FastAPI copies it
     q: Annotated[schemas.Text, Query(max_length=200, description="Part of the name.")] = "",
     sort: JobOrder = "-created",
@@ -44,13 +52,14 @@ def list_jobs(
         sort=sort,
         after=pagination.job_after(cursor, sort),
         limit=limit + 1,
+        viewer=subject.viewer,
     )
     shown, more = pagination.cut(rows, limit)
     return JobPage(shown, pagination.after_job(shown[-1], sort) if more else None)
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetails, responses=_ONE)
-def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetails:
+def read_job(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> JobDetails:
     """Serve a job with its forecast, its failures and its builds."""
     view = job_queries.read_job(session, job_id)
     return JobDetails(
@@ -65,27 +74,28 @@ def read_job(job_id: Id, session: ReaderDep, _subject: Reading) -> JobDetails:
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=JobSummary, responses=_CHANGE)
-def cancel_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
+def cancel_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> JobSummary:
     """Stop a job after its running rounds; its measurements stay."""
     _stop(session, job_id, "cancelled")
     return _changed(session, state, subject, job_id, "cancel")
 
 
 @router.post("/jobs/{job_id}/pause", response_model=JobSummary, responses=_CHANGE)
-def pause_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
+def pause_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> JobSummary:
     """Pause a job after its running rounds."""
     _stop(session, job_id, "paused")
     return _changed(session, state, subject, job_id, "pause")
 
 
 @router.post("/jobs/{job_id}/resume", response_model=JobSummary, responses=_CHANGE)
-def resume_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> JobSummary:
+def resume_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> JobSummary:
     """Resume a job that is paused, cancelled or failed."""
     job = jobs.get_job(session, job_id)
     _check_from_service(job, "resumed", "Run tuner tune with the same network to resume it.")
     # An active job may have been resumed by a request whose answer was lost.
-    if job.state not in _ACTIVE and not submissions.resume(session, job_id):
-        raise _wrong_state(job, "resumed", "Raise its budget if it is done.")
+    with quotas.enforced(session, subject, state.settings):
+        if job.state not in _ACTIVE and not submissions.resume(session, job_id):
+            raise _wrong_state(job, "resumed", "Raise its budget if it is done.")
     return _changed(session, state, subject, job_id, "resume")
 
 
@@ -94,16 +104,17 @@ def raise_budget(
     job_id: Id,
     body: schemas.BudgetIn,
     session: WriterDep,
-    subject: Submitting,
+    subject: ChangingJob,
     state: StateDep,
 ) -> JobSummary:
     """Raise the limits of a job; smaller ones change nothing. A job that is done is resumed."""
     if body.trials is None and body.seconds is None:
         raise Problem("invalid", "give trials, seconds, or both")
     before = _limits(jobs.get_job(session, job_id))
-    job = jobs.raise_budget(session, job_id, trials=body.trials, secs=body.seconds)
-    if _limits(job) != before and job.submission:
-        jobs.set_state(session, job_id, "queued", only_from=("done",))
+    with quotas.enforced(session, subject, state.settings):
+        job = jobs.raise_budget(session, job_id, trials=body.trials, secs=body.seconds)
+        if _limits(job) != before and job.submission:
+            jobs.set_state(session, job_id, "queued", only_from=("done",))
     return _changed(session, state, subject, job_id, "budget", body)
 
 
@@ -112,17 +123,18 @@ def set_priority(
     job_id: Id,
     body: schemas.PriorityIn,
     session: WriterDep,
-    subject: Submitting,
+    subject: ChangingJob,
     state: StateDep,
 ) -> JobSummary:
     """Change the share of device time of a job."""
     jobs.get_job(session, job_id)
+    quotas.check_priority(subject, body.priority, state.settings)
     jobs.set_priority(session, job_id, body.priority)
     return _changed(session, state, subject, job_id, "priority", body)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=_CHANGE)
-def delete_job(job_id: Id, session: WriterDep, subject: Submitting, state: StateDep) -> None:
+def delete_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: StateDep) -> None:
     """Delete a job that is not active; its measurements stay."""
     job = jobs.get_job(session, job_id)
     if not submissions.hide(session, job_id):
@@ -140,7 +152,7 @@ def _stop(session: Session, job_id: int, to: Literal["cancelled", "paused"]) -> 
 def _changed(
     session: Session,
     state: StateDep,
-    subject: Submitting,
+    subject: Subject,
     job_id: int,
     action: str,
     body: schemas.Body | None = None,

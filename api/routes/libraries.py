@@ -11,8 +11,16 @@ from sqlalchemy.orm import Session
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from api import pagination, schemas
-from api.dependencies import ReaderDep, Reading, SettingsDep, StateDep, Submitting, WriterDep
+from api import pagination, quotas, schemas
+from api.dependencies import (
+    ChangingJob,
+    ReaderDep,
+    Reading,
+    ReadingJob,
+    SettingsDep,
+    StateDep,
+    WriterDep,
+)
 from api.errors import Problem, respond
 from api.etag import matches
 from api.openapi import problems
@@ -37,7 +45,7 @@ ModelIndex = Annotated[
 def request_build(
     job_id: Id,
     session: WriterDep,
-    subject: Submitting,
+    subject: ChangingJob,
     state: StateDep,
     body: Annotated[BuildIn | None, Body()] = None,
 ) -> Build:
@@ -59,9 +67,10 @@ def request_build(
             f"job {job_id} is {job.state}, and its network is not split into tasks yet",
             advice="Wait until its table has tasks.",
         )
-    build = builds.request_build(
-        session, job_id, model_index=options.model_index, strict=options.strict
-    )
+    with quotas.enforced(session, subject, state.settings, fills_disk_later=True):
+        build = builds.request_build(
+            session, job_id, model_index=options.model_index, strict=options.strict
+        )
     detail = {"build": build.id, **options.model_dump()}
     audit.log_action(session, subject.name, subject.address, "build", job_id, detail)
     state.tables.forget(job_id)
@@ -69,7 +78,7 @@ def request_build(
 
 
 @router.get("/jobs/{job_id}/builds/{build_id}", response_model=Build, responses=problems(404))
-def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: Reading) -> Build:
+def read_build(job_id: Id, build_id: Id, session: ReaderDep, _subject: ReadingJob) -> Build:
     """Serve the state of a build."""
     jobs.get_job(session, job_id)
     build = builds.get_build(session, build_id)
@@ -93,7 +102,7 @@ def download_library(
     request: Request,
     session: ReaderDep,
     settings: SettingsDep,
-    _subject: Reading,
+    _subject: ReadingJob,
     model_index: ModelIndex = 0,
 ) -> Response:
     """Download the newest library of a job, an archive with its manifest; supports ranges."""
@@ -124,12 +133,14 @@ router.add_api_route(
 @router.get("/libraries", response_model=LibraryPage)
 def list_libraries(
     session: ReaderDep,
-    _subject: Reading,
+    subject: Reading,
     cursor: schemas.Cursor = None,
     limit: schemas.Limit = 50,
 ) -> LibraryPage:
     """List compiled networks, the newest first."""
-    libraries = catalogue.list_libraries(session, pagination.number_of(cursor), limit + 1)
+    libraries = catalogue.list_libraries(
+        session, pagination.number_of(cursor), limit + 1, subject.viewer
+    )
     return LibraryPage(*pagination.newest_first(libraries, limit))
 
 

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api import pagination, schemas
 from api.app_state import State
+from api.auth import Subject
 from api.dependencies import Administering, ReaderDep, Reading, StateDep
 from api.errors import Problem
 from api.openapi import problems
@@ -20,6 +21,7 @@ from api.routes import PREFIX
 from api.schemas import BestPage, RecordPage, Text
 from api.streaming import lines_of
 from records import audit, jobs, log, tasks
+from records.access import check_visible
 from records.errors import NoSuchRow
 from records.models import Target
 from tuner.queries import records as record_queries
@@ -36,9 +38,9 @@ Workload = Annotated[
 
 
 @router.get("/records/best", response_model=BestPage, responses=problems(404))
-async def list_best_records(
+async def list_best_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the query
     state: StateDep,
-    _subject: Reading,
+    subject: Reading,
     workload: Workload = None,
     target: schemas.OptionalId = None,
     job: schemas.OptionalId = None,
@@ -53,15 +55,18 @@ async def list_best_records(
         "limit": limit + 1,
     }
     # One hop to a thread and no response model to validate, because look-ups are frequent.
-    page = await run_in_threadpool(_best_page, state, job, limit, query)
+    page = await run_in_threadpool(_best_page, state, subject, job, limit, query)
     return Response(_BEST_PAGE.dump_json(page), media_type="application/json")
 
 
-def _best_page(state: State, job: int | None, limit: int, query: dict[str, Any]) -> BestPage:
+def _best_page(
+    state: State, subject: Subject, job: int | None, limit: int, query: dict[str, Any]
+) -> BestPage:
     sessions = state.lookups if job is None else state.readers
     with sessions() as session:
         task_ids = None
         if job is not None:
+            check_visible(session, subject.viewer, job)
             weighted = tasks.tasks_of_job(session, jobs.get_job(session, job))
             task_ids = [task.task_id for task in weighted]
         rows = record_queries.read_bests(session, task_ids=task_ids, **query)

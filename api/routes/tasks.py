@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from api import formats, pagination, schemas
-from api.dependencies import ReaderDep, Reading, StateDep
+from api.dependencies import ReaderDep, ReadingJob, StateDep
 from api.etag import matches
 from api.openapi import problems
 from api.routes import PREFIX
@@ -35,7 +35,7 @@ _MIN_GZIP_BYTES = 1024
 async def read_tasks(
     job_id: Id,
     request: Request,
-    _subject: Reading,
+    _subject: ReadingJob,
     state: StateDep,
     format_: Annotated[
         Literal["json", "csv", "text"] | None,
@@ -63,7 +63,7 @@ async def read_tasks(
 def list_picks(
     job_id: Id,
     session: ReaderDep,
-    _subject: Reading,
+    _subject: ReadingJob,
     before: schemas.OptionalId = None,
     limit: schemas.Limit = 50,
 ) -> PickPage:
@@ -77,7 +77,7 @@ def list_picks(
 def read_history(
     job_id: Id,
     session: ReaderDep,
-    _subject: Reading,
+    _subject: ReadingJob,
     points: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> HistoryView:
     """Serve the latency of the network over trials and time, and the trials by task."""
@@ -85,7 +85,7 @@ def read_history(
 
 
 @router.get("/jobs/{job_id}/failures", response_model=Failures, responses=_ONE)
-def list_failures(job_id: Id, session: ReaderDep, _subject: Reading) -> Failures:
+def list_failures(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> Failures:
     """List how trials failed, the most frequent way first."""
     jobs.get_job(session, job_id)
     return Failures(history.read_failures(session, job_id))
@@ -96,7 +96,7 @@ def list_failures(job_id: Id, session: ReaderDep, _subject: Reading) -> Failures
     response_class=Response,
     responses={200: {"content": {"application/gzip": {}}}, **_ONE},
 )
-def read_recording(job_id: Id, session: ReaderDep, _subject: Reading) -> Response:
+def read_recording(job_id: Id, session: ReaderDep, _subject: ReadingJob) -> Response:
     """Serve the curves of a job's tasks, for `tuner replay`."""
     job = jobs.get_job(session, job_id)
     (summary,) = job_queries.summaries(session, [job])

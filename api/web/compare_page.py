@@ -13,6 +13,7 @@ from api.web import access, charts
 from api.web.charts import Curve
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
+from records.access import check_visible
 from tuner.queries import history as job_history
 from tuner.queries import jobs as job_queries
 from tuner.queries.comparison import OwnResult, own_results
@@ -86,19 +87,21 @@ COLUMNS: Keys = {
 def compare_jobs(
     request: Request,
     session: ReaderDep,
-    _subject: access.Reader,
+    subject: access.Reader,
     a: str = "",
     b: str = "",
     sort: str = "",
 ) -> HTMLResponse:
     """Show two jobs side by side, or the form that selects them."""
     values: dict[str, Any] = {
-        "choices": job_queries.recent_jobs(session, _N_CHOICES),
+        "choices": job_queries.recent_jobs(session, _N_CHOICES, subject.viewer),
         "a": a,
         "b": b,
         "both": None,
     }
     if _is_number(a) and _is_number(b):
+        for job_id in (int(a), int(b)):
+            check_visible(session, subject.viewer, job_id)
         values |= _compared(session, int(a), int(b), sort)
     return render(request, "compare.html", **values)
 

@@ -19,6 +19,7 @@ from api.web.errors import message_of
 from api.web.job_page import job_page
 from api.web.rendering import render
 from records import jobs
+from records.errors import QuotaExceeded
 from tuner.errors import RequestError
 from tuner.queries import jobs as job_queries
 
@@ -31,7 +32,7 @@ class Change:
     """The context of a change of a job by a form."""
 
     def __init__(
-        self, request: Request, state: StateDep, subject: access.Submitter, job_id: Id
+        self, request: Request, state: StateDep, subject: access.JobOwner, job_id: Id
     ) -> None:
         self.request = request
         self.state = state
@@ -52,7 +53,7 @@ class Change:
                 route(
                     self.job_id, session=session, subject=self.subject, state=self.state, **kwargs
                 )
-        except (HTTPException, RequestError) as error:
+        except (HTTPException, RequestError, QuotaExceeded) as error:
             return self.refuse(error)
         return RedirectResponse(then or f"/jobs/{self.job_id}", 303)
 
@@ -117,7 +118,7 @@ def build_library(change: ChangeDep, strict: Text = "", model_index: Text = "0")
 
 @router.get("/jobs/{job_id}/delete")
 def confirm_delete(
-    request: Request, session: ReaderDep, _subject: access.Submitter, job_id: Id
+    request: Request, session: ReaderDep, _subject: access.JobOwner, job_id: Id
 ) -> HTMLResponse:
     """Show the confirmation of a deletion."""
     (job,) = job_queries.summaries(session, [jobs.get_job(session, job_id)])

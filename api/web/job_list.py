@@ -109,6 +109,7 @@ def job_list_page(
     status: int = 200,
 ) -> HTMLResponse:
     """Render the page of jobs, with the error of a form."""
+    viewer = access.subject_of(request).viewer
     rows = job_queries.list_jobs(
         session,
         states=chosen.states,
@@ -116,10 +117,11 @@ def job_list_page(
         sort=chosen.sort,
         after=pagination.job_after(chosen.cursor or None, chosen.sort),
         limit=_LIMIT + 1,
+        viewer=viewer,
     )
     jobs, more = pagination.cut(rows, _LIMIT)
     after = pagination.after_job(jobs[-1], chosen.sort) if more else None
-    counts = count_by_state(session)
+    counts = count_by_state(session, viewer)
     links = [StateLink(name, chosen.link(states=(name,)), counts.get(name, 0)) for name in _STATES]
     total = sum(counts.values())
     return render(

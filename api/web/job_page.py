@@ -16,6 +16,7 @@ from api.web.job_list import progress_of
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
 from records import jobs, libraries
+from records.access import Ownership
 from tuner.queries import catalogue, history, picks
 from tuner.queries import jobs as job_queries
 from tuner.queries.progress import eta_secs
@@ -60,7 +61,7 @@ class Coverage:
 
 @router.get("/jobs/{job_id}")
 def read_job(
-    request: Request, session: ReaderDep, _subject: access.Reader, job_id: Id, sort: str = ""
+    request: Request, session: ReaderDep, _subject: access.JobReader, job_id: Id, sort: str = ""
 ) -> HTMLResponse:
     """Show a job."""
     return job_page(request, session, job_id, sort=sort)
@@ -75,13 +76,18 @@ def job_page(
     error: Message | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    """Render the page of a job, with the error of an action.
+    """Render the page of a job, with the forms if the subject may change it.
+
+    An action that failed shows its error.
 
     Raises:
         NoSuchRow: If the job does not exist.
     """
     view = job_queries.read_job(session, job_id)
     sorting = read_sorting(sort, COLUMNS, "-share")
+    ownership = Ownership(view.job.owner, view.job.project)
+    subject = access.subject_of(request)
+    may_change = subject.allows("submit") and subject.viewer.changes(ownership)
     builds = catalogue.builds_of(session, job_id)
     models = _models(session, job_id)
     return render(
@@ -104,7 +110,8 @@ def job_page(
         builds=builds,
         models=models,
         coverages=_coverages(session, builds, models),
-        actions=actions_of(view.job),
+        actions=actions_of(view.job) if may_change else (),
+        may_change=may_change,
     )
 
 

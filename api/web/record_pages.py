@@ -12,6 +12,7 @@ from api.schemas import Id, OptionalId
 from api.web import access
 from api.web.rendering import render
 from api.web.sorting import query
+from records.access import ownership
 from records.models import MeasureRecord
 from tuner.queries import record_browser
 from tuner.queries.record_browser import RecordFilter
@@ -68,17 +69,19 @@ def read_records(  # noqa: PLR0913, PLR0917  a parameter for each field of the f
 
 @router.get("/records/{record_id}")
 def read_record(
-    request: Request, session: ReaderDep, _subject: access.Reader, record_id: Id
+    request: Request, session: ReaderDep, subject: access.Reader, record_id: Id
 ) -> HTMLResponse:
     """Show a record with its samples and its trace."""
     details = record_browser.read_record(session, record_id)
-    record = details.record
+    record, pick = details.record, details.pick
+    is_ours = pick is not None and subject.viewer.sees(ownership(session, pick.job_id))
     return render(
         request,
         "record.html",
         record=record,
         task=details.task,
-        pick=details.pick,
+        pick=pick if is_ours else None,
+        is_imported=pick is None,
         is_best=details.task.record_id == record.id,
         samples=_samples(record),
         trace=_pretty(record.trace),

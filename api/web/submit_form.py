@@ -15,6 +15,7 @@ from api.web import access
 from api.web.errors import message_of
 from api.web.forms import Form
 from api.web.job_list import Filter, job_list_page
+from records.errors import QuotaExceeded
 from tuner.errors import RequestError
 
 router = APIRouter(include_in_schema=False)
@@ -25,7 +26,7 @@ async def submit_job(request: Request, state: StateDep, subject: access.Submitte
     """Submit a job and redirect to its page, or show the form again with its errors."""
     try:
         job_id, _ = await submit_form(request, subject)
-    except (HTTPException, RequestValidationError, RequestError) as error:
+    except (HTTPException, RequestValidationError, RequestError, QuotaExceeded) as error:
         return await run_in_threadpool(_again, request, state, error)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 

@@ -54,10 +54,12 @@ class NetworkRow:
 
 
 @router.get("/workers")
-def read_workers(request: Request, session: ReaderDep, _subject: access.Reader) -> HTMLResponse:
+def read_workers(request: Request, session: ReaderDep, subject: access.Reader) -> HTMLResponse:
     """Show the processes that measure, and the devices that they measure on."""
-    rows = [_worker_row(worker) for worker in catalogue.list_workers(session, _LIMIT)]
-    devices = [_device_row(device) for device in catalogue.list_devices(session)]
+    rows = [
+        _worker_row(worker) for worker in catalogue.list_workers(session, _LIMIT, subject.viewer)
+    ]
+    devices = [_device_row(device) for device in catalogue.list_devices(session, subject.viewer)]
     devices.sort(key=lambda row: _ORDER.get(row.state, len(_ORDER)))
     shown = devices[:_MAX_DEVICES]
     jobs = {row.worker.job_id for row in rows} | {row.device.job_id for row in shown}
@@ -74,12 +76,14 @@ def read_workers(request: Request, session: ReaderDep, _subject: access.Reader) 
 
 @router.get("/networks")
 def read_networks(
-    request: Request, session: ReaderDep, _subject: access.Reader, cursor: OptionalId = None
+    request: Request, session: ReaderDep, subject: access.Reader, cursor: OptionalId = None
 ) -> HTMLResponse:
     """Show the networks, the newest first."""
-    networks = catalogue.list_networks(session, cursor, _LIMIT + 1)
+    networks = catalogue.list_networks(session, cursor, _LIMIT + 1, subject.viewer)
     shown, more = pagination.cut(networks, _LIMIT)
-    uses = catalogue.network_uses(session, [network.id for network in shown], n_jobs=_N_JOBS)
+    uses = catalogue.network_uses(
+        session, [network.id for network in shown], n_jobs=_N_JOBS, viewer=subject.viewer
+    )
     return render(
         request,
         "networks.html",

@@ -33,9 +33,9 @@ def job(session: Session, name: str = "s0", **changes: Any) -> Job:
     return submissions.submit(session, submission(name, **changes))[0]
 
 
-def tuned(session: Session, name: str = "s0", n_trials: int = 4) -> int:
+def tuned(session: Session, name: str = "s0", n_trials: int = 4, **changes: Any) -> int:
     """Store a running job with two tasks and some trials of the first; return its id."""
-    job_id = job(session, name).id
+    job_id = job(session, name, **changes).id
     target_id = rows.target(session)
     network_id = rows.network(session, f"network of {name}")
     weighted = [(rows.workload(f"{name}-w{i}"), i + 1) for i in range(2)]

@@ -232,7 +232,7 @@ def test_a_cookie_carries_a_token_of_the_same_site(quick: ApiSettings) -> None:
     with serving(replace(quick, require_tokens=True)) as served:
         secret = token(served, "submit")["authorization"].removeprefix("Bearer ")
         with served.sessions.begin() as session:
-            job_id = make.job(session).id
+            job_id = make.job(session, owner="submit").id
         cookie = {"cookie": f"{auth.COOKIE}={secret}"}
         at = f"/api/v1/jobs/{job_id}/pause"
         foreign = [

@@ -11,6 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Engine, inspect, select, text
 
 from records import (
+    audit,
     bests,
     builds,
     calibrations,
@@ -28,7 +29,7 @@ from records import (
     tasks,
     tokens,
 )
-from records.models import Base, JobFailure, MeasureRecord
+from records.models import Base, Job, JobFailure, MeasureRecord
 from records.rounds import RoundResult
 from tests.records import make
 from tests.records.test_submissions import submission_of
@@ -188,6 +189,27 @@ def test_downgrade_keeps_both_submissions_of_one_network(engine: Engine) -> None
 
     assert [tuple(row) for row in rows] == [(1, 0), (2, -2)]
     assert n_picks == 2
+
+
+def test_upgrade_gives_jobs_their_owners(engine: Engine) -> None:
+    """The first request of a job names its owner; anonymous senders own nothing."""
+    with database.sessions(engine).begin() as session:
+        tokens.create_token(session, "ci", ["submit"])
+        names = {}
+        for submission, subjects in (("a", ["ci", "other"]), ("b", ["anonymous"]), ("c", [])):
+            job, _ = submissions.submit(session, submission_of(submission))
+            names[submission] = job.id
+            for subject in subjects:
+                audit.log_action(session, subject, "::1", "tune", job.id)
+    migrations.downgrade(engine, "0005")
+    migrations.migrate(engine, "again")
+
+    with database.sessions(engine).begin() as session:
+        owners = {n: session.get_one(Job, job_id).owner for n, job_id in names.items()}
+        assert owners == {"a": "ci", "b": None, "c": None}
+        again = submission_of(submissions.owned("a", "ci"), owner="ci")
+        assert submissions.submit(session, again)[0].id == names["a"]
+    assert differences(engine) == []
 
 
 def test_downgrade_drops_clock_factors(engine: Engine) -> None:

@@ -48,7 +48,14 @@ def test_scopes_include_the_lesser_ones(scopes: list[str], allowed: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("name", "scopes"), [("ci", []), ("ci", ["root"]), (" ", ["read"]), ("a\nb", ["read"])]
+    ("name", "scopes"),
+    [
+        ("ci", []),
+        ("ci", ["root"]),
+        (" ", ["read"]),
+        ("a\nb", ["read"]),
+        ("anonymous", ["read"]),
+    ],
 )
 def test_an_invalid_token_is_refused(session: Session, name: str, scopes: list[str]) -> None:
     """A token needs a printable name and known scopes."""
@@ -65,6 +72,19 @@ def test_names_are_unique(session: Session) -> None:
     tokens.create_token(session, "other", ["read"])
     with pytest.raises(NoSuchRow, match="no token 'unknown'"):
         tokens.revoke_token(session, "unknown")
+
+
+def test_a_renewed_token_has_another_secret(session: Session) -> None:
+    """The old secret ends at once, and a revoked token is valid again."""
+    token, old = tokens.create_token(session, "ci", ["read"], timedelta(seconds=-1))
+    tokens.revoke_token(session, "ci")
+    renewed, secret = tokens.renew_token(session, "ci")
+
+    assert renewed is token
+    assert tokens.find_token(session, secret) is token
+    assert tokens.find_token(session, old) is None
+    with pytest.raises(NoSuchRow):
+        tokens.renew_token(session, "unknown")
 
 
 def test_last_use_is_stored_once_a_minute(session: Session) -> None:

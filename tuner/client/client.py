@@ -34,6 +34,7 @@ from tuner.schemas import (
     RecordView,
     Submitted,
     TargetInfo,
+    TokenInfo,
     WorkerInfo,
 )
 
@@ -322,6 +323,10 @@ class TunerClient:
     def audit(self) -> Iterator[AuditEntry]:
         """Iterate over the audit log, the newest entry first; requires the scope admin."""
         return self._pages(AuditEntry, "/audit", {})
+
+    def usage(self) -> TokenInfo:
+        """Return the token of this client, with its use of quotas."""
+        return self._transport.read(TokenInfo, "GET", "/usage")
 
     def health(self) -> Health:
         """Return the condition of the service."""

@@ -15,6 +15,8 @@ from typing import Any
 from tuner.errors import RequestError, TunerError, WorkError
 
 _URN = "urn:subgraph-tuner:problem:"
+#: Kinds of problems with quotas, which last until other jobs end.
+QUOTA_KINDS = ("quota", "quota-too-small")
 
 
 class ServiceError(TunerError):
@@ -70,7 +72,7 @@ def error_of(status: int, problem: Mapping[str, Any], retry_secs: float | None) 
     message = "; ".join(_phrase(text) for text in texts)
     kind = str(problem.get("type", "")).removeprefix(_URN)
     message = message or f"the service answered with HTTP status {status}"
-    error = _class_of(status)(message, status=status, kind=kind, retry_secs=retry_secs)
+    error = _class_of(status, kind)(message, status=status, kind=kind, retry_secs=retry_secs)
     named = "token" if status == 401 else _only_field(problem)
     if isinstance(error, RequestError) and named is not None:
         error.field = named.removeprefix("body.").removeprefix("query.")
@@ -92,7 +94,9 @@ def _phrase(sentence: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
-def _class_of(status: int) -> type[ServiceError]:
+def _class_of(status: int, kind: str) -> type[ServiceError]:
+    if kind in QUOTA_KINDS:
+        return RequestRejected
     if status in (401, 403):
         return AuthError
     if status in (404, 410):

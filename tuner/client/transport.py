@@ -9,7 +9,13 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tuner.client.errors import ConnectError, ServerError, ServiceError, error_of
+from tuner.client.errors import (
+    QUOTA_KINDS,
+    ConnectError,
+    ServerError,
+    ServiceError,
+    error_of,
+)
 from tuner.client.models import read_answer
 from tuner.errors import RequestError, summary
 
@@ -144,6 +150,8 @@ def is_transient(error: ServiceError) -> bool:
 
 def is_retryable(error: ServiceError) -> bool:
     """Return whether the same request may succeed in a moment."""
+    if error.kind in QUOTA_KINDS:
+        return False
     return error.kind == "broken" or error.status in _RETRYABLE_STATUSES
 
 

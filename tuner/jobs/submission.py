@@ -62,23 +62,32 @@ def resolve(reference: str, data_dir: Path) -> str:
     return reference if upload is None else str(data_dir / "uploads" / upload[1])
 
 
-def submit_request(session: Session, request: TuneRequest, name: str) -> tuple[Job, bool]:
+def submit_request(
+    session: Session,
+    request: TuneRequest,
+    name: str,
+    *,
+    owner: str | None = None,
+    project: str | None = None,
+) -> tuple[Job, bool]:
     """Store a request as a job of the service; return the job, and whether it is new.
 
-    A request for what an existing job does returns that job. Its limits grow to those of the
-    request; it goes on if it was stopped, or was done with less. A budget of 0 trials splits the
-    network into tasks and measures nothing; without any limit, a task gets 64 trials.
+    A request for what an existing job of its owner does returns that job. Its limits grow to those
+    of the request; it goes on if it was stopped, or was done with less. A budget of 0 trials splits
+    the network into tasks and measures nothing; without any limit, a task gets 64 trials.
 
     Args:
         session: The transaction.
         request: A request whose models are uploads or zoo networks.
         name: Name for people; empty for one derived from the models.
+        owner: Name of the token that requests it; None for a service without tokens.
+        project: Project of the token.
 
     Raises:
         RequestError: If the request is wrong; nothing was stored.
     """
     _check(request, name)
-    spec, submission = request.spec, _submission_of(request)
+    spec, submission = request.spec, submissions.owned(_submission_of(request), owner)
     return submissions.submit(
         session,
         Submission(
@@ -90,6 +99,8 @@ def submit_request(session: Session, request: TuneRequest, name: str) -> tuple[J
             budget_secs=spec.seconds,
             priority=spec.priority,
             name=name or " + ".join(map(model_name, request.models)),
+            owner=owner,
+            project=project,
         ),
     )
 

@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records import audit, bests, builds, catalogue, devices, libraries, tasks, workers
+from records.access import EVERYTHING, Viewer, visible_jobs
 from records.models import Job, NetworkTask, Target, Task
 from records.service_models import Build as BuildRow
 from tuner import schemas
@@ -29,9 +30,11 @@ class NetworkUse:
     jobs: tuple[int, ...]
 
 
-def list_networks(session: Session, before: int | None, limit: int) -> list[schemas.NetworkInfo]:
-    """Return at most ``limit`` networks, the newest first; only those before a number."""
-    rows = catalogue.list_networks(session, before, limit)
+def list_networks(
+    session: Session, before: int | None, limit: int, viewer: Viewer = EVERYTHING
+) -> list[schemas.NetworkInfo]:
+    """Return at most ``limit`` networks of a viewer's jobs before a number, the newest first."""
+    rows = catalogue.list_networks(session, before, limit, viewer)
     targets = catalogue.targets_by_network(session, [row.id for row in rows])
     return [
         _shape(schemas.NetworkInfo, row, target_ids=list(targets.get(row.id, []))) for row in rows
@@ -57,9 +60,9 @@ def network_tasks(session: Session, network_id: int, target_id: int) -> list[sch
 
 
 def network_uses(
-    session: Session, network_ids: Sequence[int], *, n_jobs: int
+    session: Session, network_ids: Sequence[int], *, n_jobs: int, viewer: Viewer = EVERYTHING
 ) -> dict[int, NetworkUse]:
-    """Return the targets and the newest jobs of networks, by network."""
+    """Return the targets and the newest jobs of networks that a viewer may see, by network."""
     targets: dict[int, list[tuple[str, int]]] = {}
     counts = (
         select(NetworkTask.network_id, Target.device, func.count())
@@ -75,7 +78,7 @@ def network_uses(
     jobs: dict[int, list[int]] = {}
     newest = (
         select(Job.id, Job.network_id)
-        .where(Job.network_id.in_(network_ids), ~Job.hidden)
+        .where(Job.network_id.in_(network_ids), ~Job.hidden, visible_jobs(viewer))
         .order_by(Job.id.desc())
     )
     for job_id, network_id in session.execute(newest):
@@ -94,21 +97,43 @@ def list_targets(session: Session, before: int | None, limit: int) -> list[schem
     return [_shape(schemas.TargetInfo, row) for row in rows]
 
 
-def list_workers(session: Session, limit: int) -> list[schemas.WorkerInfo]:
-    """Return at most ``limit`` processes, the last seen first."""
+def list_workers(
+    session: Session, limit: int, viewer: Viewer = EVERYTHING
+) -> list[schemas.WorkerInfo]:
+    """Return at most ``limit`` processes, the last seen first, without jobs of others."""
     rows = workers.list_workers(session)[:limit]
-    return [_shape(schemas.WorkerInfo, row, alive=workers.is_alive(row)) for row in rows]
+    seen = _seen_jobs(session, [row.job_id for row in rows], viewer)
+    return [
+        _shape(
+            schemas.WorkerInfo,
+            row,
+            alive=workers.is_alive(row),
+            job_id=row.job_id if row.job_id in seen else None,
+        )
+        for row in rows
+    ]
 
 
-def list_devices(session: Session) -> list[schemas.DeviceInfo]:
-    """Return the devices by name."""
+def list_devices(session: Session, viewer: Viewer = EVERYTHING) -> list[schemas.DeviceInfo]:
+    """Return the devices by name, without jobs of others."""
     rows = devices.list_devices(session)
-    return [_shape(schemas.DeviceInfo, row, alive=devices.is_alive(row)) for row in rows]
+    seen = _seen_jobs(session, [row.job_id for row in rows], viewer)
+    return [
+        _shape(
+            schemas.DeviceInfo,
+            row,
+            alive=devices.is_alive(row),
+            job_id=row.job_id if row.job_id in seen else None,
+        )
+        for row in rows
+    ]
 
 
-def list_libraries(session: Session, before: int | None, limit: int) -> list[schemas.LibraryInfo]:
-    """Return at most ``limit`` libraries, the newest first; only those before a number."""
-    rows = libraries.list_libraries(session, before=before, limit=limit)
+def list_libraries(
+    session: Session, before: int | None, limit: int, viewer: Viewer = EVERYTHING
+) -> list[schemas.LibraryInfo]:
+    """Return at most ``limit`` libraries of a viewer's jobs before a number, the newest first."""
+    rows = libraries.list_libraries(session, before=before, limit=limit, viewer=viewer)
     return [_shape(schemas.LibraryInfo, row) for row in rows]
 
 
@@ -128,6 +153,11 @@ def builds_of(session: Session, job_id: int) -> list[schemas.Build]:
 def view_build(row: BuildRow) -> schemas.Build:
     """Return a build without the path of its archive, which stays on the service."""
     return _shape(schemas.Build, row)
+
+
+def _seen_jobs(session: Session, job_ids: Sequence[int | None], viewer: Viewer) -> set[int]:
+    known = {job_id for job_id in job_ids if job_id is not None}
+    return set(session.scalars(select(Job.id).where(Job.id.in_(known), visible_jobs(viewer))))
 
 
 def _shape(kind: type[Shape], row: object, **values: Any) -> Shape:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
 from records import events, jobs, networks, task_stats, tasks
+from records.access import EVERYTHING, Viewer, visible_jobs
 from records.models import Job, JobStatus, Network, Target
 from records.tasks import WeightedTask
 from tuner.queries.latencies import total_latencies
@@ -58,7 +59,7 @@ def read_job(session: Session, job_id: int) -> JobView:
     )
 
 
-def list_jobs(
+def list_jobs(  # noqa: PLR0913  a keyword for each part of the query
     session: Session,
     *,
     states: Sequence[str] = (),
@@ -66,6 +67,7 @@ def list_jobs(
     sort: JobOrder = "-created",
     after: tuple[Any, int] | None = None,
     limit: int = 50,
+    viewer: Viewer = EVERYTHING,
 ) -> list[JobSummary]:
     """Return jobs, a page at a time.
 
@@ -76,8 +78,13 @@ def list_jobs(
         sort: Column to sort by; a minus puts the largest first. Ties are sorted by number.
         after: Last job of the previous page: its value in the sorted column, and its number.
         limit: Maximum of jobs on the page.
+        viewer: Client that sees them.
     """
-    stmt = select(Job).where(~Job.hidden).outerjoin(Network, Network.id == Job.network_id)
+    stmt = (
+        select(Job)
+        .where(~Job.hidden, visible_jobs(viewer))
+        .outerjoin(Network, Network.id == Job.network_id)
+    )
     if states:
         stmt = stmt.where(Job.state.in_(states))
     if text:
@@ -96,9 +103,9 @@ def list_jobs(
     return summaries(session, list(session.scalars(stmt.order_by(*order).limit(limit))))
 
 
-def recent_jobs(session: Session, limit: int) -> list[JobSummary]:
-    """Return the jobs with the highest numbers, the newest first."""
-    stmt = select(Job).where(~Job.hidden).order_by(Job.id.desc()).limit(limit)
+def recent_jobs(session: Session, limit: int, viewer: Viewer = EVERYTHING) -> list[JobSummary]:
+    """Return the jobs with the highest numbers that a viewer may see, the newest first."""
+    stmt = select(Job).where(~Job.hidden, visible_jobs(viewer)).order_by(Job.id.desc()).limit(limit)
     return summaries(session, list(session.scalars(stmt)))
 
 
@@ -171,6 +178,8 @@ def _summary(
         total_latency_secs=total_latency_secs,
         n_events=job.n_events,
         from_service=job.submission != "",
+        owner=job.owner,
+        project=job.project,
         created=job.created,
         updated=job.updated,
     )

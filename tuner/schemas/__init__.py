@@ -11,7 +11,9 @@ from tuner.schemas.catalogue import (
     LibraryInfo,
     NetworkInfo,
     NetworkTask,
+    QuotaUse,
     TargetInfo,
+    TokenInfo,
     WorkerInfo,
 )
 from tuner.schemas.jobs import (
@@ -56,11 +58,13 @@ __all__ = [
     "NetworkTask",
     "OutlookView",
     "PickView",
+    "QuotaUse",
     "RecordView",
     "SplitView",
     "Submitted",
     "TargetInfo",
     "TaskTrials",
     "TaskView",
+    "TokenInfo",
     "WorkerInfo",
 ]

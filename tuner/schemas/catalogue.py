@@ -106,6 +106,26 @@ class LibraryInfo(Schema):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuotaUse(Schema):
+    """A quota of a token; ``limit`` None is unlimited."""
+
+    quota: str
+    used: float
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenInfo(Schema):
+    """The token of a request: its name, its rights, and what its jobs use of its quotas."""
+
+    name: str
+    scopes: list[str]
+    project: str | None = None
+    max_priority: int
+    quotas: list[QuotaUse] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditEntry(Schema):
     """A logged request; ``subject`` is the name of a token, or anonymous."""
 

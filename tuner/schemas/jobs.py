@@ -34,6 +34,8 @@ class JobSummary(Schema):
             best records.
         n_events: Number of the last event; it grows with every change.
         from_service: True for a job of the service, False for one of a command line.
+        owner: Name of the token that the job belongs to; None for the administrators.
+        project: Project whose tokens may read the job.
         created: Time of the request.
         updated: Time of the last change.
     """
@@ -59,6 +61,8 @@ class JobSummary(Schema):
     total_latency_secs: float | None = None
     n_events: int
     from_service: bool
+    owner: str | None = None
+    project: str | None = None
     created: datetime
     updated: datetime
 

@@ -59,6 +59,27 @@ def serve(
             rich_help_panel=_NETWORK_PANEL,
         ),
     ] = False,
+    quotas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=N,...",
+            help="Quotas of each token without its own: jobs, trials, seconds, upload_mb, disk_mb "
+            "[default: none on loopback, jobs=100,upload_mb=20480,disk_mb=51200 beyond it].",
+            show_default=False,
+            rich_help_panel=_NETWORK_PANEL,
+        ),
+    ] = None,
+    max_priority: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Highest priority that a token may set without the scope admin [default: 3].",
+            min=0,
+            max=100,
+            show_default=False,
+            rich_help_panel=_NETWORK_PANEL,
+        ),
+    ] = None,
     api_only: Annotated[
         bool,
         typer.Option(
@@ -98,6 +119,7 @@ def serve(
         [
             *shared,
             *_flags(("--max-upload-mb", max_upload_mb), ("--rate", rate)),
+            *_flags(("--quotas", quotas), ("--max-priority", max_priority)),
             *(["--require-tokens"] if require_tokens else []),
         ],
         None

@@ -1,4 +1,4 @@
-"""``tuner token``: create, list and revoke API tokens of the service."""
+"""``tuner token``: create, list, renew and revoke API tokens of the service."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +11,18 @@ from tuner.cli.console import print_json, print_note
 if TYPE_CHECKING:
     from records.service_models import ApiToken
 
-app = typer.Typer(help="Create, list and revoke API tokens of the service.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, renew and revoke API tokens.", no_args_is_help=True)
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False)
+]
+
+
+DaysOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DAYS", help="Expire after this many days [default: never].", show_default=False
+    ),
 ]
 
 
@@ -29,38 +37,51 @@ def create(
             help="Scope of the token: read, submit or admin; each includes the earlier ones.",
         ),
     ] = ["read"],  # noqa: B006  typer reads it, nothing writes it
-    days: Annotated[
-        float | None,
+    days: DaysOption = None,
+    project: Annotated[
+        str | None,
         typer.Option(
-            metavar="DAYS", help="Expire after this many days [default: never].", show_default=False
+            metavar="PROJECT",
+            help="Group of the token; its tokens see each other's jobs.",
+            show_default=False,
         ),
     ] = None,
+    quotas: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=N,...",
+            help="Quotas instead of those of the service: jobs, trials, seconds, upload_mb, "
+            "disk_mb; N may be none.",
+            show_default=False,
+        ),
+    ] = "",
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
 ) -> None:
     """Create a token and print it once; only its hash is stored.
 
-    Example:
+    Jobs belong to the token that submits them.
+
+    Examples:
         tuner token create ci --scope submit --days 90
+        tuner token create ada --scope submit --project vision --quotas jobs=10,trials=100000
     """
     from records import tokens
+    from records.quotas import parse
     from tuner.context import open_context
     from tuner.errors import RequestError
 
     lifetime = _lifetime(days)
     with open_context(database, data_dir) as context, context.sessions.begin() as session:
         try:
-            token, secret = tokens.create_token(session, name, scopes, lifetime)
+            token, secret = tokens.create_token(
+                session, name, scopes, lifetime, project=project, quotas=parse(quotas)
+            )
         except ValueError as error:
             raise RequestError(str(error)) from error
         row = _as_json(token)
-    if json_output:
-        print_json({**row, "token": secret})
-        return
-    # Alone on stdout, so that a shell can capture it.
-    print(secret)
-    print_note(f"store this token now, it is not shown again; its scopes: {', '.join(scopes)}")
+    _print_secret(row, secret, json_output=json_output)
 
 
 @app.command("ls")
@@ -83,6 +104,36 @@ def ls(
         print_json({"tokens": rows})
         return
     _show(rows)
+
+
+@app.command("renew")
+def renew(
+    name: NameArgument,
+    days: DaysOption = None,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Give a token a new secret and print it once; its jobs stay its own.
+
+    The service rejects the old secret within five seconds.
+
+    Example:
+        tuner token renew ci --days 90
+    """
+    from records import tokens
+    from records.errors import NoSuchRow
+    from tuner.context import open_context
+    from tuner.errors import RequestError
+
+    lifetime = _lifetime(days)
+    with open_context(database, data_dir) as context, context.sessions.begin() as session:
+        try:
+            token, secret = tokens.renew_token(session, name, lifetime)
+        except NoSuchRow as error:
+            raise RequestError(f"{error}; list the tokens with `tuner token ls`") from error
+        row = _as_json(token)
+    _print_secret(row, secret, json_output=json_output)
 
 
 @app.command("revoke")
@@ -113,6 +164,16 @@ def revoke(
     _show([row])
 
 
+def _print_secret(row: dict[str, Any], secret: str, *, json_output: bool) -> None:
+    if json_output:
+        print_json({**row, "token": secret})
+        return
+    # Alone on stdout, so that a shell can capture it.
+    print(secret)
+    scopes = ", ".join(row["scopes"])
+    print_note(f"store this token now, it is not shown again; its scopes: {scopes}")
+
+
 def _lifetime(days: float | None) -> timedelta | None:
     from tuner.errors import RequestError
 
@@ -129,6 +190,8 @@ def _as_json(token: "ApiToken") -> dict[str, Any]:
     return {
         "name": token.name,
         "scopes": token.scopes,
+        "project": token.project,
+        "quotas": token.quotas or {},
         **{name: None if at is None else at.isoformat() for name, at in times.items()},
     }
 
@@ -140,11 +203,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from tuner.cli.console import stdout_console
 
     table = Table()
-    for name in ("Name", "Scopes", "Created", "Expires", "Revoked", "Last used"):
+    for name in ("Name", "Scopes", "Project", "Created", "Expires", "Revoked", "Last used"):
         table.add_column(name, no_wrap=name != "Name")
     for row in rows:
         times = [row[name] for name in ("created", "expires", "revoked", "last_used")]
-        table.add_row(Text(row["name"]), ", ".join(row["scopes"]), *map(_local_time, times))
+        named = Text(row["name"]), ", ".join(row["scopes"]), Text(row["project"] or "-")
+        table.add_row(*named, *map(_local_time, times))
     stdout_console().print(table)
 
 

@@ -30,6 +30,8 @@ def job_as_json(job: JobSummary) -> dict[str, Any]:
         "budget_trials": job.budget_trials,
         "spent_secs": job.spent_secs,
         "budget_secs": job.budget_secs,
+        "owner": job.owner,
+        "project": job.project,
         "created": job.created.isoformat(),
         "updated": job.updated.isoformat(),
     }

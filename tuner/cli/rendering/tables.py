@@ -46,6 +46,9 @@ def job_table(jobs: Sequence[JobSummary]) -> Table:
     for name in ("Latency (ms)", "Priority", "Trials", "Time"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("Changed", no_wrap=True)
+    has_owners = any(job.owner for job in jobs)
+    if has_owners:
+        table.add_column("Owner")
     for job in jobs:
         limit = f"/{job.budget_trials}" if job.budget_trials else ""
         time_limit = f"/{clock(job.budget_secs)}" if job.budget_secs else ""
@@ -59,6 +62,7 @@ def job_table(jobs: Sequence[JobSummary]) -> Table:
             f"{job.trials}{limit}",
             f"{clock(job.spent_secs)}{time_limit}",
             local_time(job.updated),
+            *([Text(job.owner or "")] if has_owners else []),
         )
     return table
 
