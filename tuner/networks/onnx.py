@@ -7,6 +7,7 @@ import onnx
 import onnx.inliner
 
 from tuner.errors import ModelError, summary
+from tuner.networks import unknown_shapes
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.branches import inline_constant_branches
 from tuner.networks.folding import fold_affine
@@ -117,11 +118,7 @@ def _restore_shapes(model: onnx.ModelProto, declared: Mapping[str, onnx.ValueInf
                 info.CopyFrom(candidate)
                 break
         else:
-            raise ModelError(
-                f"the shape of output {info.name!r} cannot be inferred from the inputs; "
-                f"operators without a known shape: {_unknown_operators(model)}",
-                code="data-dependent-shape",
-            )
+            raise unknown_shapes.refusal(model, info.name)
 
 
 def _copy_outputs(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
@@ -134,13 +131,6 @@ def _copy_outputs(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
 
 def _is_fixed(dims: Dims) -> bool:
     return dims is not None and all(isinstance(dim, int) for dim in dims)
-
-
-def _unknown_operators(model: onnx.ModelProto) -> str:
-    custom = {
-        f"{n.domain}.{n.op_type}" for n in model.graph.node if n.domain not in ("", "ai.onnx")
-    }
-    return ", ".join(sorted(custom)) or "none (the shape depends on the data)"
 
 
 def _serialise(model: onnx.ModelProto) -> bytes:

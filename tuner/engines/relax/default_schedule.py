@@ -16,12 +16,13 @@ from tvm.s_tir.schedule import Instruction, Trace
 from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.lane_products import find_lane_product, lane_tile, schedule_lanes
 from tuner.engines.relax.operands import Operand, operands_of
 from tuner.engines.relax.padded_products import padded_tile, schedule_padded
 from tuner.engines.relax.register_tiles import (
     Registers,
-    cycles_of,
     largest_divisor,
+    product_cycles,
     register_tile,
     registers_of,
 )
@@ -38,7 +39,9 @@ _MAX_REDUCTION_TILE = 16
 _L2_BYTES = 2**19
 # Cycles of a padded product, over those without padding, from which the copies are worth it.
 _MAX_PADDED = 0.7
-_MIN_VECTOR = 4
+_MATRIX = 2
+# Widths of vectors that LLVM does not split into single numbers.
+_WHOLE_VECTORS = (4, 8, 16, 32, 64)
 # Index of the deepest unrolling among TVM's choices of 0, 16, 64 and 512 statements.
 _UNROLL = 2
 
@@ -69,31 +72,51 @@ def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) ->
     if tiled:
         # The second space adds the epilogue to each tile while its sums are in registers.
         space = tiled[min(1, len(tiled) - 1)]
-        padded = _pad(module, space, registers_of(target), n_jobs)
-        return padded or _decide_tiles(space, registers_of(target), operands_of(module), n_jobs)
+        registers = registers_of(target)
+        return _decide_products(module, space, registers, n_jobs)
     schedule = Schedule(module)
     schedule_rows(schedule, n_jobs)
     return schedule.trace
 
 
-def _pad(module: tvm.IRModule, space: Schedule, registers: Registers, n_jobs: int) -> Trace | None:
-    """Return the trace of a padded product where that is faster than tiles that divide it."""
+def _decide_products(
+    module: tvm.IRModule, space: Schedule, registers: Registers, n_jobs: int
+) -> Trace:
+    """Return the trace of a product or convolution: the fastest of three kinds of tiles."""
     operands = operands_of(module)
     extents = [extent for _, extent in _tiles(space, _SPATIAL)]
-    if len(extents) < 2 or any(operand.group for operand in operands):
-        return None
     n_terms = math.prod(extent for _, extent in _tiles(space, _REDUCTION))
-    exact = register_tile(extents, operands, registers)
-    n_tiles = math.prod(extents) / math.prod(exact)
-    cycles = n_tiles * n_terms * cycles_of(exact, operands, registers)
-    if exact[-1] % _MIN_VECTOR:
-        cycles *= registers.lanes  # LLVM makes scalars of the vectors
-    tile, padded_cycles = padded_tile(extents, n_terms, operands, registers)
-    if padded_cycles > _MAX_PADDED * cycles:
+    cycles = n_terms * product_cycles(extents, operands, registers)
+    is_matrix = len(extents) >= _MATRIX and not any(operand.group for operand in operands)
+    if is_matrix:
+        tile, padded_cycles = padded_tile(extents, n_terms, operands, registers)
+        if padded_cycles < _MAX_PADDED * cycles:
+            lanes = _decide_lanes(module, registers, n_jobs, padded_cycles)
+            padded = lanes or _attempt(
+                module, lambda each: schedule_padded(each, tile, registers.lanes, n_jobs)
+            )
+            if padded is not None:
+                return padded
+    lanes = _decide_lanes(module, registers, n_jobs, cycles)
+    return lanes or _decide_tiles(space, registers, operands, n_jobs)
+
+
+def _decide_lanes(
+    module: tvm.IRModule, registers: Registers, n_jobs: int, max_cycles: float
+) -> Trace | None:
+    """Return the trace with vectors along the reduction, if it is not slower than a limit."""
+    product = find_lane_product(Schedule(module))
+    choice = None if product is None else lane_tile(product, registers)
+    if choice is None or choice[1] > max_cycles:
         return None
+    return _attempt(module, lambda each: schedule_lanes(each, choice[0], n_jobs))
+
+
+def _attempt(module: tvm.IRModule, apply: Callable[[Schedule], None]) -> Trace | None:
+    """Return the trace of a rule; None if it does not fit the workload."""
     schedule = Schedule(module)
     try:
-        schedule_padded(schedule, tile, registers.lanes, n_jobs)
+        apply(schedule)
     except (ScheduleError, RuntimeError, ValueError):  # convolutions, for example
         return None
     return schedule.trace
@@ -116,16 +139,29 @@ def _decide_tiles(
     inner = register_tile([extent for _, extent in spatial], operands, registers)
     left = [extent // size for (_, extent), size in zip(spatial, inner, strict=True)]
     outer = _parallel_tile(left, n_jobs, columns_first=_is_faster_by_columns(left, operands))
+    n_vectors = _n_vector_steps(inner[-1], registers.lanes)
     for (split, _), jobs, rest, size in zip(spatial, outer, left, inner, strict=True):
-        trace = trace.with_decision(split, [jobs, rest // jobs, 1, size], True)
+        middle = n_vectors if split.same_as(spatial[-1][0]) else 1
+        trace = trace.with_decision(split, [jobs, rest // jobs, middle, size // middle], True)
     for number, (split, extent) in enumerate(reductions, 1):
         most = _MAX_REDUCTION_TILE if number == len(reductions) else extent
-        size = largest_divisor(extent, most)
+        # The reduction runs outside of a loop of vectors.
+        size = largest_divisor(extent, most) if n_vectors == 1 else 1
         trace = trace.with_decision(split, [extent // size, size], True)
     for choice in space.trace.insts:
         if choice.kind.name == "SampleCategorical":
             trace = trace.with_decision(choice, _UNROLL, True)
     return trace
+
+
+def _n_vector_steps(width: int, lanes: int) -> int:
+    """Return the number of vectors that a loop goes through; 1 if LLVM takes the width at once.
+
+    It splits vectors of 24 or 48 numbers into single ones.
+    """
+    if width % lanes or (width in _WHOLE_VECTORS):
+        return 1
+    return width // lanes
 
 
 def _parallel_tile(extents: list[int], n_jobs: int, *, columns_first: bool) -> list[int]:

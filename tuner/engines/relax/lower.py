@@ -19,12 +19,14 @@ from tuner.engines.relax.layout import assign_layouts
 from tuner.engines.relax.linkable import check_linkable
 from tuner.engines.relax.padding import pad_channels
 from tuner.engines.relax.prefix_sums import legalise_cumsum
+from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
 from tuner.engines.relax.rewrites.half_precision import sum_in_float32
 from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
+from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
 from tuner.errors import ModelError
 
@@ -80,13 +82,17 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
     module = fold_constants(assign_layouts(fold_affine(module)))
     module = merge_products(sink_reshapes(module))
     if is_cpu:
-        module = sum_in_float32(split_concatenations(pad_channels(module)))
+        module = sum_in_float32(pad_channels(split_concatenations(module), registers_of(target)))
     with target:
         module = _sequence(
             module,
             transform.FoldConstant(),
             transform.LegalizeOps(
-                {"relax.cumsum": legalise_cumsum, **(LEGALIZATIONS if is_cpu else {})}
+                {
+                    "relax.cumsum": legalise_cumsum,
+                    "relax.strided_slice": legalise_slice,
+                    **(LEGALIZATIONS if is_cpu else {}),
+                }
             ),
             # Sorts have no legalisation; they call TVM's runtime.
             DispatchSortScan(),

@@ -1,119 +1,213 @@
-"""Padding of the output channels of convolutions to whole vectors.
+"""Padding of the output channels of convolutions and products to whole vectors.
 
-The schedules of MetaSchedule tile perfectly: 1,000 channels are vectorised by 8
-at most, half of an AVX-512 register, and no tile of them is a multiple of 16. A
-convolution with 1,008 channels whose last 8 are dropped costs 0.8 % more
-arithmetic and runs on whole vectors; the slice is fused into what follows.
+The schedules of MetaSchedule tile perfectly: 1,000 channels are vectorised by 8 at most, half of an
+AVX-512 register, and 58 channels by nothing. A convolution with 1,008 channels whose last 8 are
+dropped costs 0.8 % more arithmetic and runs on whole vectors. The slice that drops them moves
+behind all that treats channels apart, and vanishes where the next convolution or product multiplies
+the padding with zeros.
 """
-
-from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
-from tuner.engines.relax.fold import constant_value, rewrite
+from tuner.engines.relax.layout.scope import with_attrs
+from tuner.engines.relax.padded_widths import choose_width
+from tuner.engines.relax.register_tiles import Registers
+from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.tensor_types import shape_of
 
-_LANES = 16
-# More padding than this is not worth the vectors it fills.
-_MAX_WASTE = 0.02
+_ELEMENTWISE = {
+    *("clip", "sigmoid", "tanh", "erf", "abs", "negative", "nn.relu", "nn.silu", "nn.gelu"),
+    *("nn.gelu_tanh", "nn.leakyrelu", "nn.relu6", "hard_sigmoid", "hard_swish"),
+}
+_BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
+_REDUCTIONS = {"mean", "sum", "max", "min"}
+_CONVOLUTIONS = {
+    "nn.conv1d": ("NWC", "OWI"),
+    "nn.conv2d": ("NHWC", "OHWI"),
+    "nn.conv3d": ("NDHWC", "ODHWI"),
+}
+_CHANNELS_LAST = {layout for layout, _ in _CONVOLUTIONS.values()}
+_DTYPES = {"float16", "float32", "float64"}
+_MATRIX = 2
 
 
-def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
-    """Pad NHWC convolutions of constant OHWI weights whose channels nearly fill whole vectors."""
-    return rewrite(module, _Padder(module))
+def pad_channels(module: tvm.IRModule, registers: Registers) -> tvm.IRModule:
+    """Pad convolutions and products with constant weights where whole vectors save more than that.
 
-
-_ELEMENTWISE = {"relax.nn.relu", "relax.clip", "relax.sigmoid", "relax.tanh", "relax.nn.silu"}
-_WITH_CONSTANT = {"relax.add", "relax.subtract", "relax.multiply", "relax.divide"}
-_POOLING = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.nn.adaptive_avg_pool2d"}
-_REDUCTIONS = {"relax.mean", "relax.sum", "relax.max", "relax.min"}
-
-Array = np.ndarray[Any, Any]
+    Args:
+        module: Module whose convolutions are channels last.
+        registers: Vector registers of the target.
+    """
+    return _Padder(module, registers).run(module)
 
 
 @mutator
-class _Padder(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Mutator that turns conv2d into a wider conv2d and a slice, and moves the slice down.
+class _Padder(CallVisitor):
+    """Mutator that widens convolutions and products, and moves the slices of their results down.
 
-    A slice fused into the convolution would be paid for every pixel, and TVM computes some
-    schedules of that kernel wrong; behind a global pooling it is a thousand numbers.
+    A slice fused into a convolution would be paid for every pixel, and TVM computes some schedules
+    of that kernel wrong; behind a global pooling it is a thousand numbers. What is computed from
+    the padding is finite where the network is, so that zeros cancel it.
     """
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, registers: Registers) -> None:
         super().__init__(module)
-        self._wide: set[relax.Var] = set()
+        self._registers = registers
+        # The wide value that each slice of this mutator was taken from.
+        self._wide: dict[relax.Var, relax.Var] = {}
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
+    def rewrite(self, _original: relax.Call, call: relax.Call) -> relax.Expr:
         """Rewrite one call; calls without padding stay."""
-        visited = self.visit_expr_post_order(call)
-        if not isinstance(visited, relax.Call):
-            return visited
-        name = getattr(visited.op, "name", "")
-        if name == "relax.nn.conv2d" and _is_plain(visited):
-            return self._pad(visited)
-        if name in _WITH_CONSTANT or _keeps_channels(visited):
-            return self._sink_slice(visited)
-        return visited
+        name = name_of(call)
+        if name in _CONVOLUTIONS:
+            return self._convolve(call)
+        if name == "matmul":
+            return self._multiply(call)
+        if name in _BINARY:
+            return self._combine(call)
+        if self._wide_of(call.args[0] if len(call.args) else call) is None:
+            return call
+        return self._sink(call)
 
-    def _pad(self, call: relax.Call) -> relax.Expr:
-        weight = constant_value(self, call.args[1])
-        if weight is None:
+    def _sink(self, call: relax.Call) -> relax.Expr:
+        """Turn op(slice(wide)) into slice(op(wide)) for an operator of one tensor."""
+        wide = self._wide_of(call.args[0])
+        n_channels = shape_of(call.args[0])[-1]
+        if wide is None:
             return call
-        n_channels = weight.shape[0]
-        n_padding = -n_channels % _LANES
-        if not 0 < n_padding <= _MAX_WASTE * n_channels:
+        if name_of(call) == "reshape":
+            shape = shape_of(call)
+            if not shape or shape[-1] != n_channels:
+                return call
+            wider = relax.op.reshape(wide, (*shape[:-1], shape_of(wide)[-1]))
+        elif _treats_channels_apart(call):
+            wider = relax.Call(call.op, [wide, *call.args[1:]], call.attrs, call.ty_args)
+        else:
             return call
-        padded = np.pad(weight, [(0, n_padding), (0, 0), (0, 0), (0, 0)])
-        wide = self._emit(call, [call.args[0], relax.const(padded, str(padded.dtype))])
-        return _slice(wide, n_channels)
+        return self._slice(self.emit(wider), n_channels)
 
-    def _sink_slice(self, call: relax.Call) -> relax.Expr:
-        """Turn op(slice(wide)) into slice(op(wide))."""
-        source: Any = None
-        if isinstance(call.args[0], relax.Var):
-            source = self.lookup_binding(call.args[0])
-        if getattr(getattr(source, "op", None), "name", "") != "relax.strided_slice":
+    def _combine(self, call: relax.Call) -> relax.Expr:
+        """Turn slice(a) + slice(b), and slice(a) + constant, into a slice of the sum."""
+        n_channels = shape_of(call)[-1] if shape_of(call) else 1
+        wides = [self._wide_of(arg) for arg in call.args]
+        widths = {shape_of(wide)[-1] for wide in wides if wide is not None}
+        if len(widths) != 1 or n_channels == 1:
             return call
-        wide, n_channels = source.args[0], int(call.args[0].ty.shape[-1])
-        if wide not in self._wide:
-            return call  # a slice of the model itself
-        n_padding = int(wide.ty.shape[-1]) - n_channels
-        if _keeps_channels(call):
-            return _slice(self._emit(call, [wide, *call.args[1:]]), n_channels)
-        constant = constant_value(self, call.args[1])
-        if constant is None or constant.ndim == 0 or constant.shape[-1] != n_channels:
-            return call
+        (width,) = widths
+        args = []
+        for number, (arg, wide) in enumerate(zip(call.args, wides, strict=True)):
+            # Zeros of the padding must divide nothing.
+            is_divisor = number == 1 and name_of(call) == "divide"
+            widened = wide if wide is not None else self._widened(arg, n_channels, width)
+            if widened is None or (is_divisor and self.constant(arg) is None):
+                return call
+            args.append(widened)
+        return self._slice(
+            self.emit(relax.Call(call.op, args, call.attrs, call.ty_args)), n_channels
+        )
+
+    def _widened(self, expr: relax.Expr, n_channels: int, width: int) -> relax.Expr | None:
+        """Return an operand without slice so that it broadcasts to wider channels."""
+        shape = shape_of(expr)
+        if not shape or shape[-1] == 1:
+            return expr
+        value = self.constant(expr)
+        if value is None or shape[-1] != n_channels:
+            return None
         # Ones, so that a division by the padding stays finite.
-        fill = [(0, 0)] * (constant.ndim - 1) + [(0, n_padding)]
-        padded = np.pad(constant, fill, constant_values=1)
-        wider = self._emit(call, [wide, relax.const(padded, str(padded.dtype))])
-        return _slice(wider, n_channels)
+        return const(_pad(value, -1, width, fill=1.0), dtype_of(expr))
 
-    def _emit(self, call: relax.Call, args: list[relax.Expr]) -> relax.Var:
-        wide: relax.Var = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
-        self._wide.add(wide)
-        return wide
+    def _convolve(self, call: relax.Call) -> relax.Expr:
+        layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
+        weight = self._weight(call)
+        if weight is None or layouts != _CONVOLUTIONS[name_of(call)]:
+            return call
+        data, n_channels = call.args[0], weight.shape[0]
+        wide = self._wide_of(data)
+        groups = int(call.attrs.groups)
+        if groups > 1:
+            return self._convolve_apart(call, weight, wide)
+        if wide is not None:
+            data, weight = wide, _pad(weight, -1, shape_of(wide)[-1])
+        width = self._width(shape_of(call), weight.size // n_channels)
+        if wide is None and width == n_channels:
+            return call
+        weight = _pad(weight, 0, width)
+        wider = relax.Call(
+            call.op, [data, const(weight, dtype_of(call.args[1]))], call.attrs, call.ty_args
+        )
+        return wider if width == n_channels else self._slice(self.emit(wider), n_channels)
+
+    def _convolve_apart(
+        self, call: relax.Call, weight: Array, wide: relax.Var | None
+    ) -> relax.Expr:
+        """Widen a depthwise convolution of a slice."""
+        n_channels = weight.shape[0]
+        is_depthwise = weight.shape[-1] == 1 and int(call.attrs.groups) == n_channels
+        if wide is None or not is_depthwise:
+            return call
+        width = shape_of(wide)[-1]
+        args = [wide, const(_pad(weight, 0, width), dtype_of(call.args[1]))]
+        wider = with_attrs(call, args, groups=width)
+        return self._slice(self.emit(wider), n_channels)
+
+    def _multiply(self, call: relax.Call) -> relax.Expr:
+        weight = self._weight(call)
+        if weight is None or weight.ndim != _MATRIX or len(shape_of(call)) < _MATRIX:
+            return call
+        data, wide = call.args[0], self._wide_of(call.args[0])
+        if wide is not None:
+            data, weight = wide, _pad(weight, 0, shape_of(wide)[-1])
+        n_terms, n_columns = weight.shape
+        width = self._width(shape_of(call), n_terms)
+        if wide is None and width == n_columns:
+            return call
+        weight = _pad(weight, 1, width)
+        wider = relax.Call(
+            call.op, [data, const(weight, dtype_of(call.args[1]))], call.attrs, call.ty_args
+        )
+        return wider if width == n_columns else self._slice(self.emit(wider), n_columns)
+
+    def _weight(self, call: relax.Call) -> Array | None:
+        return self.constant(call.args[1]) if dtype_of(call.args[1]) in _DTYPES else None
+
+    def _width(self, shape: tuple[int, ...], n_terms: int) -> int:
+        return choose_width(shape, n_terms, self._registers)
+
+    def _wide_of(self, expr: relax.Expr) -> relax.Var | None:
+        """Return the value that an expression is a slice of; None if it is another."""
+        while isinstance(expr, relax.Var) and expr not in self._wide:
+            expr = self.lookup_binding(expr)
+        return self._wide.get(expr) if isinstance(expr, relax.Var) else None
+
+    def _slice(self, wide: relax.Var, n_channels: int) -> relax.Var:
+        axis = len(shape_of(wide)) - 1
+        sliced = self.emit(relax.op.strided_slice(wide, axes=[axis], begin=[0], end=[n_channels]))
+        self._wide[sliced] = wide
+        return sliced
 
 
-def _keeps_channels(call: relax.Call) -> bool:
-    """Return True if each output channel depends on the same channel of the first input alone."""
-    name = getattr(call.op, "name", "")
+def _treats_channels_apart(call: relax.Call) -> bool:
+    """Return True if each channel of the result depends on that of the first operand alone."""
+    name, attrs, rank = name_of(call), call.attrs, len(shape_of(call.args[0]))
+    if name in _ELEMENTWISE:
+        return True
     if name in _REDUCTIONS:
-        axes = [int(axis) for axis in call.attrs.axis or ()]
-        return bool(call.attrs.keepdims) and axes in ([1, 2], [2, 1])
-    return name in _ELEMENTWISE or (name in _POOLING and str(call.attrs.layout) == "NHWC")
+        axes = [int(axis) % rank for axis in attrs.axis or ()]
+        return bool(axes) and rank - 1 not in axes
+    if name == "nn.pad":
+        return not any(int(width) for width in attrs.pad_width[-2:])
+    is_pooling = name.startswith(("nn.max_pool", "nn.avg_pool", "nn.adaptive_avg_pool"))
+    if is_pooling or name.startswith("image.resize"):
+        return str(attrs.layout) in _CHANNELS_LAST
+    return False
 
 
-def _slice(wide: relax.Expr, n_channels: int) -> relax.Expr:
-    return relax.op.strided_slice(wide, axes=[3], begin=[0], end=[n_channels])
-
-
-def _is_plain(call: relax.Call) -> bool:
-    attrs = call.attrs
-    return (
-        str(attrs.data_layout) == "NHWC"
-        and str(attrs.kernel_layout) == "OHWI"
-        and int(attrs.groups) == 1
-    )
+def _pad(value: Array, axis: int, width: int, fill: float = 0.0) -> Array:
+    """Pad an axis at its end to a width."""
+    padding = [(0, 0)] * value.ndim
+    padding[axis] = (0, width - value.shape[axis])
+    return np.pad(value, padding, constant_values=fill)

@@ -13,11 +13,16 @@ from tuner.engines.relax.operands import Operand
 # Registers left for operands, of those that hold the sums of a tile.
 _N_OPERAND_REGISTERS = 8
 # Cycles from a product to the next one that adds to the same sum.
-_LATENCY = 4
-# Products and loads of vectors a cycle.
-_PER_CYCLE = 2
+LATENCY = 4
+# Products of vectors a cycle, and loads of vectors or single numbers, as measured.
+PRODUCTS_PER_CYCLE, LOADS_PER_CYCLE = 2, 1.25
+# Cycles of the load of a vector from the second cache, and bytes that the first one keeps.
+_FAR_CYCLES, _L1_BYTES = 2.5, 2**15
 # Longest loop over an axis that no vector divides.
 _MAX_LOOP = 1024
+_MIN_VECTOR = 4
+# Vectors of the last axis in a tile.
+_MAX_VECTORS = 12
 # Smallest group of a grouped convolution that fills a vector.
 _MIN_GROUP = 4
 
@@ -53,18 +58,19 @@ def register_tile(
     groups = [operand.group for operand in operands if operand.group >= _MIN_GROUP]
     tiles = [
         [*rows, width]
-        for width in _widths(math.gcd(last, *groups))
+        for width in _widths(math.gcd(last, *groups), registers.lanes)
         for rows in _rows(others, registers.n_sums // math.ceil(width / registers.lanes))
     ]
     return max(tiles, key=lambda tile: _speed(tile, operands, registers))
 
 
-def _widths(extent: int) -> list[int]:
-    """Return the powers of two that divide the last axis, up to the longest vectorised loop.
+def _widths(extent: int, lanes: int) -> list[int]:
+    """Return the powers of two, and whole numbers of vectors, that divide the last axis.
 
     An odd axis stays whole, so that LLVM makes vectors of its loop and handles the rest.
     """
-    widths = [width for width in (4, 8, 16, 32, 64) if extent % width == 0]
+    vectors = {n * lanes for n in range(1, _MAX_VECTORS + 1)}
+    widths = sorted(width for width in {4, 8, 16, 32, 64} | vectors if extent % width == 0)
     return widths or [largest_divisor(extent, _MAX_LOOP)]
 
 
@@ -74,9 +80,8 @@ def _rows(extents: Sequence[int], n_rows: int) -> Iterator[list[int]]:
         yield []
         return
     *others, last = extents
-    for size in range(max(min(last, n_rows), 1), 0, -1):
-        if last % size == 0:
-            yield from ([*rows, size] for rows in _rows(others, n_rows // size))
+    for size in divisors(last, n_rows):
+        yield from ([*rows, size] for rows in _rows(others, n_rows // size))
 
 
 def _speed(
@@ -92,7 +97,20 @@ def cycles_of(tile: Sequence[int], operands: Sequence[Operand], registers: Regis
     """Estimate the cycles that a register tile takes for one step of the reduction."""
     n_products = math.prod(tile[:-1]) * math.ceil(tile[-1] / registers.lanes)
     n_loads = _n_loads(tile, operands, registers)
-    return max(n_products / _PER_CYCLE, n_loads / _PER_CYCLE, _LATENCY)
+    last = len(tile) - 1
+    far = [each for each in operands if last in each.axes and each.n_bytes > _L1_BYTES]
+    far_cycles = _n_loads(tile, far, registers) * _FAR_CYCLES
+    return max(n_products / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, far_cycles, LATENCY)
+
+
+def product_cycles(
+    extents: Sequence[int], operands: Sequence[Operand], registers: Registers
+) -> float:
+    """Estimate the cycles of one term of every sum with the register tile that divides the sums."""
+    tile = register_tile(extents, operands, registers)
+    cycles = math.prod(extents) / math.prod(tile) * cycles_of(tile, operands, registers)
+    # LLVM makes scalars of other vectors.
+    return cycles * (registers.lanes if tile[-1] % _MIN_VECTOR else 1)
 
 
 def _n_loads(tile: Sequence[int], operands: Sequence[Operand], registers: Registers) -> int:
@@ -102,7 +120,12 @@ def _n_loads(tile: Sequence[int], operands: Sequence[Operand], registers: Regist
 
 def largest_divisor(number: int, most: int) -> int:
     """Return the largest divisor of a number up to a limit; 1 if the limit is below 1."""
-    return max(d for d in range(1, max(min(number, most), 1) + 1) if number % d == 0)
+    return divisors(number, most)[0]
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of a number up to a limit, at least 1; the largest comes first."""
+    return [d for d in range(max(min(number, most), 1), 0, -1) if number % d == 0]
 
 
 @lru_cache(maxsize=8)

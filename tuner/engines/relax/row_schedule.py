@@ -58,7 +58,7 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
         if names.issuperset(consumers) and _compute_at(schedule, block, rows[-1]):
             inside.append(block)
     if n_jobs > 1:
-        _parallelise(schedule, rows, n_jobs)
+        parallelise(schedule, rows, n_jobs)
     if is_last_spatial:
         for block in inside:
             if _count(schedule, block, _REDUCTION):
@@ -147,7 +147,7 @@ def _move_inside(schedule: Schedule, block: SBlockRV) -> None:
     schedule.decompose_reduction(block, reduced[0])
 
 
-def _parallelise(schedule: Schedule, rows: list[LoopRV], n_jobs: int) -> None:
+def parallelise(schedule: Schedule, rows: list[LoopRV], n_jobs: int) -> None:
     """Fuse the first rows until there are enough jobs, and run them in parallel."""
     n, count = 0, 1
     while n < len(rows) and count < n_jobs:

@@ -71,7 +71,14 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     ),
     "depthwise": (lambda x, w: _conv(x, w, groups=72), [(1, 14, 14, 72), (72, 3, 3, 1)]),
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
+    "conv of one channel": (_conv, [(1, 12, 10, 32), (1, 3, 3, 32)]),
+    "conv of 112 channels": (_conv, [(1, 1, 5, 64), (112, 3, 3, 64)]),
     "product": (_OPS.matmul, [(128, 96), (96, 160)]),
+    "product of one column": (
+        lambda x, w, b: _OPS.nn.relu(_OPS.add(_OPS.matmul(x, w), b)),
+        [(61, 192), (192, 1), (1,)],
+    ),
+    "products of one column": (_OPS.matmul, [(5, 30, 64), (5, 64, 1)]),
     "product of 197 tokens": (_OPS.matmul, [(3, 197, 64), (3, 64, 197)]),
     "product of 197 rows and more": (
         lambda x, w, b: _OPS.nn.gelu(_OPS.add(_OPS.matmul(x, w), b)),
@@ -195,6 +202,26 @@ def test_a_tile_fits_the_registers_of_its_target(spec: str) -> None:
     assert last % registers.lanes == 0
 
 
+@pytest.mark.parametrize(
+    ("extents", "weight_bytes", "tile"),
+    [
+        # Four vectors of weights from the second cache for four rows take longer than the products.
+        ([1, 64, 64, 64], 9 * 64 * 64 * 4, [1, 1, 8, 32]),
+        # One vector has as many loads as products.
+        ([1, 28, 28, 96], 9 * 96 * 96 * 4, [1, 2, 4, 48]),
+        # No divisor of 13 fills the registers together with several vectors.
+        ([1, 13, 13, 192], 9 * 192 * 192 * 4, [1, 1, 13, 16]),
+    ],
+)
+def test_a_tile_needs_no_more_loads_than_a_core_sustains(
+    extents: list[int], weight_bytes: int, tile: list[int]
+) -> None:
+    """The tiles that were the fastest of those measured with AVX-512."""
+    operands = [Operand(frozenset({0, 1, 2}), 0, 2**20), Operand(frozenset({3}), 0, weight_bytes)]
+
+    assert register_tiles.register_tile(extents, operands, Registers(32, 16)) == tile
+
+
 def test_a_tile_lies_in_one_group_of_a_convolution() -> None:
     """Elements of two groups multiply different inputs, which a vector would have to gather."""
     operands = operands_of(workload("grouped"))
@@ -251,7 +278,37 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
     assert ("PadEinsum" in trace) == is_padded
 
 
-@pytest.mark.parametrize("name", ["products of 49 columns", "two outputs", "shifted windows"])
+@pytest.mark.parametrize(
+    ("name", "has_lanes"),
+    [
+        ("conv of one channel", True),
+        ("product of one column", True),
+        ("products of one column", True),
+        ("conv", False),
+        ("products of 49 columns", False),
+        ("product", False),
+    ],
+)
+def test_few_columns_have_vectors_along_the_reduction(
+    name: str, has_lanes: bool, target: TargetInfo
+) -> None:
+    """Partial sums side by side fill the vectors that one column leaves empty."""
+    trace = default_schedule.compute_trace(workload(name), make_target(target.spec))
+
+    assert ("RFactor" in trace) == has_lanes
+
+
+def test_a_tile_of_seven_vectors_is_a_loop_of_whole_ones(target: TargetInfo) -> None:
+    """LLVM would split a vector of 112 numbers into single ones."""
+    script = by_rule(workload("conv of 112 channels"), target).script()
+
+    assert "T.vectorized(T.int64(112))" not in script
+    assert "T.vectorized(T.int64(16))" in script or "T.vectorized(T.int64(8))" in script
+
+
+@pytest.mark.parametrize(
+    "name", ["products of 49 columns", "two outputs", "shifted windows", "conv of one channel"]
+)
 def test_a_kernel_by_rule_passes_verification(
     name: str, target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,21 +127,6 @@ def test_padding_leaves_the_slices_of_a_model_alone(
     assert difference(actual, expected) < 1e-5
 
 
-@pytest.mark.parametrize(("channels", "padded"), [(1000, 1008), (64, 64), (24, 24), (10, 10)])
-def test_only_cheap_padding_is_done(
-    save: Save, target: TargetInfo, channels: int, padded: int
-) -> None:
-    """Channels are padded if the waste is two per cent at most."""
-    nodes = [helper.make_node("Conv", ["data", "w"], ["y"], kernel_shape=[1, 1])]
-    network = lower(
-        save(nodes, (1, 8, 5, 5), {"w": draw(channels, 8, 1, 1)}), make_target(target.spec)
-    )
-    script = network.module.script()
-
-    assert (f"T.int64({padded})" in script) or f"{padded}" in script
-    assert ("1008" in script) == (padded == 1008)
-
-
 def test_folded_constants_equal_those_of_tvm(
     save: Save, target: TargetInfo, tmp_path: Path
 ) -> None:

@@ -1,0 +1,99 @@
+"""Reasons why the shape of an output is unknown: the operators behind it, and what they read."""
+
+from collections.abc import Iterator
+
+import onnx
+
+from tuner.errors import ModelError
+from tuner.networks.graph import nodes_within
+
+_MAX_NAMED = 3
+
+
+def refusal(model: onnx.ModelProto, output: str) -> ModelError:
+    """Return the error for an output without a fixed shape; it names where the shape is lost.
+
+    Args:
+        model: Simplified model with ``value_info`` of all shapes that could be inferred.
+        output: Name of the output.
+    """
+    lost = _first_unknown(model, output)
+    branches = [node for node in lost if node.op_type == "If"]
+    if branches:
+        names = _inputs_behind(model.graph, branches[0].input[0])
+        return ModelError(
+            f"output {output!r} comes from a branch (If) that the model chooses by "
+            f"{_named('its input', names)}: make the choice a constant of the model, or export "
+            "the branch alone",
+            code="data-dependent-shape",
+        )
+    custom = sorted({f"{n.domain}.{n.op_type}" for n in lost if n.domain not in ("", "ai.onnx")})
+    described = custom or [_describe(model.graph, node) for node in lost[:_MAX_NAMED]]
+    return ModelError(
+        f"the shape of output {output!r} cannot be inferred from the inputs; operators without a "
+        f"known shape: {', '.join(described) or 'none'}; "
+        + (
+            "replace them in the model"
+            if custom
+            else "make what their shapes depend on a constant, or export the model up to them"
+        ),
+        code="data-dependent-shape",
+    )
+
+
+def _first_unknown(model: onnx.ModelProto, output: str) -> list[onnx.NodeProto]:
+    """Return the nodes before an output that have no fixed shape although their operands do."""
+    graph = model.graph
+    producers = {name: node for node in graph.node for name in node.output}
+    known = {tensor.name for tensor in graph.initializer}
+    for info in (*graph.value_info, *graph.input):
+        shape = info.type.tensor_type.shape
+        if info.type.tensor_type.HasField("shape") and all(d.dim_value > 0 for d in shape.dim):
+            known.add(info.name)
+    first, seen, pending = [], set(), [output]
+    while pending:
+        node = producers.get(pending.pop())
+        if node is None or node.output[0] in seen:
+            continue
+        seen.add(node.output[0])
+        unknown = [name for name in node.input if name and name not in known]
+        unknown = [name for name in unknown if name in producers]
+        pending += unknown
+        if not unknown:
+            first.append(node)
+    return first
+
+
+def _describe(graph: onnx.GraphProto, node: onnx.NodeProto) -> str:
+    names = sorted({name for each in node.input[1:] for name in _inputs_behind(graph, each)})
+    return f"{node.op_type} (its shape depends on {_named('input', names)})"
+
+
+def _named(kind: str, names: list[str]) -> str:
+    return f"{kind} {' and '.join(map(repr, names))}" if names else "the data"
+
+
+def _inputs_behind(graph: onnx.GraphProto, name: str) -> list[str]:
+    """Return the names of the inputs that a value is computed from, shapes apart."""
+    producers = {output: node for node in graph.node for output in node.output}
+    inputs = {info.name for info in graph.input}
+    names, seen, pending = set(), set(), [name]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        names |= {value} & inputs
+        node = producers.get(value)
+        if node is not None and node.op_type not in ("Shape", "Size"):
+            pending += _read_by(node)
+    return sorted(names)
+
+
+def _read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, those of its branches included."""
+    yield from node.input
+    for item in node.attribute:
+        for graph in (item.g, *item.graphs):
+            for inner in nodes_within(graph):
+                yield from inner.input
