@@ -75,6 +75,7 @@ KINDS = {
     "quota": Kind(
         429, "Quota in use", "Wait until jobs end, cancel some, or ask for a larger quota."
     ),
+    "busy": Kind(429, "Too many exports", "Wait until another export ends."),
     "unexpected": Kind(
         500, "Internal error", "Report the reference, which the log of the service has as well."
     ),
@@ -105,6 +106,7 @@ _OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
     (exc.DataError, "invalid"),
     (exc.OperationalError, "unavailable"),
     (exc.InterfaceError, "unavailable"),
+    (exc.InternalError, "unavailable"),  # of PostgreSQL, if a transaction took too long
     (exc.TimeoutError, "unavailable"),
 )
 _DISK_FULL = "53100"  # of PostgreSQL

@@ -18,6 +18,8 @@ _FILE_PATHS = (f"{PREFIX}/tune", f"{PREFIX}/records", "/jobs")
 # Fields of a form, in addition to its files.
 _MAX_FORM_BYTES = MIB
 _IDLE_TIMEOUT_SECS = 60.0
+# Rate below which a body of many bytes is cut off; a small one may take a minute.
+_MIN_BYTES_PER_SEC = 16 * 1024
 _BURST_SECS = 2.0
 _MAX_CLIENTS = 10_000
 #: Cost of a request that changes something, in requests that only read.
@@ -84,20 +86,23 @@ def limited(receive: Receive, length: str | None, limit: int) -> Receive:
 
     Raises:
         Problem: At once if the announced length is over the limit; from the returned function
-            if more arrives, or nothing for a minute.
+            if more arrives, nothing for a minute, or all of it too slowly.
     """
     if length is not None and (not length.isdecimal() or int(length[:20]) > limit):
         raise _too_large(limit)
-    n_bytes, is_complete = 0, False
+    n_bytes, is_complete, started = 0, False, time.monotonic()
 
     async def counted() -> Message:
         nonlocal n_bytes, is_complete
         if is_complete:
             return await receive()
+        allowed = _IDLE_TIMEOUT_SECS + n_bytes / _MIN_BYTES_PER_SEC
+        left = started + allowed - time.monotonic()
         try:
-            message = await asyncio.wait_for(receive(), _IDLE_TIMEOUT_SECS)
+            message = await asyncio.wait_for(receive(), max(min(left, _IDLE_TIMEOUT_SECS), 0.0))
         except TimeoutError as error:
-            raise Problem("too-slow", f"no byte in {_IDLE_TIMEOUT_SECS:.0f} s") from error
+            detail = f"{n_bytes} bytes of the body arrived in {allowed:.0f} s"
+            raise Problem("too-slow", detail) from error
         n_bytes += len(message.get("body", b""))
         if n_bytes > limit:
             raise _too_large(limit)

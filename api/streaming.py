@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 _CHUNK_CHARS = 2**18
 _MAX_QUEUED_CHUNKS = 4
 _TICK_SECS = 0.5
-# A reader that takes nothing for that long is cut off, because a transaction is open.
+# A reader that takes nothing for that long is cut off, because its thread waits for it.
 _READ_TIMEOUT_SECS = 60.0
 
 
@@ -22,7 +22,8 @@ class _ReaderLeft(Exception):  # noqa: N818  not an error
 class _Chunks:
     """A text stream that passes what is written to a short queue of chunks."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_secs: float) -> None:
+        self.deadline = time.monotonic() + max_secs
         self.queue: queue.Queue[bytes | Exception | None] = queue.Queue(_MAX_QUEUED_CHUNKS)
         self.reader_left = threading.Event()
         self._parts: list[str] = []
@@ -47,9 +48,9 @@ class _Chunks:
         """Queue an item.
 
         Raises:
-            _ReaderLeft: If the reader has left or takes nothing for a minute.
+            _ReaderLeft: If the reader has left, takes nothing for a minute, or is too slow.
         """
-        deadline = time.monotonic() + _READ_TIMEOUT_SECS
+        deadline = min(time.monotonic() + _READ_TIMEOUT_SECS, self.deadline)
         while not self.reader_left.is_set() and time.monotonic() < deadline:
             try:
                 self.queue.put(item, timeout=_TICK_SECS)
@@ -80,12 +81,16 @@ class _Chunks:
             return b""
 
 
-async def lines_of(write: Callable[[IO[str]], Any]) -> AsyncIterator[bytes]:
+async def lines_of(write: Callable[[IO[str]], Any], max_secs: float) -> AsyncIterator[bytes]:
     """Yield what a function writes to a stream, as it is written.
 
     The function runs in a thread of its own, which ends soon after the reader leaves.
+
+    Raises:
+        TimeoutError: If the reader takes nothing for a minute, or all of it takes longer than
+            ``max_secs``.
     """
-    chunks = _Chunks()
+    chunks = _Chunks(max_secs)
     threading.Thread(target=chunks.run, args=(write,), name="export", daemon=True).start()
     try:
         while (chunk := await run_in_threadpool(chunks.next)) is not None:

@@ -1,6 +1,6 @@
 """Builds: libraries requested over the network."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -36,10 +36,22 @@ def request_build(
     return build
 
 
-def next_build(session: Session) -> Build | None:
-    """Return the oldest build that is queued, or that a process began and never ended."""
-    stmt = select(Build).where(Build.state.in_(("queued", "running"))).order_by(Build.id)
-    return session.scalars(stmt.limit(1)).first()
+class WaitingBuild(NamedTuple):
+    """A build that waits, and the owner of its job."""
+
+    build: Build
+    owner: str | None
+
+
+def waiting(session: Session) -> list[WaitingBuild]:
+    """Return the builds that are queued, or that a process began and never ended, oldest first."""
+    stmt = (
+        select(Build, Job.owner)
+        .join(Job, Job.id == Build.job_id)
+        .where(Build.state.in_(("queued", "running")))
+        .order_by(Build.id)
+    )
+    return [WaitingBuild(build, owner) for build, owner in session.execute(stmt)]
 
 
 def set_build(session: Session, build_id: int, state: str, **values: Any) -> Build:

@@ -1,6 +1,5 @@
-"""Connections, transactions and schema of a records database."""
+"""Opening, sessions and schema of a records database."""
 
-import json
 import os
 import re
 import sqlite3
@@ -9,30 +8,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy import URL, Engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import migrations
+from records.connections import BUSY_SECS, DEFAULT_LIMITS, Limits, connect
 from records.errors import DatabaseUnusable
 
 # Receives the seconds spent waiting for the write lock; returns whether to wait on.
 OnLocked = Callable[[float], bool]
 
-_BUSY_SECS = 30
-_CONNECT_SECS = 10
 
-
-def open_database(url: str) -> Engine:
+def open_database(url: str, limits: Limits = DEFAULT_LIMITS) -> Engine:
     """Open a database and bring its schema up to date, creating what is missing.
 
     Several processes may open the same new database at once.
 
     A committed transaction survives the crash of any process. It survives a power failure on
     PostgreSQL with its default settings; on SQLite the last commits may be lost, see
-    ``_configure_sqlite``, but the file stays consistent.
+    :mod:`records.connections`, but the file stays consistent.
 
     Args:
         url: ``sqlite:///PATH`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
+        limits: Limits on the connections.
 
     Returns:
         An engine shared by all threads; the caller disposes of it.
@@ -46,7 +44,7 @@ def open_database(url: str) -> Engine:
         parsed = _with_driver(make_url(url))
         if parsed.get_backend_name() == "sqlite":
             _prepare_file(parsed.database)
-        engine = _connectable(parsed)
+        engine = connect(parsed, limits)
     except ModuleNotFoundError as error:
         hint = "install the extra postgresql"
         raise DatabaseUnusable(f"cannot use {shown}: no module {error.name}; {hint}") from error
@@ -87,6 +85,11 @@ def sessions(
     if on_locked is not None:
         engine = engine.execution_options(sqlite_on_locked=on_locked)
     return sessionmaker(engine, expire_on_commit=False)
+
+
+def with_limits(engine: Engine, limits: Limits) -> Engine:
+    """Return another engine of an opened database, with connections and limits of its own."""
+    return connect(engine.url, limits)
 
 
 def end_idle_transactions(engine: Engine, secs: float) -> None:
@@ -145,48 +148,8 @@ def _prepare_file(path: str | None) -> None:
             raise PermissionError(f"{required} is not writable")
 
 
-def _connectable(url: URL) -> Engine:
-    # Infinity and NaN are not JSON: PostgreSQL refuses them, so SQLite must too.
-    dumps = json.JSONEncoder(allow_nan=False).encode
-    if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, json_serializer=dumps, connect_args={"timeout": _BUSY_SECS})
-        event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-    timeout = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_SECS}
-    return create_engine(url, json_serializer=dumps, pool_pre_ping=True, connect_args=timeout)
-
-
-def _configure_sqlite(connection: Any, _record: object) -> None:
-    # The driver begins transactions late and breaks savepoints; _begin_sqlite sends BEGIN instead.
-    connection.isolation_level = None
-    # In WAL mode, synchronous=NORMAL does not fsync each commit. A commit survives the crash of a
-    # process, not a power failure; the file is consistent after both. See sqlite.org/pragma.html.
-    for pragma in (f"busy_timeout={_BUSY_SECS * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads and then writes fails at once if another one wrote
-    # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
-    options = connection.get_execution_options()
-    begin = options.get("sqlite_begin", "BEGIN IMMEDIATE")
-    if begin is None:
-        return
-    on_locked = options.get("sqlite_on_locked")
-    started = time.monotonic()
-    while True:
-        try:
-            connection.exec_driver_sql(begin)
-            return
-        except exc.OperationalError as error:
-            waited_secs = time.monotonic() - started
-            if on_locked is None or "locked" not in str(error.orig) or not on_locked(waited_secs):
-                raise
-
-
 def _switch_to_wal(engine: Engine) -> None:
-    deadline = time.monotonic() + _BUSY_SECS
+    deadline = time.monotonic() + BUSY_SECS
     while True:
         connection = engine.raw_connection()
         try:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Any
 
-from sqlalchemy import exc, select
+from sqlalchemy import Select, exc, func, select
 from sqlalchemy.orm import Session
 
 from records import log_lines
@@ -30,6 +30,23 @@ _COPIED_COLUMNS = (
 )
 
 
+_RECORDS = (
+    select(
+        *MeasureRecord.__table__.c,
+        Task.workload_id,
+        Task.target_id,
+        MeasureFeature.features,
+        BestRecord.latency.label("best_latency"),
+        BestRecord.confirmed.label("best_confirmed"),
+    )
+    .select_from(MeasureRecord)
+    .join(Task, Task.id == MeasureRecord.task_id)
+    .outerjoin(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
+    .outerjoin(BestRecord, BestRecord.record_id == MeasureRecord.id)
+    .order_by(MeasureRecord.id)
+)
+
+
 @dataclass(frozen=True)
 class ImportReport:
     """The result of an import.
@@ -45,51 +62,67 @@ class ImportReport:
     n_bad: int
 
 
-def export(session: Session, stream: IO[str], target_id: int | None = None) -> int:
-    """Write records, the oldest first, each after the workload and target that it uses.
+class Export:
+    """An export in pages, each of which may be read in a transaction of its own.
 
-    Jobs and picks are left out, because they mean nothing in another database. Memory use
-    does not grow with the number of records.
+    Records are written the oldest first, each after the workload and target that it uses. Jobs
+    and picks are left out, because they mean nothing in another database. Records that are stored
+    after the first page was read are left out as well, so that an export ends.
 
     Args:
-        session: The transaction, which may be read-only.
-        stream: Destination of the lines.
         target_id: The only target to export; None for all.
 
-    Returns:
-        Number of records written.
+    Attributes:
+        n_records: Number of records written.
     """
-    stmt = (
-        select(
-            *MeasureRecord.__table__.c,
-            Task.workload_id,
-            Task.target_id,
-            MeasureFeature.features,
-            BestRecord.latency.label("best_latency"),
-            BestRecord.confirmed.label("best_confirmed"),
-        )
-        .select_from(MeasureRecord)
-        .join(Task, Task.id == MeasureRecord.task_id)
-        .outerjoin(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
-        .outerjoin(BestRecord, BestRecord.record_id == MeasureRecord.id)
-        .order_by(MeasureRecord.id)
-        .execution_options(yield_per=_CHUNK)
-    )
-    if target_id is not None:
-        stmt = stmt.where(Task.target_id == target_id)
-    stream.write(log_lines.header())
-    targets: dict[int, str] = {}
-    workloads: dict[int, tuple[str, str]] = {}
-    n_records = 0
-    for row in session.execute(stmt):
-        if row.target_id not in targets:
-            targets[row.target_id] = _write_target(session, stream, row.target_id)
-        if row.workload_id not in workloads:
-            workloads[row.workload_id] = _write_workload(session, stream, row.workload_id)
-        names = (targets[row.target_id], *workloads[row.workload_id])
+
+    def __init__(self, target_id: int | None = None) -> None:
+        self.n_records = 0
+        self._target_id = target_id
+        self._last = 0
+        self._until: int | None = None
+        self._targets: dict[int, str] = {}
+        self._workloads: dict[int, tuple[str, str]] = {}
+
+    def write_page(self, session: Session, stream: IO[str], limit: int = _CHUNK) -> bool:
+        """Write at most ``limit`` records; return False after the last page.
+
+        Args:
+            session: The transaction, which may be read-only.
+            stream: Destination of the lines.
+            limit: Maximum number of records.
+        """
+        if self._until is None:
+            self._until = session.scalar(select(func.max(MeasureRecord.id))) or 0
+            stream.write(log_lines.header())
+        rows = session.execute(self._page(limit)).all()
+        for row in rows:
+            self._write(session, stream, row)
+        return len(rows) == limit
+
+    def _page(self, limit: int) -> Select[Any]:
+        stmt = _RECORDS.where(MeasureRecord.id > self._last, MeasureRecord.id <= self._until)
+        if self._target_id is not None:
+            stmt = stmt.where(Task.target_id == self._target_id)
+        return stmt.limit(limit)
+
+    def _write(self, session: Session, stream: IO[str], row: Any) -> None:
+        if row.target_id not in self._targets:
+            self._targets[row.target_id] = _write_target(session, stream, row.target_id)
+        if row.workload_id not in self._workloads:
+            self._workloads[row.workload_id] = _write_workload(session, stream, row.workload_id)
+        names = (self._targets[row.target_id], *self._workloads[row.workload_id])
         stream.write(log_lines.dump(_record_fields(row, *names)))
-        n_records += 1
-    return n_records
+        self._last = row.id
+        self.n_records += 1
+
+
+def export(session: Session, stream: IO[str], target_id: int | None = None) -> int:
+    """Write records in one transaction, see :class:`Export`; return their number."""
+    pages = Export(target_id)
+    while pages.write_page(session, stream):
+        pass
+    return pages.n_records
 
 
 def import_(session: Session, stream: Iterable[str]) -> ImportReport:

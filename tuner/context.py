@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import database as databases
+from records.connections import DEFAULT_LIMITS, Limits
 from tuner.errors import RequestError
 from tuner.settings import Settings, read_settings
 
@@ -38,8 +39,11 @@ def open_context(
     rpc: str | None = None,
     ray_address: str | None = None,
     engine: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Context]:
     """Read the settings and open the database; None leaves a setting to its other sources.
+
+    ``limits`` are those on connections to the database.
 
     Raises:
         RequestError: If the data directory cannot be written.
@@ -60,7 +64,7 @@ def open_context(
         raise RequestError(
             f"cannot write the data directory {settings.data_dir}: {error.strerror}"
         ) from error
-    connected = databases.open_database(settings.database)
+    connected = databases.open_database(settings.database, limits)
     try:
         yield Context(
             settings,

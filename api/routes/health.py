@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from sqlalchemy import select
 
 from api.auth import Subject
-from api.dependencies import ReaderDep, StateDep, require
+from api.dependencies import StateDep, require
 from api.openapi import problems
 
 router = APIRouter(tags=["health"])
@@ -21,9 +20,9 @@ async def healthz() -> dict[Literal["status"], Literal["ok"]]:
 
 
 @router.get("/readyz", responses=problems(500, 503))
-def readyz(session: ReaderDep) -> dict[Literal["status"], Literal["ready"]]:
+async def readyz(state: StateDep) -> dict[Literal["status"], Literal["ready"]]:
     """Answer while the database does; requires no token."""
-    session.execute(select(1))
+    await state.readiness.check()
     return {"status": "ready"}
 
 

@@ -16,10 +16,10 @@ from api.app_state import State
 from api.auth import Subject
 from api.dependencies import Administering, ReaderDep, Reading, StateDep
 from api.errors import Problem
+from api.exports import MEDIA_TYPE, ExportResponse
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import BestPage, RecordPage, Text
-from api.streaming import lines_of
 from records import audit, jobs, log, tasks
 from records.access import check_visible
 from records.errors import NoSuchRow
@@ -28,7 +28,6 @@ from tuner.queries import records as record_queries
 from tuner.schemas import Imported
 
 router = APIRouter(prefix=PREFIX, tags=["records"])
-_LINES = "application/jsonl"
 _MAX_MEMORY_BYTES = 8 * 2**20
 _MAX_LINE_CHARS = 64 * 2**20
 _BEST_PAGE = TypeAdapter(BestPage)
@@ -100,24 +99,18 @@ def list_records(
 @router.get(
     "/records",
     response_class=StreamingResponse,
-    responses={200: {"content": {_LINES: {}}}, **problems(404)},
+    responses={200: {"content": {MEDIA_TYPE: {}}}, **problems(404)},
 )
 async def export_records(
-    state: StateDep, _subject: Reading, target: schemas.OptionalId = None
-) -> StreamingResponse:
-    """Export measure records as JSON lines, which another database can import."""
+    state: StateDep, subject: Reading, target: schemas.OptionalId = None
+) -> ExportResponse:
+    """Export measure records as JSON lines, which another database can import.
+
+    An export takes ten minutes at most; a process serves two at a time, one of each token.
+    """
     if target is not None:
         await run_in_threadpool(_check_target, state, target)
-
-    def write(stream: Any) -> None:
-        with state.readers() as session:
-            log.export(session, stream, target)
-
-    return StreamingResponse(
-        lines_of(write),
-        media_type=_LINES,
-        headers={"content-disposition": 'attachment; filename="records.jsonl"'},
-    )
+    return ExportResponse(state.bulk_readers, state.exports, subject.name, target)
 
 
 @router.post(
@@ -125,7 +118,7 @@ async def export_records(
     response_model=Imported,
     responses=problems(408, 413, 507),
     openapi_extra={
-        "requestBody": {"required": True, "content": {_LINES: {"schema": {"type": "string"}}}}
+        "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
     },
 )
 async def import_records(request: Request, subject: Administering, state: StateDep) -> Imported:
@@ -145,7 +138,7 @@ async def import_records(request: Request, subject: Administering, state: StateD
 def _import(state: State, spool: Any, subject: Administering) -> log.ImportReport:
     lines = io.TextIOWrapper(spool, encoding="utf-8", newline="\n")
     try:
-        with state.sessions.begin() as session:
+        with state.bulk_sessions.begin() as session:
             report = log.import_(session, _checked(lines))
             counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
             audit.log_action(session, subject.name, subject.address, "import", None, counts)

@@ -15,6 +15,12 @@ from records.errors import DatabaseUnusable, SchemaTooNew
 
 _LOCK_KEY = 0x5475_6E65  # arbitrary constant: key of the advisory lock of a database
 
+# Versions of PostgreSQL differ in the time-outs that they have.
+_WITHOUT_TIMEOUTS = text(
+    "SELECT set_config(name, '0', true) FROM pg_settings"
+    " WHERE name IN ('lock_timeout', 'statement_timeout', 'transaction_timeout')"
+)
+
 
 def is_current(engine: Engine, shown: str) -> bool:
     """Return whether the schema is the newest; only reads, and does not wait for writers.
@@ -54,6 +60,8 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             with connection.begin():
+                # Another migration, or a change of a large table, may take its time.
+                connection.execute(_WITHOUT_TIMEOUTS)
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
                 yield connection
             return
@@ -63,6 +71,7 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
         driver.execute("PRAGMA foreign_keys=OFF")
         try:
             with connection.begin():
+                driver.set_progress_handler(None, 0)
                 yield connection
                 broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
                 if broken:

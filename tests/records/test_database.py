@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
-from records import database, measure_records
+from records import connections, database, measure_records
 from records.errors import DatabaseUnusable, SchemaTooNew
 from records.models import MeasureRecord
 from tests.records import make
@@ -27,7 +27,7 @@ database.open_database(sys.argv[1]).dispose()
 
 RECORD_FOREVER = """
 import sys
-from records import database, measure_records
+from records import connections, database, measure_records
 from tests.records import make
 factory = database.sessions(database.open_database(sys.argv[1]))
 with factory.begin() as session:
@@ -216,7 +216,7 @@ def test_a_measuring_session_waits_for_a_locked_file(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, gives_up: bool
 ) -> None:
     """The session retries until the lock is free or the callback refuses to wait on."""
-    monkeypatch.setattr(database, "_BUSY_SECS", 0.05)
+    monkeypatch.setattr(connections, "BUSY_SECS", 0.05)
     engine = database.open_database(sqlite_url)
     waits = []
     holder = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)

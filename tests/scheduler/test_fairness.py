@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.errors import SchedulerError
-from scheduler.fairness import JobShare, charge, choose_job, join, share_of
+from scheduler.fairness import JobShare, OwnerTimes, charge, choose_job, join, share_of
 
 
 def run(
@@ -110,3 +110,53 @@ def test_absurd_priorities_stay_finite() -> None:
 def test_a_clock_that_went_back_charges_nothing() -> None:
     """Virtual time never falls."""
     assert charge(JobShare(1, 0, 5.0), -3.0) == 5.0
+
+
+def shares_of_owners(jobs: list[JobShare], n_rounds: int) -> dict[str | None, float]:
+    """Assign equal rounds to jobs of several owners; return the share of each owner."""
+    owners, current = OwnerTimes(), {job.job_id: job for job in jobs}
+    secs: dict[str | None, float] = {}
+    for _ in range(n_rounds):
+        chosen = choose_job(list(current.values()), owners.virtual_secs)
+        assert chosen is not None
+        job = current[chosen]
+        owners.charge(job, 1.0)
+        current[chosen] = job._replace(virtual_secs=charge(job, 1.0))
+        secs[job.owner] = secs.get(job.owner, 0.0) + 1.0 / n_rounds
+    return secs
+
+
+def test_owners_share_equally_however_many_jobs_they_have() -> None:
+    """A hundred jobs of one owner get as much as the only job of another."""
+    many = [JobShare(number, 0, 0.0, owner="many") for number in range(100)]
+    jobs = [*many, JobShare(100, 0, 0.0, owner="one"), JobShare(101, 0, 0.0)]
+
+    assert shares_of_owners(jobs, 300) == pytest.approx({"many": 1 / 3, "one": 1 / 3, None: 1 / 3})
+
+
+def test_a_priority_doubles_the_share_of_its_owner() -> None:
+    """Owners with one job each share as the jobs themselves would."""
+    jobs = [JobShare(1, 1, 0.0, owner="a"), JobShare(2, 0, 0.0, owner="b")]
+
+    assert shares_of_owners(jobs, 300) == pytest.approx({"a": 2 / 3, "b": 1 / 3}, rel=0.02)
+
+
+def test_an_owner_that_comes_back_is_not_owed_its_time() -> None:
+    """It starts level with the owner furthest behind, and a second job changes nothing."""
+    owners = OwnerTimes()
+    first, second = JobShare(1, 0, 0.0, owner="a"), JobShare(2, 0, 0.0, owner="b")
+    owners.join("a", [])
+    owners.charge(first, 50.0)
+    owners.join("b", [first])
+    owners.join("a", [first, second])
+
+    assert owners.virtual_secs == {"a": 50.0, "b": 50.0}
+
+
+def test_rounds_of_an_owner_in_flight_count_together() -> None:
+    """An owner that occupies devices by several jobs lets others go first."""
+    busy = [JobShare(number, 0, 0.0, 1, "a") for number in range(3)]
+    idle = JobShare(3, 0, 0.0, owner="b")
+
+    assert choose_job([*busy, idle], {"b": 25.0}, typical_secs=10.0) == 3
+    assert choose_job([*busy, idle], {"b": 35.0}, typical_secs=10.0) == 0

@@ -8,6 +8,7 @@ from records import builds, jobs
 from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
+from scheduler.turns import Turns
 from tuner.build_cache.opening import open_cache
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.context import Context
@@ -27,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class BuildQueue:
-    """Serves builds in the order of their requests, one at a time.
+    """Serves builds one at a time, owner by owner in turn, and those of an owner in order.
 
     A build that fails for any reason but a lost database affects no other. Measurements do not
     wait for a build: its compilers pause while a CPU is measured.
@@ -50,6 +51,7 @@ class BuildQueue:
         self._gate = gate
         self._on_activity = on_activity
         self.is_building = False
+        self._turns = Turns()
 
     async def run(self) -> None:
         """Serve builds until cancelled; an unfinished one then returns to the queue.
@@ -62,7 +64,7 @@ class BuildQueue:
                 await asyncio.sleep(_POLL_INTERVAL_SECS)
 
     async def serve_next(self) -> bool:
-        """Serve the oldest waiting build; returns whether there was one.
+        """Serve the next waiting build; returns whether there was one.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
@@ -82,7 +84,11 @@ class BuildQueue:
 
     def _next_build(self) -> Build | None:
         with self._context.readers() as session:
-            return builds.next_build(session)
+            waiting = self._turns.ordered(builds.waiting(session), lambda item: item.owner)
+        if not waiting:
+            return None
+        self._turns.serve(waiting[0].owner)
+        return waiting[0].build
 
     async def _serve(self, build: Build) -> None:
         self._set(build.id, "running", message=None)

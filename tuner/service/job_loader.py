@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from records import events, jobs, submissions
 from records.models import Job, JobState
+from scheduler.turns import Turns
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError
@@ -69,9 +70,13 @@ class JobLoader:
         self._on_activity = on_activity
         self._describe = describe
         self._claimed: set[int] = set()
+        self._turns = Turns()
 
     def claim(self, busy: Collection[int]) -> Job | None:
-        """Mark the oldest waiting job as running, and return it; None if no job waits.
+        """Mark the next waiting job as running, and return it; None if no job waits.
+
+        Owners take turns, so that one with many models holds up no other; each owner's oldest job
+        comes first.
 
         A job that is marked as running but is not busy was left by an earlier coordinator, and
         waits as well.
@@ -83,12 +88,14 @@ class JobLoader:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
         with self._context.readers() as session:
-            waiting = [job.id for job in submissions.claimable(session) if job.id not in busy]
-        for job_id in waiting:
+            claimable = [job for job in submissions.claimable(session) if job.id not in busy]
+        waiting = self._turns.ordered(claimable, lambda job: job.owner)
+        for job_id, owner in [(job.id, job.owner) for job in waiting]:
             self._claimed.add(job_id)
             with self._context.sessions.begin() as session:
                 # The job may have been stopped since it was read.
                 if jobs.set_state(session, job_id, "running", only_from=("queued", "running")):
+                    self._turns.serve(owner)
                     _set_loading_phase(session, job_id)
                     return session.get_one(Job, job_id, populate_existing=True)
             self._claimed.discard(job_id)

@@ -17,7 +17,7 @@ MAX_CONCURRENT_LOADS = 2
 
 
 class JobPoller:
-    """Claims jobs in the order of their submission, and loads a few of them at once.
+    """Claims jobs, owner by owner in turn, and loads a few of them at once.
 
     Args:
         loader: Loader of jobs.

@@ -31,6 +31,7 @@ class ActiveJob:
     def __post_init__(self) -> None:
         # Plain attributes: they are read for every job whenever a round is assigned.
         self.job_id, self.target_id = self.session.job_id, self.session.target_id
+        self.owner = self.session.owner
 
     @property
     def accepts_rounds(self) -> bool:
@@ -40,7 +41,8 @@ class ActiveJob:
     @property
     def share(self) -> JobShare:
         """The job as the fair queue sees it."""
-        return JobShare(self.job_id, self.session.priority, self.virtual_secs, self.n_rounds)
+        priority = self.session.priority
+        return JobShare(self.job_id, priority, self.virtual_secs, self.n_rounds, self.owner)
 
 
 class RunningRound(NamedTuple):

@@ -70,6 +70,7 @@ class Coordinator:
         self._keep_running = keep_running
         self._loop_factory = loop_factory
         self._active_jobs: dict[int, ActiveJob] = {}
+        self._owners = fairness.OwnerTimes()
         self._running_rounds: dict[asyncio.Task[bool | None], RunningRound] = {}
         self._pick_batch = PickBatch(context)
         self._wake = asyncio.Event()
@@ -122,7 +123,10 @@ class Coordinator:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
         others = [job.share for job in self._active_jobs.values()]
-        job = ActiveJob(session, fairness.join(0.0, others))
+        self._owners.join(session.owner, others)
+        # Among the jobs of its owner: owners have virtual times of their own.
+        own = [share for share in others if share.owner == session.owner]
+        job = ActiveJob(session, fairness.join(0.0, own or others))
         with self._context.sessions.begin() as database:
             # Virtual times count from the start of the oldest active job, not for ever.
             jobs.set_virtual_secs(database, job.job_id, job.virtual_secs)
@@ -179,6 +183,7 @@ class Coordinator:
         job.n_rounds -= 1
         if running.pick is not None:
             self._typical_secs += _ROUND_SECS_WEIGHT * (secs - self._typical_secs)
+        self._owners.charge(job.share, secs)
         job.virtual_secs = fairness.charge(job.share, secs)
         if not self._unsaved_virtual_secs:
             self._context.record_writer.write(self._save_virtual_secs)
@@ -250,13 +255,15 @@ class Coordinator:
         return False
 
     def _next_job(self, target_ids: Collection[int]) -> ActiveJob | None:
-        """Return the job with the least virtual time that may have work for some targets."""
+        """Return the job that may have work for some targets and is furthest behind."""
         shares = [
             job.share
             for job in self._active_jobs.values()
             if job.accepts_rounds and job.target_id in target_ids
         ]
-        job_id = fairness.choose_job(shares, typical_secs=self._typical_secs)
+        job_id = fairness.choose_job(
+            shares, self._owners.virtual_secs, typical_secs=self._typical_secs
+        )
         return None if job_id is None else self._active_jobs[job_id]
 
     def _reserve(self, job: ActiveJob, device: Device) -> None:

@@ -45,6 +45,7 @@ class TuningSession:
 
     Attributes:
         job_id: Id of the job.
+        owner: Name of the token that the job belongs to; None without one.
         first_record_at: Time of the first trial of this run, by the context's clock.
     """
 
@@ -64,7 +65,7 @@ class TuningSession:
         self._n_failed_searches = 0
         self.first_record_at: float | None = None
         job = open_job(context.sessions, prepared, options, self._chooser.settings)
-        self.job_id = job.id
+        self.job_id, self.owner = job.id, job.owner
         self._limits = JobLimits(options, job)
         self._timer = JobTimer(context, job.id, job.spent_secs)
         self._publisher = StatusPublisher(context, job.id, on_status)

@@ -1,0 +1,147 @@
+"""Engines: connections to SQLite and PostgreSQL, with time-outs and pools of a fixed size."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
+
+#: Time that SQLite waits for a lock, seconds.
+BUSY_SECS = 30
+_CONNECT_SECS = 10
+# Packets that are lost and not refused: a connection is given up after about 15 s without an
+# answer of the other machine, whether it sends or waits. Local sockets ignore all of these.
+_KEEPALIVE = {
+    "connect_timeout": _CONNECT_SECS,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,  # milliseconds
+}
+# Version of PostgreSQL from which a transaction, not just a statement, can have a time-out.
+_TRANSACTION_TIMEOUT_VERSION = 170_000
+# Instructions of SQLite between two looks at the clock: about a millisecond.
+_INSTRUCTIONS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits on the connections of one engine; the times are in seconds.
+
+    Attributes:
+        pool_size: Connections that stay open.
+        max_overflow: Further connections, each closed after its use.
+        wait_secs: Time to wait for a connection while all are in use.
+        statement_secs: Maximum duration of one statement; 0 for none. On PostgreSQL.
+        lock_secs: Maximum time to wait for a lock; 0 for none. On PostgreSQL; SQLite waits for
+            ``BUSY_SECS``.
+        idle_secs: Maximum pause within a transaction; 0 for none. On PostgreSQL.
+        transaction_secs: Maximum duration of a transaction; 0 for none. On SQLite, where it ends
+            a statement that runs for longer, and on PostgreSQL from version 17 on.
+    """
+
+    pool_size: int = 5
+    max_overflow: int = 10
+    wait_secs: float = 30.0
+    statement_secs: float = 600.0
+    lock_secs: float = 60.0
+    idle_secs: float = 0.0
+    transaction_secs: float = 0.0
+
+
+#: Limits of commands and workers, which have few connections and long transactions.
+DEFAULT_LIMITS = Limits()
+
+
+def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
+    """Return the engine of a database, which connects when it is first used.
+
+    Args:
+        url: URL with a driver; what its query sets replaces the time-outs of the network.
+        limits: Limits on the connections.
+    """
+    # Infinity and NaN are not JSON: PostgreSQL refuses them, so SQLite must too.
+    dumps = json.JSONEncoder(allow_nan=False).encode
+    pool = {
+        "pool_size": limits.pool_size,
+        "max_overflow": limits.max_overflow,
+        "pool_timeout": limits.wait_secs,
+    }
+    if url.get_backend_name() == "sqlite":
+        is_memory = url.database in (None, "", ":memory:")  # one connection, which has no pool
+        engine = create_engine(
+            url,
+            json_serializer=dumps,
+            connect_args={"timeout": BUSY_SECS},
+            **({} if is_memory else pool),
+        )
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", partial(_begin_sqlite, limits.transaction_secs))
+        return engine
+    arguments = {name: value for name, value in _KEEPALIVE.items() if name not in url.query}
+    engine = create_engine(
+        url, json_serializer=dumps, pool_pre_ping=True, connect_args=arguments, **pool
+    )
+    event.listen(engine, "connect", partial(_configure_postgres, limits))
+    return engine
+
+
+def _configure_postgres(limits: Limits, connection: Any, _record: object) -> None:
+    timeouts = {
+        "statement_timeout": limits.statement_secs,
+        "lock_timeout": limits.lock_secs,
+        "idle_in_transaction_session_timeout": limits.idle_secs,
+    }
+    if connection.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
+        timeouts["transaction_timeout"] = limits.transaction_secs
+    settings = ", ".join(
+        f"set_config('{name}', '{round(secs * 1000)}', false)" for name, secs in timeouts.items()
+    )
+    connection.execute(f"SELECT {settings}")
+    connection.commit()
+
+
+def _configure_sqlite(connection: Any, _record: object) -> None:
+    # The driver begins transactions late and breaks savepoints; _begin_sqlite sends BEGIN instead.
+    connection.isolation_level = None
+    # In WAL mode, synchronous=NORMAL does not fsync each commit. A commit survives the crash of a
+    # process, not a power failure; the file is consistent after both. See sqlite.org/pragma.html.
+    for pragma in (f"busy_timeout={BUSY_SECS * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(transaction_secs: float, connection: Connection) -> None:
+    # A deferred transaction that reads and then writes fails at once if another one wrote
+    # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
+    options = connection.get_execution_options()
+    begin = options.get("sqlite_begin", "BEGIN IMMEDIATE")
+    driver: Any = connection.connection.driver_connection
+    # The deadline of an earlier transaction would end this one.
+    driver.set_progress_handler(None, 0)
+    if begin is None:
+        return
+    _begin(connection, begin, options.get("sqlite_on_locked"))
+    if transaction_secs:
+        driver.set_progress_handler(_deadline(transaction_secs), _INSTRUCTIONS)
+
+
+def _begin(connection: Connection, begin: str, on_locked: Callable[[float], bool] | None) -> None:
+    started = time.monotonic()
+    while True:
+        try:
+            connection.exec_driver_sql(begin)
+            return
+        except exc.OperationalError as error:
+            waited_secs = time.monotonic() - started
+            if on_locked is None or "locked" not in str(error.orig) or not on_locked(waited_secs):
+                raise
+
+
+def _deadline(secs: float) -> Callable[[], bool]:
+    """Return a function that tells SQLite to interrupt a statement after a deadline."""
+    deadline = time.monotonic() + secs
+    return lambda: time.monotonic() > deadline

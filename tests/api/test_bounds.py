@@ -1,0 +1,168 @@
+"""No reader keeps the database, a thread or the probes from the others."""
+
+import asyncio
+import io
+import socket
+import threading
+from typing import IO
+
+import pytest
+from sqlalchemy import event
+
+from api import exports, readiness, streaming
+from api.errors import Problem
+from api.exports import Slots
+from api.limits import limited
+from api.settings import ApiSettings
+from records import log, measure_records
+from tests.api.conftest import Served, serving
+from tests.records import make as rows
+
+AT = "/api/v1/records"
+
+
+def store_records(served: Served, n_records: int) -> None:
+    """Store failed trials of 20 kB each."""
+    with served.sessions.begin() as session:
+        task = rows.task(session)
+        for number in range(n_records):
+            measure_records.add_record(
+                session, rows.failed(task, f"t{number}", error_text="x" * 20_000)
+            )
+
+
+def test_a_reader_that_stops_reading_delays_no_other(quick: ApiSettings) -> None:
+    """While an export waits for its reader, others and probes are served, and few may start."""
+    with serving(quick) as served:
+        store_records(served, 400)
+        with socket.socket() as stalled:
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stalled.connect((str(served.client.base_url.host), served.client.base_url.port or 0))
+            stalled.sendall(f"GET {AT} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
+            assert stalled.recv(12) == b"HTTP/1.1 200"
+            refused = [served.client.get(AT) for _ in range(2)]
+            statuses = [served.client.get(path).status_code for path in ("/readyz", f"{AT}/list")]
+
+    assert [answer.status_code for answer in refused] == [429] * 2
+    assert refused[0].json()["type"].endswith("busy")
+    assert int(refused[0].headers["retry-after"]) > 0
+    assert statuses == [200, 200]
+
+
+def test_an_export_holds_no_connection_while_its_reader_waits(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages are read in transactions of their own, which end before a byte is passed on."""
+    monkeypatch.setattr(streaming, "_CHUNK_CHARS", 1000)
+    monkeypatch.setattr(exports, "_PAGE", 10)
+    with serving(quick) as served:
+        store_records(served, 35)
+        engine = served.sessions.kw["bind"]
+        n_open = 0
+
+        def count(change: int) -> None:
+            nonlocal n_open
+            n_open += change
+
+        event.listen(engine, "checkout", lambda *_: count(1))
+        event.listen(engine, "checkin", lambda *_: count(-1))
+        response = exports.ExportResponse(served.sessions, Slots(), "ada", None)
+
+        async def read() -> tuple[int, bytes]:
+            n_held, content = -1, b""
+            async for chunk in response.body_iterator:
+                if n_held < 0:
+                    await asyncio.sleep(0.2)  # the queue between thread and reader is full
+                    n_held = n_open
+                assert isinstance(chunk, bytes)
+                content += chunk
+            return n_held, content
+
+        n_held, content = asyncio.run(read())
+        with served.sessions() as session:
+            whole = io.StringIO()
+            assert log.export(session, whole) == 35
+
+    assert n_held == 0
+    assert content.decode() == whole.getvalue()
+
+
+def test_an_export_leaves_out_what_is_stored_after_its_start(quick: ApiSettings) -> None:
+    """It ends although records keep coming."""
+    with serving(quick) as served:
+        store_records(served, 3)
+        export, stream = log.Export(), io.StringIO()
+        with served.sessions() as session:
+            assert export.write_page(session, stream, 2)
+        with served.sessions.begin() as session:
+            measure_records.add_record(session, rows.failed(rows.task(session), "late"))
+        with served.sessions() as session:
+            assert not export.write_page(session, stream, 2)
+
+    assert export.n_records == 3
+
+
+def test_slots_are_few_and_one_for_each_subject() -> None:
+    """A slot is free again once its export ends, however it ends."""
+    slots = Slots()
+    with slots.taken("ada"):
+        with pytest.raises(Problem), slots.taken("ada"):
+            pass
+        with slots.taken("bob"), pytest.raises(Problem), slots.taken("eve"):
+            pass
+        with slots.taken("eve"):
+            pass
+    with pytest.raises(ValueError, match="failed"), slots.taken("ada"):
+        raise ValueError("failed")
+    with slots.taken("ada"):
+        pass
+
+
+def test_an_export_ends_at_its_deadline() -> None:
+    """A reader that is too slow in total is cut off, although it never pauses for long."""
+
+    def write(stream: IO[str]) -> None:
+        while True:
+            stream.write("x" * 2**18)
+
+    async def read() -> None:
+        async for _ in streaming.lines_of(write, 0.2):
+            await asyncio.sleep(0.05)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(read())
+
+
+def test_a_body_may_not_trickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then keeps no request open for ever."""
+    monkeypatch.setattr("api.limits._IDLE_TIMEOUT_SECS", 0.1)
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(0.03)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def trickle() -> None:
+        counted = limited(receive, None, 1000)
+        for _ in range(100):
+            await counted()
+
+    with pytest.raises(Problem, match="arrived") as refused:
+        asyncio.run(trickle())
+    assert refused.value.slug == "too-slow"
+
+
+def test_readiness_has_a_connection_of_its_own(
+    quick: ApiSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers while all other connections are in use, and fails soon if the database hangs."""
+    with serving(quick) as served:
+        assert served.client.get("/readyz").status_code == 200
+        hangs = threading.Event()
+        monkeypatch.setattr(readiness.Readiness, "_ask", lambda _: hangs.wait(30))
+        monkeypatch.setattr(readiness, "_TIMEOUT_SECS", 0.1)
+        statuses = [served.client.get("/readyz").status_code for _ in range(2)]
+        alive = served.client.get("/healthz").status_code
+        hangs.set()
+
+    assert statuses == [503, 503]
+    assert alive == 200
