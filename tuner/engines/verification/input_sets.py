@@ -37,6 +37,8 @@ class InputSpec:
         dtype: Its type.
         low: Smallest integer.
         high: Largest integer.
+        axis: The axis along which the largest integers differ.
+        highs: Largest integers at the positions along that axis; empty if they are alike.
         is_positive: True to draw positive floating-point numbers only.
         density: Share of non-zero numbers among whole ones.
         magnitude: Largest magnitude of whole numbers.
@@ -52,6 +54,15 @@ class InputSpec:
     density: float = 1.0
     magnitude: int = 3
     has_peaks: bool = False
+    axis: int = 0
+    highs: tuple[int, ...] = ()
+
+    @property
+    def high_array(self) -> Array:
+        """Largest integers, in a shape that broadcasts to that of the input."""
+        if not self.highs:
+            return np.array(self.high)
+        return np.expand_dims(np.array(self.highs), tuple(range(1, len(self.shape) - self.axis)))
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,10 @@ class InputSet:
         """Deserialise the output of :meth:`dump`."""
         fields = json.loads(text)
         specs = tuple(
-            InputSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in fields["specs"]
+            InputSpec(
+                **{**spec, "shape": tuple(spec["shape"]), "highs": tuple(spec.get("highs", ()))}
+            )
+            for spec in fields["specs"]
         )
         return cls(fields["kind"], fields["seed"], specs)
 
@@ -120,10 +134,11 @@ def _draw(rng: np.random.Generator, spec: InputSpec, kind: InputKind) -> Array:
         return drawn.astype(spec.dtype)
     if "int" not in spec.dtype:
         raise WorkError(f"no inputs of type {spec.dtype} can be drawn")
-    integers = rng.integers(spec.low, spec.high, size=spec.shape, endpoint=True)
+    high = spec.high_array
+    integers = rng.integers(spec.low, high, size=spec.shape, endpoint=True)
     if kind == "whole":
         # The ends of the range reveal saturation and wrong signs.
-        ends = rng.choice([spec.low, spec.high], size=spec.shape)
+        ends = np.where(rng.choice([False, True], size=spec.shape), high, spec.low)
         integers = np.where(rng.random(spec.shape) < 0.25, ends, integers)
         if spec.has_peaks:
             _add_peaks(rng, integers, (spec.low, spec.high))

@@ -10,6 +10,7 @@ import numpy as np
 from tuner.engines.base import InputKind
 from tuner.engines.verification import input_sets, interpreter, numbers, roles
 from tuner.engines.verification.input_sets import InputSet, InputSpec
+from tuner.engines.verification.limits import Highs, Limits
 from tuner.engines.verification.numbers import UNKNOWN, Number
 from tuner.engines.verification.program import Program
 from tuner.errors import WorkError
@@ -129,7 +130,7 @@ def _input_sets(program: Program, kind: InputKind, seed: int) -> Iterator[InputS
 
 
 def _specs(program: Program, bits: int) -> list[InputSpec]:
-    limits = roles.Limits(program)
+    limits = Limits(program)
     n_terms, exact = roles.longest_sum(program)
     # With numbers up to 3 the mean magnitude of a product is 4; half of the range is margin.
     magnitude = 3 if 4 * n_terms <= exact / 2 else 1
@@ -143,23 +144,27 @@ def _specs(program: Program, bits: int) -> list[InputSpec]:
             )
             continue
         low, high = input_sets.integer_range(buffer.dtype, bits)
-        low, high = max(low, limits.low.get(buffer, low)), min(high, limits.high.get(buffer, high))
-        is_index = buffer in limits.high
-        specs.append(
-            InputSpec(
-                buffer.shape,
-                buffer.dtype,
-                low,
-                max(low, high),
-                has_peaks=has_peaks and not is_index,
-            )
-        )
+        low = max(low, limits.low.get(buffer, low))
+        spec = InputSpec(buffer.shape, buffer.dtype, low, max(low, high), has_peaks=has_peaks)
+        limit = limits.highs(buffer)
+        specs.append(spec if limit is None else _limited(spec, limit))
     floats = [i for i, spec in enumerate(specs) if numbers.is_float(spec.dtype)]
     if density < 1.0 and floats:
         # Each term of the sum occurs in many outputs if the larger factor is the sparse one.
         largest = max(floats, key=lambda i: int(np.prod(specs[i].shape, dtype=np.int64)))
         specs[largest] = replace(specs[largest], density=density)
     return specs
+
+
+def _limited(spec: InputSpec, limit: Highs) -> InputSpec:
+    """Return a description of integers that stay within limits, as those of indices do."""
+    highs = tuple(
+        max(spec.low, spec.high if value is None else min(value, spec.high))
+        for value in limit.values
+    )
+    if len(set(highs)) <= 1:
+        return replace(spec, high=highs[0] if highs else spec.high, has_peaks=False)
+    return replace(spec, high=max(highs), axis=limit.axis, highs=highs, has_peaks=False)
 
 
 def _is_checked(number: Number) -> Array:

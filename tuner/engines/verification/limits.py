@@ -1,0 +1,186 @@
+"""Analysis of a program that tells which values its integer inputs may have."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tuner.engines.verification.numbers import is_bool, is_float
+from tuner.engines.verification.program import (
+    Bind,
+    Block,
+    Branch,
+    Buffer,
+    Call,
+    Constant,
+    Expression,
+    Load,
+    Loop,
+    Program,
+    Store,
+    Variable,
+    expressions,
+    statements,
+)
+
+_COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
+_DIVISIONS = {"Div", "Mod", "FloorDiv", "FloorMod"}
+_SHIFTS = {"shift_left", "shift_right", "LShift", "RShift"}
+_MAX_SHIFT = 7
+
+
+class Highs(NamedTuple):
+    """Largest values of an input: one for each position along an axis.
+
+    Attributes:
+        axis: The axis.
+        values: As many numbers as the axis has positions; None where nothing limits.
+    """
+
+    axis: int
+    values: tuple[int | None, ...]
+
+
+class _Axis(NamedTuple):
+    """The index of an axis of the buffer that holds values of an input."""
+
+    number: int
+
+
+class _Origin(NamedTuple):
+    """An input, and by axis the position there: fixed, variable, or None for any."""
+
+    buffer: Buffer
+    places: tuple[int | Variable | _Axis | None, ...]
+
+
+class Limits:
+    """Ranges of the integer inputs of a program, as far as their use limits them.
+
+    An input that is part of an index stays within the smallest extent that it indexes, also when it
+    is converted or stored in between. Rows of an input may index several axes at once, as those of
+    GatherND do; then each position within a row stays within the axis that it indexes. An input
+    that is compared with a loop variable stays within the loop, as the input of a one-hot encoding.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.low: dict[Buffer, int] = {}
+        self._high: dict[Buffer, dict[tuple[int | None, ...], int]] = defaultdict(dict)
+        self._extents = _extents_of(program)
+        self._origins: dict[Buffer | Variable, set[_Origin]] = defaultdict(set)
+        for buffer in program.inputs:
+            if not is_float(buffer.dtype) and not is_bool(buffer.dtype):
+                axes = tuple(_Axis(number) for number in range(len(buffer.shape)))
+                self._origins[buffer] = {_Origin(buffer, axes)}
+        for statement in statements(program.body):
+            self._read(statement)
+
+    def highs(self, buffer: Buffer) -> Highs | None:
+        """Return the largest values that an input may have, or None if its use sets no limit."""
+        limits = self._high.get(buffer)
+        if not limits:
+            return None
+        rank = len(buffer.shape)
+        n_fixed = [sum(places[axis] is not None for places in limits) for axis in range(rank)]
+        axis = max(range(rank), key=lambda each: n_fixed[each], default=0)
+        values: list[int | None] = [None] * (buffer.shape[axis] if rank else 1)
+        for places, high in limits.items():
+            place = places[axis] if rank else None
+            for position in range(len(values)) if place is None else (place,):
+                before = values[position]
+                values[position] = high if before is None else min(before, high)
+        return Highs(axis, tuple(values))
+
+    def _read(self, statement: object) -> None:
+        for top in _expressions_of(statement):
+            for part in expressions(top):
+                self._limit(part)
+        if isinstance(statement, Store) and not is_float(statement.buffer.dtype):
+            axes = {
+                index: _Axis(number)
+                for number, index in enumerate(statement.indices)
+                if isinstance(index, Variable)
+            }
+            for origin in self._origins_in(statement.value):
+                places = tuple(
+                    axes.get(place) if isinstance(place, Variable) else place
+                    for place in origin.places
+                )
+                self._origins[statement.buffer].add(_Origin(origin.buffer, places))
+        if isinstance(statement, Bind) and not is_float(statement.variable.dtype):
+            self._origins[statement.variable] |= self._origins_in(statement.value)
+
+    def _limit(self, part: Expression) -> None:
+        if isinstance(part, Load):
+            for index, extent in zip(part.indices, part.buffer.shape, strict=True):
+                self._limit_to(index, 0, extent - 1)
+        elif isinstance(part, Call) and part.operation in _COMPARISONS:
+            for one, other in (part.args, part.args[::-1]):
+                loops = [self._extents[each] for each in _variables(one) if each in self._extents]
+                if loops:
+                    self._limit_to(other, 0, max(loops) - 1)
+        elif isinstance(part, Call) and part.operation in _DIVISIONS and not is_float(part.dtype):
+            for origin in self._origins_in(part.args[1]):
+                self.low[origin.buffer] = max(self.low.get(origin.buffer, 1), 1)
+        elif isinstance(part, Call) and part.operation in _SHIFTS:
+            self._limit_to(part.args[1], 0, _MAX_SHIFT)
+
+    def _limit_to(self, expression: Expression, low: int, high: int) -> None:
+        for buffer, places in self._origins_in(expression):
+            self.low[buffer] = max(self.low.get(buffer, low), low)
+            fixed = tuple(place if isinstance(place, int) else None for place in places)
+            limits = self._high[buffer]
+            limits[fixed] = min(limits.get(fixed, high), high)
+
+    def _origins_in(self, expression: Expression) -> set[_Origin]:
+        origins: set[_Origin] = set()
+        for part in expressions(expression):
+            if isinstance(part, Load):
+                origins |= {
+                    _Origin(origin.buffer, tuple(_resolved(each, part) for each in origin.places))
+                    for origin in self._origins.get(part.buffer, ())
+                }
+            elif isinstance(part, Variable):
+                origins |= self._origins.get(part, set())
+        return origins
+
+
+def _resolved(place: int | Variable | _Axis | None, load: Load) -> int | Variable | _Axis | None:
+    """Return a position, with the load's index for that of an axis."""
+    if not isinstance(place, _Axis):
+        return place
+    index = load.indices[place.number]
+    if isinstance(index, Constant):
+        return int(index.value)
+    return index if isinstance(index, Variable) else None
+
+
+def _extents_of(program: Program) -> dict[Variable, int]:
+    return {
+        axis.variable: axis.extent
+        for statement in statements(program.body)
+        if isinstance(statement, Block)
+        for axis in statement.axes
+    }
+
+
+def _variables(expression: Expression) -> Iterator[Variable]:
+    """Yield variables outside of indices."""
+    if isinstance(expression, Variable):
+        yield expression
+    elif isinstance(expression, Call):
+        for arg in expression.args:
+            yield from _variables(arg)
+
+
+def _expressions_of(statement: object) -> tuple[Expression, ...]:
+    match statement:
+        case Store():
+            return (*statement.indices, statement.value)
+        case Bind():
+            return (statement.value,)
+        case Branch():
+            return (statement.condition,)
+        case Loop():
+            return (statement.start, statement.extent)
+        case _:
+            return ()
