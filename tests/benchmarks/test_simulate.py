@@ -44,6 +44,7 @@ def test_a_fleet_is_simulated_to_one_json_object() -> None:
         (("missing.jsonl.gz",), "missing.jsonl.gz"),
     ],
 )
+@pytest.mark.slow("starts the simulation again and again")
 def test_a_request_that_means_nothing_is_refused(words: tuple[str, ...], reason: str) -> None:
     """The exit status is 2, and the reason is one line."""
     answer = run(*words)

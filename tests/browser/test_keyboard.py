@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PATIENCE, Visitor
@@ -41,6 +42,7 @@ def test_the_first_stop_skips_the_navigation(browser: Browser, tuned: Service) -
         assert tab.page.evaluate("document.activeElement.closest('main') !== null")
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_a_job_is_submitted_and_sorted_by_keys(visitor: Visitor) -> None:
     """A job is submitted and its table sorted without a pointer, and the focus stays."""
     with visitor.tab() as tab:

@@ -51,6 +51,7 @@ def test_a_job_from_its_file_to_its_library(visitor: Visitor, tmp_path: Path) ->
         assert hashlib.sha256(content).hexdigest() == shown
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_sorting_changes_the_table_and_not_the_page(visitor: Visitor, service: Service) -> None:
     """A click on a heading sorts, a second one reverses, and Back restores the order."""
     submit(service, "sorted")
@@ -88,6 +89,7 @@ def test_a_page_recovers_after_an_outage(visitor: Visitor, service: Service) -> 
         assert page.evaluate("window.sameDocument")
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_updates_can_be_paused(visitor: Visitor, service: Service) -> None:
     """The numbers of a page stay while updates are paused."""
     submit(service, "held", trials=600)
@@ -134,6 +136,7 @@ def test_an_invalid_form_is_explained(visitor: Visitor, service: Service, tmp_pa
         assert all("422" in complaint for complaint in tab.messages)
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_a_rejected_action_is_explained_on_a_live_page(visitor: Visitor, service: Service) -> None:
     """The reason stays visible, the page stays live, and a reload does not send the form again."""
     submit(service, "long", trials=600)
@@ -151,6 +154,7 @@ def test_a_rejected_action_is_explained_on_a_live_page(visitor: Visitor, service
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_two_jobs_are_compared(browser: Browser, tuned: Service) -> None:
     """Two jobs are shown side by side, with latencies, curves and every workload of either."""
     with Visitor(browser, tuned.url).tab() as tab:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import PATIENCE, Visitor, model_file, wait_for_state
@@ -11,6 +12,7 @@ from tests.services import Service
 expect.set_options(timeout=PATIENCE)
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_a_job_without_scripts(visitor: Visitor, service: Service, tmp_path: Path) -> None:
     """A job is submitted, read, sorted, built, compared and deleted without scripts."""
     with visitor.tab(java_script_enabled=False) as tab:

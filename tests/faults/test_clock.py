@@ -38,7 +38,12 @@ class Clock:
 @pytest.mark.parametrize(
     ("location", "trials", "secs"),
     [
-        ("local", _TRIALS, _HOUR),
+        pytest.param(
+            "local",
+            _TRIALS,
+            _HOUR,
+            marks=[pytest.mark.slow("20 s of tuning"), pytest.mark.guards_data],
+        ),
         pytest.param("ray", 10 * _TRIALS, _HOUR, marks=_JUMP_ON_RAY),
         pytest.param("local", _TRIALS, -_HOUR, marks=pytest.mark.slow("30 s until leases expire")),
         pytest.param("ray", 10 * _TRIALS, -_HOUR, marks=_JUMP_ON_RAY),

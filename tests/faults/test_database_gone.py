@@ -24,7 +24,12 @@ _TRIALS = 48
 )
 @pytest.mark.parametrize(
     ("location", "trials"),
-    [("local", 48), pytest.param("ray", 400, marks=pytest.mark.slow("400 trials on Ray"))],
+    [
+        pytest.param(
+            "local", 48, marks=[pytest.mark.slow("25 s of tuning"), pytest.mark.guards_data]
+        ),
+        pytest.param("ray", 400, marks=pytest.mark.slow("400 trials on Ray")),
+    ],
     indirect=["location"],
 )
 def test_command_waits_for_its_database(

@@ -223,6 +223,7 @@ def measured(rig: Rig, batch: Batch) -> MeasuredBatch:
     return MeasuredBatch(results, {path.name for path in scratch.rglob("*")} - before)
 
 
+@pytest.mark.slow("compiles kernels of the real engine")
 def test_candidates_without_faults_run_and_agree(measured: MeasuredBatch) -> None:
     """Faults of other candidates do not affect them, and every sample is kept."""
     for result in measured.results[-_SPARED:]:
@@ -258,6 +259,8 @@ def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
     assert all(len(result.run_secs or ()) >= 12 for result in results)
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("40 s of faults")
 def test_job_with_every_fault_finishes(
     rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:

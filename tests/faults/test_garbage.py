@@ -50,8 +50,18 @@ def test_malformed_search_results_cost_no_trial(hall: Hall) -> None:
     [
         ("build", [*_ANY, *_OF_BUILD], {"build_error", "run_error"}),
         ("run", [*_ANY, *_OF_RUN], {"run_error"}),
-        ("build", ["huge", "hang"], {"build_error", "build_timeout", "run_error"}),
-        ("run", ["huge", "hang"], {"run_error", "run_timeout"}),
+        pytest.param(
+            "build",
+            ["huge", "hang"],
+            {"build_error", "build_timeout", "run_error"},
+            marks=pytest.mark.slow("waits for time-outs"),
+        ),
+        pytest.param(
+            "run",
+            ["huge", "hang"],
+            {"run_error", "run_timeout"},
+            marks=pytest.mark.slow("waits for time-outs"),
+        ),
     ],
 )
 def test_malformed_result_is_the_error_of_its_candidate_alone(

@@ -15,7 +15,10 @@ from tests.engines.faults import checksum
 from tests.faults.conftest import DEVICE, Hall, Repeat
 from tests.ray_rack import Rack
 
-pytestmark = pytest.mark.parametrize("workers", ["cluster"], indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("workers", ["cluster"], indirect=True),
+    pytest.mark.slow("starts a cluster of Ray"),
+]
 
 
 def n_records(hall: Hall) -> int:
@@ -139,6 +142,7 @@ def resume(processes: list[psutil.Process]) -> None:
             process.resume()
 
 
+@pytest.mark.guards_data
 def test_node_that_is_lost_costs_no_trial(hall: Hall, rack: Rack) -> None:
     """The other device finishes the job; the round that was under way is whole."""
     killed: list[str] = []

@@ -48,6 +48,7 @@ def brake(rack: Rack, tmp_path: Path) -> Iterator[Brake]:
     rack.kill("drifting")
 
 
+@pytest.mark.slow("times a device that slows down for 20 s")
 def test_device_that_slows_down_is_found_marked_and_taken_back(
     rack: Rack, brake: Brake, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_lost_server_takes_its_call_and_no_other(
         assert fleet.runners[1].measure("run", request, timeout_secs=30.0).result().run_secs
 
 
+@pytest.mark.slow("starts servers and a tracker for each case")
 def test_a_crash_takes_the_server_in_python_with_it(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:

@@ -23,7 +23,11 @@ from tuner.errors import WorkError
 from tuner.tuning.session import TuningSession
 from tuner.workers.pool import Pool
 
-everywhere = pytest.mark.parametrize("workers", ["pair", "cluster"], indirect=True)
+everywhere = pytest.mark.parametrize(
+    "workers",
+    ["pair", pytest.param("cluster", marks=pytest.mark.slow("starts a cluster of Ray"))],
+    indirect=True,
+)
 
 
 def pools(hall: Hall) -> list[Pool]:

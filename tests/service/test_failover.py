@@ -90,7 +90,13 @@ def check_unavailable(url: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [pytest.param("sqlite", marks=pytest.mark.slow("20 s: a lease has to expire")), "postgresql"],
+    [
+        pytest.param("sqlite", marks=pytest.mark.slow("20 s: a lease has to expire")),
+        pytest.param(
+            "postgresql",
+            marks=[pytest.mark.slow("20 s: a lease has to expire"), pytest.mark.guards_data],
+        ),
+    ],
     indirect=True,
 )
 def test_a_standby_takes_over_from_a_worker_that_is_killed(url: str, tmp_path: Path) -> None:
@@ -144,6 +150,8 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
         assert opened.active() == [other.pid]
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("20 s without a database")
 def test_a_job_survives_an_outage_of_its_database(own_postgres: Any, tmp_path: Path) -> None:
     """PostgreSQL stops in the middle of a round and starts seconds later.
 

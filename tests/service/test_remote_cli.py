@@ -66,6 +66,7 @@ def tuned(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Answer:
     return answer
 
 
+@pytest.mark.slow("tunes in the service and locally")
 def test_tune_prints_the_same_as_locally(away: RemoteUser, tuned: Answer) -> None:
     """It prints one object on stdout and progress on stderr; a repetition measures nothing."""
     again = away("tune", "zoo:mlp", "--trials", str(TRIALS))
@@ -119,6 +120,7 @@ def test_ctrl_c_leaves_the_job_running(away: RemoteUser) -> None:
     assert away("jobs", "cancel", job, "--json").json["state"] == "cancelled"
 
 
+@pytest.mark.slow("follows a table for 10 s")
 def test_the_table_is_live_in_a_terminal(away: RemoteUser, tuned: Answer) -> None:
     """The table is redrawn as trials arrive, and stays at the end."""
     spent = away("table", str(tuned.json["job"]), "--json").json["spent_trials"]

@@ -211,6 +211,7 @@ def test_a_job_continues_after_a_restart(tmp_path: Path) -> None:
         opened.check_counts(job)
 
 
+@pytest.mark.slow("waits for a time-out")
 def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
     """Its process ends after the time-out, and the next job is served."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:

@@ -19,6 +19,7 @@ from tuner.errors import WorkError
 from tuner.schemas import JobSummary
 
 
+@pytest.mark.slow("reconnects for 15 s")
 def test_a_cut_event_stream_loses_nothing(service: Service, done: JobSummary) -> None:
     """A stream may be cut anywhere, also within an event."""
     with proxied(service.port, 700, 901, 1500, 33, 5000) as proxy, TunerClient(proxy.url) as client:

@@ -22,14 +22,14 @@ from tuner.library import manifest
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 
-TRIALS = "20"
+TRIALS = "8"
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """A perceptron with a few trials on every task, built into ``mlp.lib``."""
     cli = Cli(tmp_path_factory.mktemp("tuned"))
-    options = ("--trials", TRIALS, "--trials-per-round", "5", "--cost-model", "random")
+    options = ("--trials", TRIALS, "--trials-per-round", "2", "--cost-model", "random")
     assert cli("tune", "zoo:mlp", *options).status == 0
     answer = cli("build", "zoo:mlp", "-o", "mlp.lib", "--strict", "--json")
     assert answer.status == 0, answer.err

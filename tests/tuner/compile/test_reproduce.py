@@ -67,6 +67,7 @@ def outcomes(reproduction: Reproduction) -> list[str]:
     return [subgraph.outcome for subgraph in reproduction.subgraphs]
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_objects_are_reproduced_byte_by_byte(
     context: Context, manifest: Manifest, worker: Pool, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def counts(info: CacheInfo) -> tuple[int, int, int, int]:
     return info.hits, info.store_hits, info.misses, info.currsize
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_each_batch_size_is_compiled_once(jit: Jit) -> None:
     """In a loop over two batch sizes, all calls but the first of each are hits."""
     module = Perceptron(seed=1).eval()
@@ -56,6 +57,7 @@ def test_each_batch_size_is_compiled_once(jit: Jit) -> None:
     assert info.seconds_saved > 0.0
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_another_function_and_another_process_use_the_build_cache(jit: Jit, data_dir: Path) -> None:
     """Neither compiles the same module again."""
     first, second = jit(Perceptron().eval()), jit(Perceptron().eval())

@@ -43,7 +43,13 @@ def test_networks_run(name: str, image: int, shape: tuple[int, ...]) -> None:
     assert difference(second, first) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["mobilenet", "resnet3d-18"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mobilenet",
+        pytest.param("resnet3d-18", marks=pytest.mark.slow("runs a network in three dimensions")),
+    ],
+)
 def test_layouts_agree(name: str) -> None:
     """The same image gives the same output in either layout."""
     last = load_network(f"zoo:{name}?image=32&classes=8&layout=NHWC")

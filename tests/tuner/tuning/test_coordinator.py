@@ -60,6 +60,7 @@ def test_jobs_take_turns_and_spend_their_budgets_exactly(workshop: Workshop) -> 
     assert len(set(order_of_jobs(workshop)[:8])) == 2
 
 
+@pytest.mark.slow("tunes for 12 s")
 def test_priority_buys_a_larger_share(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job whose priority is 2 higher gets about four fifths of the first rounds."""
     clock = iter(range(10**6))

@@ -83,8 +83,20 @@ def test_a_killed_command_continues_as_an_undisturbed_one(
     [
         # A terminal signals every process, a service manager the first.
         (signal.SIGINT, 130, "Ctrl-C", True),
-        (signal.SIGTERM, 143, "SIGTERM", True),
-        (signal.SIGTERM, 143, "SIGTERM", False),
+        pytest.param(
+            signal.SIGTERM,
+            143,
+            "SIGTERM",
+            True,
+            marks=pytest.mark.slow("15 s; Ctrl-C is tested always"),
+        ),
+        pytest.param(
+            signal.SIGTERM,
+            143,
+            "SIGTERM",
+            False,
+            marks=[pytest.mark.slow("15 s; Ctrl-C is tested always"), pytest.mark.guards_data],
+        ),
     ],
 )
 def test_a_signal_stops_a_command_cleanly(
@@ -170,6 +182,8 @@ def test_a_second_command_on_one_machine_is_refused(cli: Cli) -> None:
     assert second.out == ""
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("half a minute of kills")
 def test_a_command_survives_the_death_of_its_workers(cli: Cli) -> None:
     """A job whose workers are all killed, three times, spends its whole budget."""
     process = cli.start(*tune("96"), "--json", TOY_RUN_SECS="0.02")

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tuner.engines.verification.index_arithmetic import Ranges, terms_of
 from tuner.engines.verification.numbers import is_bool, is_float
 from tuner.engines.verification.program import (
     Bind,
@@ -60,12 +61,15 @@ class Limits:
     is converted or stored in between. Rows of an input may index several axes at once, as those of
     GatherND do; then each position within a row stays within the axis that it indexes. An input
     that is compared with a loop variable stays within the loop, as the input of a one-hot encoding.
+    Of several inputs that form one index of a flat tensor, as those of ScatterND do, each stays
+    within its own stride.
     """
 
     def __init__(self, program: Program) -> None:
         self.low: dict[Buffer, int] = {}
         self._high: dict[Buffer, dict[tuple[int | None, ...], int]] = defaultdict(dict)
         self._extents = _extents_of(program)
+        self._ranges = Ranges(program)
         self._origins: dict[Buffer | Variable, set[_Origin]] = defaultdict(set)
         for buffer in program.inputs:
             if not is_float(buffer.dtype) and not is_bool(buffer.dtype):
@@ -94,6 +98,9 @@ class Limits:
         for top in _expressions_of(statement):
             for part in expressions(top):
                 self._limit(part)
+        if isinstance(statement, Store):
+            for index, extent in zip(statement.indices, statement.buffer.shape, strict=True):
+                self._limit_index(index, extent)
         if isinstance(statement, Store) and not is_float(statement.buffer.dtype):
             axes = {
                 index: _Axis(number)
@@ -112,7 +119,7 @@ class Limits:
     def _limit(self, part: Expression) -> None:
         if isinstance(part, Load):
             for index, extent in zip(part.indices, part.buffer.shape, strict=True):
-                self._limit_to(index, 0, extent - 1)
+                self._limit_index(index, extent)
         elif isinstance(part, Call) and part.operation in _COMPARISONS:
             for one, other in (part.args, part.args[::-1]):
                 loops = [self._extents[each] for each in _variables(one) if each in self._extents]
@@ -131,27 +138,55 @@ class Limits:
             limits = self._high[buffer]
             limits[fixed] = min(limits.get(fixed, high), high)
 
+    def _limit_index(self, index: Expression, n_positions: int) -> None:
+        """Limit the inputs in an index to values that stay below a number of positions."""
+        if isinstance(index, Call) and isinstance(index.args[-1], Constant):
+            if index.operation == "FloorDiv":
+                return self._limit_index(index.args[0], n_positions * int(index.args[-1].value))
+            if index.operation == "FloorMod":
+                return None
+        terms = terms_of(index)
+        inputs = [bool(self._origins_in(term.expression)) for term in terms]
+        strides = [term.factor for term, has in zip(terms, inputs, strict=True) if has]
+        if strides and min(strides) <= 0:
+            return self._limit_to(index, 0, n_positions - 1)
+        # Large strides first, and of equal ones those of loops, which the inputs have to respect.
+        left = n_positions
+        for term, has in sorted(
+            zip(terms, inputs, strict=True), key=lambda each: (-each[0].factor, each[1])
+        ):
+            if has:
+                n_values = max(left // term.factor // strides.count(term.factor), 1)
+                self._limit_to(term.expression, 0, n_values - 1)
+                if strides.count(term.factor) == 1:
+                    left = min(left, term.factor)
+            elif (span := self._ranges.of(term.expression)) is not None:
+                left = max(left - term.factor * span[1], 1)
+        return None
+
+    def _place(
+        self, place: int | Variable | _Axis | None, load: Load
+    ) -> int | Variable | _Axis | None:
+        """Return a position, with the load's index for that of an axis."""
+        if not isinstance(place, _Axis):
+            return place
+        index = load.indices[place.number]
+        span = self._ranges.of(index)
+        if span is not None and span[0] == span[1]:
+            return span[0]
+        return index if isinstance(index, Variable) else None
+
     def _origins_in(self, expression: Expression) -> set[_Origin]:
         origins: set[_Origin] = set()
         for part in expressions(expression):
             if isinstance(part, Load):
                 origins |= {
-                    _Origin(origin.buffer, tuple(_resolved(each, part) for each in origin.places))
+                    _Origin(origin.buffer, tuple(self._place(each, part) for each in origin.places))
                     for origin in self._origins.get(part.buffer, ())
                 }
             elif isinstance(part, Variable):
                 origins |= self._origins.get(part, set())
         return origins
-
-
-def _resolved(place: int | Variable | _Axis | None, load: Load) -> int | Variable | _Axis | None:
-    """Return a position, with the load's index for that of an axis."""
-    if not isinstance(place, _Axis):
-        return place
-    index = load.indices[place.number]
-    if isinstance(index, Constant):
-        return int(index.value)
-    return index if isinstance(index, Variable) else None
 
 
 def _extents_of(program: Program) -> dict[Variable, int]:

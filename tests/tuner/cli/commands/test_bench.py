@@ -118,6 +118,7 @@ def test_json_has_what_the_table_has(mlp: Cli) -> None:
         assert [output["agrees"] for output in peer["outputs"]] == [True]
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_token_ids_come_from_the_vocabulary(text: Cli) -> None:
     """Shapes come from the library; a mask is ones; the text model agrees with every peer."""
     result = text("bench", "out", "--model", "text.onnx", "--against", "all", *_TURN).json
@@ -143,6 +144,7 @@ def test_difference_fails_and_is_named(text: Cli) -> None:
     assert result["peers"][0]["outputs"][0]["n_differing"] == 24
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_infinity_of_the_peer_hides_nothing(cli: Cli) -> None:
     """The other elements are compared, although one is infinite on both sides."""
     path = text_model(cli.folder / "text.onnx")
@@ -163,6 +165,7 @@ def test_infinity_of_the_peer_hides_nothing(cli: Cli) -> None:
     assert (output["n_differing"], output["n_not_finite"]) == (18, 0)
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_small_results_of_a_sigmoid_have_its_error(cli: Cli) -> None:
     """A peer rounds them as it rounds one; a library whose sigmoid is exact agrees."""
     path = text_model(cli.folder / "text.onnx", scale=0.1)
@@ -180,6 +183,7 @@ def test_small_results_of_a_sigmoid_have_its_error(cli: Cli) -> None:
     assert cli(*command, TOY_OFFSET="1e-6").json["agrees"] is False
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_fault_of_cleaning_is_found(cli: Cli) -> None:
     """The peer runs the user's file: a wrong cleaned model cannot agree with itself."""
     path = built_text(cli)
@@ -230,6 +234,7 @@ def test_model_must_be_that_of_the_library(text: Cli) -> None:
     refused(text("bench", "out", "--model", "zoo:mlp", *_TURN), "another network", "text.onnx")
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_equal_file_of_another_name_is_the_model(text: Cli) -> None:
     """A copy, and a file that only differs in what cleaning removes."""
     model = onnx.load(text.folder / "text.onnx")
@@ -254,6 +259,7 @@ def test_random_weights_are_those_of_the_library(cli: Cli) -> None:
     refused(answer, "random weights of seed 3, not random weights of seed 4")
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_library_of_an_older_tuner_needs_the_model(cli: Cli) -> None:
     """Without a recorded model, the cleaned network is compared, as it was before."""
     path = built_text(cli)

@@ -26,6 +26,7 @@ def upgraded(tmp_path: Path) -> Cli:
     return cli
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_records_are_verified_once(upgraded: Cli) -> None:
     """The second run skips the records of the first, and a third run has nothing left."""
     first = upgraded("records", "verify", "--top", "1", "--json")
@@ -49,6 +50,7 @@ def test_records_are_verified_once(upgraded: Cli) -> None:
     assert strict.status == 0, strict.err
 
 
+@pytest.mark.slow("compiles kernels of the real engine")
 def test_ctrl_c_keeps_the_measured_records(upgraded: Cli) -> None:
     """The same command then measures the others only."""
     before = upgraded.count_records()

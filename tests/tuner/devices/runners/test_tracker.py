@@ -16,7 +16,7 @@ from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.tracker import Lease, Tracker
 from tuner.errors import DeviceLost
 
-pytestmark = pytest.mark.tvm
+pytestmark = [pytest.mark.tvm, pytest.mark.slow("starts servers and a tracker for each case")]
 
 
 @contextmanager

@@ -148,13 +148,13 @@ SCANS = [
     case("bottom", "TopK", _ROWS, weights=[np.array([2])], n_outputs=2, axis=1, largest=0),
 ]
 
-_LENGTHS = np.array([4, 2, 1], "int32")
+_LENGTHS = np.array([3, 2, 1], "int32")
 
 
 def _recurrent(
     name: str, op: str, *, optional: str = "", batch: int = 3, **attributes: Any
 ) -> Case:
-    """Return a recurrent layer of four steps; ``optional`` has a letter for each other input.
+    """Return a recurrent layer of three steps; ``optional`` has a letter for each other input.
 
     These are b(ias), l(engths), h (initial states), c (initial memory) and p(eepholes).
     """
@@ -162,9 +162,9 @@ def _recurrent(
     if attributes.get("direction") == "bidirectional":
         n_dirs = 2
     hidden = 5
-    data, state = (4, batch, 6), (n_dirs, batch, hidden)
+    data, state = (3, batch, 6), (n_dirs, batch, hidden)
     if attributes.get("layout"):
-        data, state = (batch, 4, 6), (batch, n_dirs, hidden)
+        data, state = (batch, 3, 6), (batch, n_dirs, hidden)
     rest = {
         "b": draw(n_dirs, 2 * n_gates * hidden, seed=3),
         "l": _LENGTHS[:batch],

@@ -259,7 +259,13 @@ def test_samples_with_and_without_a_flush(
     assert min(result.run_secs) > 0
 
 
-@pytest.mark.parametrize("kind", ["conv2d", "softmax"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("conv2d", marks=pytest.mark.slow("compiles kernels for many seconds")),
+        "softmax",
+    ],
+)
 def test_random_candidates_come_on_top(task_of: TaskOf, target: TargetInfo, kind: str) -> None:
     """They are flagged, differ from the others and from measured ones, and are the same again."""
     request = replace(request_of(task_of(kind), target), n_random=2)
@@ -317,7 +323,15 @@ def test_weights_are_where_a_network_of_this_size_has_them(
     assert places == ["shared cache", "memory"]
 
 
-@pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("conv2d", marks=pytest.mark.slow("compiles kernels for many seconds")),
+        "matmul",
+        "softmax",
+        "pooling",
+    ],
+)
 def test_the_first_candidate_has_the_schedule_by_rule(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
 ) -> None:

@@ -233,6 +233,7 @@ def test_grouped_convolution_gets_the_schedule_that_lowers(save: Save) -> None:
         assert len(Blob.of(tvm.tirx.build(scheduled, target=target)).devices) == 1
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_every_kind_of_layer_has_a_default_schedule() -> None:
     """Convolutions, pooling, reductions and transpositions become code for a GPU."""
     target = make_target(worker.describe_target("cuda:sm_90").spec, intrinsics=False)

@@ -134,6 +134,7 @@ def test_exported_records_serve_plain_tvm(cli: Cli, model: str) -> None:
     assert back["known"] == back["added"] == compiled["records"] // 2
 
 
+@pytest.mark.slow("starts plain TVM again and again")
 def test_a_database_of_another_target_needs_the_foreign_option(cli: Cli, database: Path) -> None:
     """Both targets are named, and imported records are counted as foreign."""
     refused = cli("records", "import", str(database), "--target", _OTHER)

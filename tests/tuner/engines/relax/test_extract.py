@@ -37,6 +37,7 @@ def test_tasks_do_not_depend_on_the_weights(target: TargetInfo) -> None:
     assert one == two
 
 
+@pytest.mark.slow("lowers two networks for 10 s")
 def test_networks_share_tasks(target: TargetInfo) -> None:
     """ResNet-34 is ResNet-18 with more of the same blocks: no block of ResNet-18 is new."""
     small, large = (

@@ -107,8 +107,18 @@ def test_single_precision_is_kept(target: TargetInfo) -> None:
     ("dtype", "total", "name"),
     [
         ("float16", "float16", "wmma_sync_16x16x16_f16f16f16_trans"),
-        ("float16", "float32", "wmma_sync_16x16x16_f16f16f32_trans"),
-        ("int8", "int32", "wmma_sync_16x16x16_s8s8s32_trans"),
+        pytest.param(
+            "float16",
+            "float32",
+            "wmma_sync_16x16x16_f16f16f32_trans",
+            marks=pytest.mark.slow("compiles kernels for many seconds"),
+        ),
+        pytest.param(
+            "int8",
+            "int32",
+            "wmma_sync_16x16x16_s8s8s32_trans",
+            marks=pytest.mark.slow("compiles kernels for many seconds"),
+        ),
         ("bfloat16", "float32", "wmma_sync_16x16x16_bf16bf16f32_trans"),
     ],
 )
@@ -292,6 +302,7 @@ def task_of(name: str, target: TargetInfo) -> bytes:
     return next(candidate.ir for candidate in tasks if candidate.name == name)
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
     """Half a second of compilation is saved; code that needs the headers keeps them."""
     ir, made = product("float32", "float32"), make_target(target.spec)
@@ -309,6 +320,7 @@ def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Path) -> None:
     """The search uses tensor cores for the convolution of a network."""
     target = worker.describe_target(f"cuda:{arch}")
@@ -328,6 +340,7 @@ def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Pa
     assert worker.build(request).error_text == ""
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path) -> None:
     """One subgraph has a trace with tensor cores, the others default schedules."""
     model = networks.load("zoo:mlp?dtype=float16&batch=64")

@@ -13,7 +13,8 @@ from benchmarks.verification import Judge, mutants
 from tests.tuner.engines.relax import conftest
 from tuner.engines.base import BuildRequest, RunRequest, RunResult, TargetInfo
 from tuner.engines.relax import run, worker, workloads
-from tuner.engines.verification import references, roles
+from tuner.engines.verification import input_sets, references
+from tuner.engines.verification.limits import Highs, Limits
 from tuner.engines.verification.translation import translate
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
@@ -134,7 +135,9 @@ def test_an_index_that_is_computed_keeps_its_range() -> None:
     function = te.create_prim_func([x, i, topi.take(x, topi.add(cast, cast), 0, mode="fast")])
     program = translate(function)
 
-    assert {buffer.name: high for buffer, high in roles.Limits(program).high.items()} == {"i": 29}
+    limits = Limits(program)
+    found = {buffer.name: limits.highs(buffer) for buffer in program.inputs}
+    assert found == {**dict.fromkeys(found), "i": Highs(0, (29,) * 8)}
 
 
 def test_a_kernel_that_changes_its_answer_is_wrong(
@@ -172,3 +175,20 @@ def test_scheduled_kernels_of_several_outputs_are_built_and_accepted(judge_of: J
     assert traces
     for trace in traces:
         assert judge.verdict(judge.ir, trace).error_text == ""
+
+
+def test_rows_that_index_two_axes_are_within_both() -> None:
+    """Both axes are read and written up to their ends."""
+    data = te.placeholder((40, 7), "float32", "data")
+    rows = te.placeholder((2, 300), "int64", "rows")
+    updates = te.placeholder((300,), "float32", "updates")
+    for output in (
+        topi.gather_nd(data, rows),
+        topi.scatter_nd(data, rows, updates, mode="update"),
+    ):
+        function = te.create_prim_func([data, rows, updates, output])
+
+        made = references.make(translate(function), "whole", seed=0)
+
+        (_, drawn, _) = input_sets.draw(made.input_set)
+        assert drawn.max(axis=1).tolist() == [39, 6]

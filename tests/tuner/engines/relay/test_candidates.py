@@ -27,7 +27,10 @@ from tuner.engines.verification import references
 from tuner.errors import WorkError
 from tuner.workers.pool import Pool, WorkerSettings
 
-pytestmark = needs_relay
+pytestmark = [
+    *needs_relay,
+    pytest.mark.slow("compiles with TVM 0.19, in an environment of its own"),
+]
 
 QUICK = EvaluatorSettings(min_repeat_ms=0)
 

@@ -22,7 +22,10 @@ from tests.environments import RELAY_PYTHON, ROOT, needs_relay
 from tests.tuner.engines.relay.conftest import Array, draw
 from tuner.errors import RequestError, WorkError
 
-pytestmark = needs_relay
+pytestmark = [
+    *needs_relay,
+    pytest.mark.slow("compiles with TVM 0.19, in an environment of its own"),
+]
 
 _SHAPES = ("--input", "data=1,8,15,15", "--input", "data=2,8,15,15")
 
@@ -111,6 +114,7 @@ def test_a_library_describes_its_coverage(built: Built) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.guards_data
 def test_outputs_are_those_of_onnx_runtime(built: Built, batch: int) -> None:
     """Tuned kernels, with weights in another layout, and untuned ones agree."""
     data = draw(batch, 8, 15, 15, seed=batch)

@@ -13,6 +13,7 @@ from tuner.engines.verification.program import (
     Constant,
     Expression,
     Load,
+    Loop,
     Program,
     Store,
     Variable,
@@ -78,6 +79,43 @@ def test_a_position_that_varies_is_within_the_smallest_extent() -> None:
     program = Program((ROWS, DATA), (output,), (over(output, i, j, value=value, axes=(i, j)),))
 
     assert Limits(program).highs(ROWS) == Highs(1, (6, 6, 6))
+
+
+def test_inputs_of_a_flat_index_stay_within_their_strides() -> None:
+    """An element of (40, 7) is at 7 * row + column, as ScatterND of TVM computes it."""
+    i = Variable("i", "int64")
+    row, column = (Load(ROWS, (i, constant(number))) for number in (0, 1))
+    flat = Call("Add", (Call("Mul", (row, constant(7)), "int64"), column), "int64")
+    indices = tuple(
+        Call(operation, (flat, constant(7)), "int64") for operation in ("FloorDiv", "FloorMod")
+    )
+    output = Buffer("output", (40, 7), "float32")
+    scatter = Loop(i, constant(0), constant(5), (Store(output, indices, Load(OUTPUT, (i,))),))
+
+    limits = Limits(Program((ROWS, OUTPUT), (output,), (scatter,)))
+
+    assert limits.highs(ROWS) == Highs(1, (39, 6, None))
+
+
+def test_an_index_leaves_room_for_a_loop() -> None:
+    """A window of 3 elements from an index on ends within 40."""
+    i, j = Variable("i", "int64"), Variable("j", "int64")
+    starts, data = Buffer("starts", (5,), "int64"), Buffer("data", (40,), "float32")
+    output = Buffer("output", (5, 3), "float32")
+    value = Load(data, (Call("Add", (Load(starts, (i,)), j), "int64"),))
+    program = Program((starts, data), (output,), (over(output, i, j, value=value, axes=(i, j)),))
+
+    assert Limits(program).highs(starts) == Highs(0, (37,) * 5)
+
+
+def test_a_position_that_loops_fix_is_known() -> None:
+    """(i + 5) // 5 is 1 for each i below 5."""
+    i = Variable("i", "int64")
+    second = Call("FloorDiv", (Call("Add", (i, constant(5)), "int64"), constant(5)), "int64")
+    value = Load(DATA, (Load(ROWS, (i, second)), constant(0)))
+    program = Program((ROWS, DATA), (OUTPUT,), (over(OUTPUT, i, value=value, axes=(i,)),))
+
+    assert Limits(program).highs(ROWS) == Highs(1, (None, 39, None))
 
 
 def test_drawn_integers_reach_the_largest_of_their_position() -> None:

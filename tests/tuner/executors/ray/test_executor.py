@@ -24,6 +24,8 @@ from tuner.executors.ray.executor import RayExecutor, RayRunner
 from tuner.settings import Settings
 from tuner.workers.base import CallTimeout
 
+pytestmark = pytest.mark.slow("starts a cluster of Ray")
+
 DEVICE = {resource_of("llvm", {"name": "toy"}): 1}
 TASK = toy.make_task("heavy", weight=1, base_secs=1e-3)
 # Larger than what Ray sends along with the result of a task.

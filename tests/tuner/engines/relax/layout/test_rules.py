@@ -237,6 +237,7 @@ def evaluate(module: tvm.IRModule) -> list[Array]:
     return [output.numpy() for output in machine["main"](data)]
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_every_rule_computes_the_same() -> None:
     """The outputs of all operations equal those of the network in its own layout."""
     module = assign_layouts(network(list(CASES.values())))
