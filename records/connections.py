@@ -1,7 +1,9 @@
 """Engines: connections to SQLite and PostgreSQL, with time-outs and pools of a fixed size."""
 
 import json
+import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +28,7 @@ _KEEPALIVE = {
 _TRANSACTION_TIMEOUT_VERSION = 170_000
 # Instructions of SQLite between two looks at the clock: about a millisecond.
 _INSTRUCTIONS = 100_000
+_BEGIN_WRITE = "BEGIN IMMEDIATE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,9 @@ def connect(url: URL, limits: Limits = DEFAULT_LIMITS) -> Engine:
             **({} if is_memory else pool),
         )
         event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", partial(_begin_sqlite, limits.transaction_secs))
+        event.listen(
+            engine, "begin", partial(_begin_sqlite, limits.transaction_secs, threading.local())
+        )
         return engine
     arguments = {name: value for name, value in _KEEPALIVE.items() if name not in url.query}
     engine = create_engine(
@@ -114,19 +119,34 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin_sqlite(transaction_secs: float, connection: Connection) -> None:
+def _begin_sqlite(transaction_secs: float, writer: threading.local, connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails at once if another one wrote
     # in between (SQLITE_BUSY_SNAPSHOT ignores busy_timeout); an immediate one waits.
     options = connection.get_execution_options()
-    begin = options.get("sqlite_begin", "BEGIN IMMEDIATE")
+    begin = options.get("sqlite_begin", _BEGIN_WRITE)
     driver: Any = connection.connection.driver_connection
     # The deadline of an earlier transaction would end this one.
     driver.set_progress_handler(None, 0)
     if begin is None:
         return
+    if begin == _BEGIN_WRITE:
+        _check_only_writer(writer)
     _begin(connection, begin, options.get("sqlite_on_locked"))
+    if begin == _BEGIN_WRITE:
+        writer.connection = weakref.ref(connection)
     if transaction_secs:
         driver.set_progress_handler(_deadline(transaction_secs), _INSTRUCTIONS)
+
+
+def _check_only_writer(writer: threading.local) -> None:
+    """Raise an error if this thread has a transaction open that writes: it would wait for itself.
+
+    Raises:
+        RuntimeError: In that case.
+    """
+    connection = getattr(writer, "connection", lambda: None)()
+    if connection is not None and not connection.closed and connection.in_transaction():
+        raise RuntimeError("this thread already has a transaction open that writes")
 
 
 def _begin(connection: Connection, begin: str, on_locked: Callable[[float], bool] | None) -> None:

@@ -85,6 +85,19 @@ def test_a_killed_process_loses_nothing_committed(url: str) -> None:
     assert again is None
 
 
+def test_a_thread_does_not_wait_for_itself(sqlite_url: str) -> None:
+    """A second transaction that writes is an error of the program; one after the first is none."""
+    factory = database.sessions(database.open_database(sqlite_url))
+
+    with factory.begin() as outer:
+        make.task(outer)
+        with factory() as inner, pytest.raises(RuntimeError, match="already has a transaction"):
+            make.task(inner)
+
+    with factory.begin() as later:
+        make.task(later)
+
+
 def test_a_reader_does_not_wait_for_a_writer(engine: Engine) -> None:
     """A read-only session sees the last commit while another transaction writes."""
     with database.sessions(engine).begin() as session:

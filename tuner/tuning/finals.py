@@ -79,12 +79,16 @@ class Race:
         self.running.sort(key=lambda index: (median(self.samples[index]), index))
         del self.running[math.ceil(len(self.running) / 2) :]
 
-    def store(self, session: Session, clock_factor: ClockFactor) -> None:
+    @property
+    def median_clock_secs(self) -> float | None:
+        """Median time of the engine's clock kernel; None if it was not timed."""
+        return median(self.clock_secs) if self.clock_secs else None
+
+    def store(self, session: Session, clock_factor: float | None) -> None:
         """Confirm all that were timed, and make the fastest of the last heat the best."""
-        factor = clock_factor(median(self.clock_secs) if self.clock_secs else None)
         for record, samples in zip(self.rivals, self.samples, strict=True):
             if samples:
-                bests.confirm(session, record.id, samples, factor)
+                bests.confirm(session, record.id, samples, clock_factor)
         if self.running:
             finalists = [self.rivals[index].id for index in self.running]
             bests.choose_confirmed(session, self.task.task_id, finalists)
@@ -165,9 +169,11 @@ async def run_finals(
     finally:
         for race in races:
             race.timing.close()
+    # The first factor of a target stores its reference, in a transaction of its own.
+    factors = [clock_factor(race.median_clock_secs) for race in races]
     with sessions.begin() as session:
-        for race in races:
-            race.store(session, clock_factor)
+        for race, factor in zip(races, factors, strict=True):
+            race.store(session, factor)
 
 
 def _race(setup: MeasureSetup, task: TaskUnderTest, rivals: Sequence[MeasureRecord]) -> Race:

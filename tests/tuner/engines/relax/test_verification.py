@@ -136,8 +136,7 @@ def test_an_index_that_is_computed_keeps_its_range() -> None:
     program = translate(function)
 
     limits = Limits(program)
-    found = {buffer.name: limits.highs(buffer) for buffer in program.inputs}
-    assert found == {**dict.fromkeys(found), "i": Highs(0, (29,) * 8)}
+    assert [limits.highs(buffer) for buffer in program.inputs] == [None, Highs(0, (29,) * 8)]
 
 
 def test_a_kernel_that_changes_its_answer_is_wrong(
