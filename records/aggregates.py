@@ -97,7 +97,9 @@ def _summed(
 def _add_to_pick() -> Update:
     columns = table(Pick).c
     more = {name: bindparam(f"more_{name}", type_=columns[name].type) for name in _NAMES}
-    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(_summed(Pick, more))
+    # A trial is progress: only the present attempt is left.
+    values = _summed(Pick, more) | {"attempts": 1}
+    return update(table(Pick)).where(columns.id == bindparam("of_pick")).values(values)
 
 
 def _add_on_conflict(insert: postgresql.Insert) -> postgresql.Insert:

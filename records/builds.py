@@ -17,14 +17,14 @@ def request_build(
 ) -> Build:
     """Queue a build of a job's network with the best records at the time of the build.
 
-    A build that is already queued is returned unchanged.
+    A build that is already queued, or quarantined, is returned unchanged.
     """
     queued = session.scalars(
         select(Build).where(
             Build.job_id == job_id,
             Build.model_index == model_index,
             Build.strict == strict,
-            Build.state == "queued",
+            (Build.state == "queued") | Build.quarantined,
         )
     ).first()
     if queued is not None:

@@ -171,6 +171,7 @@ class Job(Base):
     A job of the service has a ``request``, identified by the hash ``submission``; until its model
     is loaded it has neither network nor target. ``n_events`` counts its events, see
     :mod:`records.events`. A deleted job is ``hidden``, because its records refer to it.
+    :mod:`records.attempts` explains ``attempts`` and ``quarantined``.
 
     ``owner`` is the name of the token that submitted it and ``project`` that token's project; a
     job without an owner belongs to the administrators, see :mod:`records.access`.
@@ -205,6 +206,8 @@ class Job(Base):
     owner: Mapped[str | None]
     project: Mapped[str | None]
     n_events: Mapped[int] = mapped_column(default=0, server_default="0")
+    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    quarantined: Mapped[bool] = mapped_column(default=False, server_default=false())
     objective: Mapped[str]
     seed: Mapped[int] = mapped_column(BigInteger)
     budget_trials: Mapped[int | None]
@@ -226,7 +229,8 @@ class Pick(Base):
     ``secs`` is the duration of the round, search and builds included, in the run that ended it.
     The totals of its trials are stored here, so that views never scan ``measure_record``; see
     :class:`records.rounds.RoundResult`. ``total_secs`` and ``job_trials`` are the latency of the
-    network and the trials of the job after the round.
+    network and the trials of the job after the round. :mod:`records.attempts` explains
+    ``attempts``.
     """
 
     __tablename__ = "pick"
@@ -256,6 +260,7 @@ class Pick(Base):
     run_secs: Mapped[float] = mapped_column(default=0.0, server_default="0")
     total_secs: Mapped[float | None]
     job_trials: Mapped[int | None]
+    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     created: Mapped[datetime] = mapped_column(default=now)
 
 
@@ -353,6 +358,17 @@ class MeasureRecord(Base):
     confirmed_factor: Mapped[float | None]
     conditions: Mapped[dict[str, Any] | None]  # of the device while it was timed
     worker: Mapped[str]
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
+class Suspect(Base):
+    """A candidate that is blamed for the loss of ``blame`` devices; see :mod:`records.suspects`."""
+
+    __tablename__ = "suspect"
+
+    task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), primary_key=True)
+    trace_hash: Mapped[str] = mapped_column(primary_key=True)
+    blame: Mapped[float]
     created: Mapped[datetime] = mapped_column(default=now)
 
 

@@ -63,7 +63,8 @@ def add_picks(session: Session, new: Sequence[NewPick]) -> list[Pick]:
     picks = []
     for decision in new:
         last[decision.job_id] += 1
-        values = decision._asdict() | {"terms": events.finite(decision.terms)}
+        # The round starts at once.
+        values = decision._asdict() | {"terms": events.finite(decision.terms), "attempts": 1}
         picks.append(Pick(sequence=last[decision.job_id], **values))
     session.add_all(picks)
     session.flush()

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from records.models import Base, now
@@ -139,7 +139,10 @@ class Calibration(Base):
 
 
 class Build(Base):
-    """A requested build of a job's network into a library."""
+    """A requested build of a job's network into a library.
+
+    :mod:`records.attempts` explains ``attempts`` and ``quarantined``.
+    """
 
     __tablename__ = "build"
     __table_args__ = (
@@ -153,6 +156,8 @@ class Build(Base):
     strict: Mapped[bool] = mapped_column(default=False)
     state: Mapped[str] = mapped_column(default="queued", index=True)
     message: Mapped[str | None]
+    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    quarantined: Mapped[bool] = mapped_column(default=False, server_default=false())
     library_key: Mapped[str | None]
     archive: Mapped[str | None]  # file name below the archives of the data directory
     sha256: Mapped[str | None]

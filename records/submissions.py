@@ -61,9 +61,9 @@ def owned(submission: str, owner: str | None) -> str:
 def submit(session: Session, new: Submission) -> tuple[Job, bool]:
     """Return the job of a submission, and true if it is new.
 
-    An existing job has its limits raised to those of the request. It is queued again if it was
-    stopped, if its limits grew, or if the request has another threshold of gain. A request for 0
-    trials needs the tasks only; a job that has them stays as it is.
+    An existing job has its limits raised to those of the request. Unless it is quarantined, it is
+    queued again if it was stopped, if its limits grew, or if the request has another threshold of
+    gain. A request for 0 trials needs the tasks only; a job that has them stays as it is.
     """
     values = {
         "request": new.request,
@@ -121,7 +121,14 @@ def visible_requests(session: Session) -> list[dict[str, Any]]:
 
 
 def resume(session: Session, job_id: int) -> bool:
-    """Queue a paused, failed or cancelled job again; False if it is in another state."""
+    """Queue a paused, failed or cancelled job again; False if it cannot be resumed.
+
+    A job that is quarantined has to be released, see :func:`records.attempts.release`.
+    """
+    job = jobs.locked(session, job_id)
+    if job.quarantined:
+        return False
+    job.attempts = 0
     return jobs.set_state(session, job_id, "queued", only_from=_RESTARTED)
 
 
@@ -197,6 +204,8 @@ def _update(session: Session, job: Job, new: Submission) -> None:
         jobs.add_budget_event(session, job)
     if new.priority not in (None, job.priority):
         jobs.set_priority(session, job.id, new.priority)
+    if job.quarantined:
+        return
     if job.state in _RESTARTED or (job.state == "done" and (is_raised or has_new_threshold)):
         jobs.set_state(session, job.id, "queued")
 
@@ -205,7 +214,7 @@ def _request_tasks(session: Session, job: Job) -> None:
     """Queue the extraction of a job's tasks unless it has them; its limits stay."""
     job.hidden = False
     session.flush()
-    if job.network_id is None and job.state in _RESTARTED:
+    if job.network_id is None and job.state in _RESTARTED and not job.quarantined:
         jobs.set_state(session, job.id, "queued")
 
 

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from api import pagination, quotas, schemas
 from api.auth import Subject
 from api.dependencies import (
+    Administering,
     ChangingJob,
     ReaderDep,
     Reading,
@@ -19,7 +20,7 @@ from api.errors import Problem
 from api.openapi import problems
 from api.routes import PREFIX
 from api.schemas import Id, JobPage, links_of
-from records import audit, jobs, submissions
+from records import attempts, audit, jobs, submissions
 from records.models import Job, JobState
 from tuner.queries import jobs as job_queries
 from tuner.queries.catalogue import builds_of
@@ -95,8 +96,22 @@ def resume_job(job_id: Id, session: WriterDep, subject: ChangingJob, state: Stat
     # An active job may have been resumed by a request whose answer was lost.
     with quotas.enforced(session, subject, state.settings):
         if job.state not in _ACTIVE and not submissions.resume(session, job_id):
-            raise _wrong_state(job, "resumed", "Raise its budget if it is done.")
+            advice = "Raise its budget if it is done."
+            if job.quarantined:
+                advice = "It is quarantined: an administrator releases it."
+            raise _wrong_state(job, "resumed", advice)
     return _changed(session, state, subject, job_id, "resume")
+
+
+@router.post("/jobs/{job_id}/release", response_model=JobSummary, responses=_CHANGE)
+def release_job(
+    job_id: Id, session: WriterDep, subject: Administering, state: StateDep
+) -> JobSummary:
+    """Queue a quarantined job, and its quarantined builds, again."""
+    job = jobs.get_job(session, job_id)
+    if not attempts.release(session, job_id):
+        raise _wrong_state(job, "released", "Neither it nor a build of it is quarantined.")
+    return _changed(session, state, subject, job_id, "release")
 
 
 @router.post("/jobs/{job_id}/budget", response_model=JobSummary, responses=_CHANGE)

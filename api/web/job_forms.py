@@ -85,6 +85,12 @@ def resume_job(change: ChangeDep) -> Response:
     return change.by(routes.resume_job)
 
 
+@router.post("/jobs/{job_id}/release")
+def release_job(_subject: access.Admin, change: ChangeDep) -> Response:
+    """Release a quarantined job and its builds."""
+    return change.by(routes.release_job)
+
+
 @router.post("/jobs/{job_id}/budget")
 def raise_budget(change: ChangeDep, trials: Text = "", seconds: Text = "") -> Response:
     """Raise the limits of a job."""

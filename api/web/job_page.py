@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy.orm import Session
 
+from api.auth import Subject
 from api.dependencies import ReaderDep
 from api.schemas import Id
 from api.web import access, charts
@@ -110,17 +111,25 @@ def job_page(
         builds=builds,
         models=models,
         coverages=_coverages(session, builds, models),
-        actions=actions_of(view.job) if may_change else (),
+        actions=_actions_of(view.job, builds, subject) if may_change else (),
         may_change=may_change,
     )
 
 
-def actions_of(job: JobSummary) -> tuple[str, ...]:
-    """Return the actions that the state of a job allows."""
+def _actions_of(job: JobSummary, builds: list[Build], subject: Subject) -> tuple[str, ...]:
+    """Return the actions that the states of a job and its builds allow a subject."""
+    actions = _actions_by_state(job)
+    has_quarantine = job.quarantined or any(build.quarantined for build in builds)
+    return ("release", *actions) if has_quarantine and subject.allows("admin") else actions
+
+
+def _actions_by_state(job: JobSummary) -> tuple[str, ...]:
     if job.state in ("queued", "running"):
         return ("pause", "cancel")
     if job.state == "paused":
         return ("resume", "cancel", "delete") if job.from_service else ("cancel", "delete")
+    if job.quarantined:
+        return ("delete",)
     if job.state in ("failed", "cancelled") and job.from_service:
         return ("resume", "delete")
     return ("delete",)

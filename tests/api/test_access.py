@@ -41,7 +41,13 @@ _PUBLIC = {
     ("POST", "/logout"),
     ("POST", "/theme"),
 }
-_ADMIN = {("GET", "/api/v1/audit"), ("POST", "/api/v1/records"), ("GET", "/audit")}
+_ADMIN = {
+    ("GET", "/api/v1/audit"),
+    ("POST", "/api/v1/records"),
+    ("GET", "/audit"),
+    ("POST", "/api/v1/jobs/{job_id}/release"),
+    ("POST", "/jobs/{job_id}/release"),
+}
 _SUBMIT = {("GET", "/jobs/{job_id}/delete")}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from records import audit, jobs
+from records import attempts, audit, jobs
 from records.models import JobState
 from tests.api import make
 from tests.api.conftest import Served
@@ -102,6 +102,27 @@ def test_a_job_changes_as_its_state_allows(
     assert noted == ([action] if status == 200 else [])
     if status == 200:
         assert answer.json()["state"] == becomes
+
+
+def test_a_quarantined_job_is_released(served: Served) -> None:
+    """Its state says so, a resumption is refused with the way out, and a release queues it."""
+    with served.sessions.begin() as session:
+        job_id = make.job(session).id
+        attempts.quarantine_job(session, job_id, "loading the model")
+    path = f"/api/v1/jobs/{job_id}"
+
+    job = served.client.get(path).json()["job"]
+    assert (job["state"], job["quarantined"]) == ("failed", True)
+    assert "died 3 times while loading the model" in job["message"]
+    page = served.client.get(f"/jobs/{job_id}").text
+    assert "died 3 times" in page
+    assert f'action="/jobs/{job_id}/release"' in page
+    refused = served.client.post(f"{path}/resume")
+    assert (refused.status_code, "releases it" in refused.json()["advice"]) == (409, True)
+
+    released = served.client.post(f"{path}/release").json()
+    assert (released["state"], released["quarantined"]) == ("queued", False)
+    assert served.client.post(f"{path}/release").status_code == 409
 
 
 def test_a_job_of_a_command_line_is_not_resumed_here(served: Served) -> None:

@@ -67,7 +67,9 @@ def team(quick: ApiSettings) -> Iterator[Team]:
 
 def test_every_route_of_a_job_knows_its_owner(team: Team, quick: ApiSettings) -> None:
     """Strangers get 404 everywhere, the project reads, and only the owner and admins change."""
-    of_jobs = [route for route in routes(quick) if JOB in route[1]]
+    of_jobs = [
+        route for route in routes(quick) if JOB in route[1] and needed_scope(*route) != "admin"
+    ]
     for method, template in of_jobs:
         path = re.sub(r"{\w+}", "1", template)
         is_change = needed_scope(method, template) == "submit"

@@ -190,6 +190,10 @@ class TunerClient:
         """Resume a job that is paused, cancelled or failed."""
         return self._change(job, "resume")
 
+    def release(self, job: int) -> JobSummary:
+        """Queue a quarantined job and its quarantined builds again; for administrators."""
+        return self._change(job, "release")
+
     def raise_budget(
         self, job: int, *, trials: int | None = None, seconds: float | None = None
     ) -> JobSummary:

@@ -176,6 +176,7 @@ def _summary(
         spent_trials=spent_trials,
         spent_secs=job.spent_secs,
         total_latency_secs=total_latency_secs,
+        quarantined=job.quarantined,
         n_events=job.n_events,
         from_service=job.submission != "",
         owner=job.owner,

@@ -32,6 +32,7 @@ class JobSummary(Schema):
         spent_secs: Time that the job has spent.
         total_latency_secs: Estimated latency of the network: the weighted sum of its current
             best records.
+        quarantined: True if an administrator has to release the job; the message has the reason.
         n_events: Number of the last event; it grows with every change.
         from_service: True for a job of the service, False for one of a command line.
         owner: Name of the token that the job belongs to; None for the administrators.
@@ -59,6 +60,7 @@ class JobSummary(Schema):
     spent_trials: int
     spent_secs: float
     total_latency_secs: float | None = None
+    quarantined: bool = False
     n_events: int
     from_service: bool
     owner: str | None = None
@@ -238,7 +240,10 @@ class Event(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class Build(Schema):
-    """A requested library; ``state`` is queued, running, done or failed."""
+    """A requested library; ``state`` is queued, running, done or failed.
+
+    One that is ``quarantined`` is failed until an administrator releases its job.
+    """
 
     id: int
     job_id: int
@@ -246,6 +251,7 @@ class Build(Schema):
     strict: bool
     state: str
     message: str | None = None
+    quarantined: bool = False
     library_key: str | None = None
     sha256: str | None = None
     n_bytes: int | None = None

@@ -71,7 +71,9 @@ class ActiveWorker:
         )
         loader = JobLoader(fenced, limits, lease.report_activity, describe)
         self._job_poller = JobPoller(loader, tuning_context, self._coordinator)
-        self._build_queue = BuildQueue(fenced, limits, gate, lease.report_activity)
+        self._build_queue = BuildQueue(
+            fenced, limits, gate, tuning_context.suspect_lock, lease.report_activity
+        )
         self._retention = RetentionTask(fenced, gate)
 
     def run(self) -> None:

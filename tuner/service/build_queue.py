@@ -4,7 +4,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from records import builds, jobs
+from records import attempts, builds, jobs
 from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
@@ -37,6 +37,7 @@ class BuildQueue:
         context: Settings and database.
         limits: Limits on the loading and compiling of a model.
         gate: Gate of the coordinator's CPU.
+        suspect_lock: Lock of work that several processes died over; see :mod:`records.attempts`.
         on_activity: Receives the job whose library is built.
 
     Attributes:
@@ -44,11 +45,17 @@ class BuildQueue:
     """
 
     def __init__(
-        self, context: Context, limits: ProcessLimits, gate: CpuGate, on_activity: ActivityCallback
+        self,
+        context: Context,
+        limits: ProcessLimits,
+        gate: CpuGate,
+        suspect_lock: asyncio.Lock,
+        on_activity: ActivityCallback,
     ) -> None:
         self._context = context
         self._limits = limits
         self._gate = gate
+        self._suspect_lock = suspect_lock
         self._on_activity = on_activity
         self.is_building = False
         self._turns = Turns()
@@ -77,21 +84,30 @@ class BuildQueue:
             with logs.bound(job=build.job_id, build=build.id):
                 _LOG.info("building the library")
                 self._on_activity(build.job_id, "building the library")
-                await self._serve(build)
+                if build.attempts < attempts.SUSPECT_DEATHS:
+                    await self._serve(build)
+                else:
+                    async with self._suspect_lock:
+                        await self._serve(build)
         finally:
             self.is_building = False
         return True
 
     def _next_build(self) -> Build | None:
+        """Return the next waiting build; those that too many processes died over are failed."""
         with self._context.readers() as session:
             waiting = self._turns.ordered(builds.waiting(session), lambda item: item.owner)
-        if not waiting:
-            return None
-        self._turns.serve(waiting[0].owner)
-        return waiting[0].build
+        for build, owner in waiting:
+            if build.attempts < attempts.MAX_DEATHS:
+                self._turns.serve(owner)
+                return build
+            _LOG.error("quarantined", extra={"job": build.job_id, "build": build.id})
+            with self._context.sessions.begin() as session:
+                attempts.quarantine_build(session, build.id)
+        return None
 
     async def _serve(self, build: Build) -> None:
-        self._set(build.id, "running", message=None)
+        self._set(build.id, "running", message=None, attempts=build.attempts + 1)
         name = f"build-{build.id}"
         try:
             library = await run_beside_measurements(self._gate, lambda: self._compile(build), name)
@@ -108,7 +124,7 @@ class BuildQueue:
             self._set(build.id, "failed", message=f"internal error: {type(error).__name__}")
         except BaseException:
             with suppress(*FATAL_DB_ERRORS):  # the next coordinator serves running builds, too
-                self._set(build.id, "queued")
+                self._set(build.id, "queued", attempts=build.attempts)
             raise
         else:
             self._set(
@@ -167,6 +183,6 @@ class BuildQueue:
             _LOG.exception("the message cannot be stored")
             self._set(build_id, "failed", message=NO_MESSAGE)
 
-    def _set(self, build_id: int, state: str, **values: object) -> None:
+    def _set(self, build_id: int, state: str, *, attempts: int = 0, **values: object) -> None:
         with self._context.sessions.begin() as session:
-            builds.set_build(session, build_id, state, **values)
+            builds.set_build(session, build_id, state, attempts=attempts, **values)

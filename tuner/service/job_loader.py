@@ -8,7 +8,7 @@ from typing import TypeVar
 from sqlalchemy.exc import DataError
 from sqlalchemy.orm import Session
 
-from records import events, jobs, submissions
+from records import attempts, events, jobs, submissions
 from records.models import Job, JobState
 from scheduler.turns import Turns
 from tuner.context import Context
@@ -72,34 +72,46 @@ class JobLoader:
         self._claimed: set[int] = set()
         self._turns = Turns()
 
-    def claim(self, busy: Collection[int]) -> Job | None:
+    def claim(self, busy: Collection[int], *, with_suspects: bool = True) -> Job | None:
         """Mark the next waiting job as running, and return it; None if no job waits.
 
         Owners take turns, so that one with many models holds up no other; each owner's oldest job
         comes first.
 
         A job that is marked as running but is not busy was left by an earlier coordinator, and
-        waits as well.
+        waits as well. One that too many processes died over is quarantined instead.
 
         Args:
             busy: Ids of the jobs that this process loads or tunes.
+            with_suspects: False to leave out jobs that several processes died over.
 
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
         with self._context.readers() as session:
             claimable = [job for job in submissions.claimable(session) if job.id not in busy]
-        waiting = self._turns.ordered(claimable, lambda job: job.owner)
-        for job_id, owner in [(job.id, job.owner) for job in waiting]:
-            self._claimed.add(job_id)
+        for job in self._turns.ordered(claimable, lambda job: job.owner):
+            if job.attempts >= attempts.MAX_DEATHS:
+                self._quarantine(job.id)
+                continue
+            if job.attempts >= attempts.SUSPECT_DEATHS and not with_suspects:
+                continue
+            self._claimed.add(job.id)
+            owner = job.owner
             with self._context.sessions.begin() as session:
                 # The job may have been stopped since it was read.
-                if jobs.set_state(session, job_id, "running", only_from=("queued", "running")):
+                if jobs.set_state(session, job.id, "running", only_from=("queued", "running")):
                     self._turns.serve(owner)
-                    _set_loading_phase(session, job_id)
-                    return session.get_one(Job, job_id, populate_existing=True)
-            self._claimed.discard(job_id)
+                    _set_loading_phase(session, job.id)
+                    attempts.begin_job(session, job.id)
+                    return session.get_one(Job, job.id, populate_existing=True)
+            self._claimed.discard(job.id)
         return None
+
+    def _quarantine(self, job_id: int) -> None:
+        _LOG.error("quarantined", extra={"job": job_id})
+        with self._context.sessions.begin() as session:
+            attempts.quarantine_job(session, job_id, "loading the model or confirming the winners")
 
     def load(self, job: Job) -> LoadedJob | None:
         """Load the model of a claimed job, and store its tasks.
@@ -169,6 +181,7 @@ class JobLoader:
         returned.
         """
         with self._context.sessions.begin() as session:
+            attempts.end_job(session, job_id)
             job = submissions.assign(session, job_id, prepared.network_id, prepared.target_id, {})
             if job.budget_trials != 0:
                 return job
@@ -198,6 +211,7 @@ class JobLoader:
 
     def _end(self, job_id: int, state: JobState, message: str | None = None) -> None:
         with self._context.sessions.begin() as session:
+            attempts.end_job(session, job_id, clear=state == "failed")
             jobs.set_state(session, job_id, state, message, only_from=("running",))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 
+from records import attempts
 from records.models import Job
 from tuner.service.background import run_beside_measurements, run_between_measurements
 from tuner.service.job_loader import JobLoader
@@ -18,6 +19,9 @@ MAX_CONCURRENT_LOADS = 2
 
 class JobPoller:
     """Claims jobs, owner by owner in turn, and loads a few of them at once.
+
+    A job that several processes died over is loaded apart from other suspects, see
+    :mod:`records.attempts`.
 
     Args:
         loader: Loader of jobs.
@@ -57,12 +61,24 @@ class JobPoller:
     async def _start_load(self) -> bool:
         """Claim a job and start to load it; returns whether one was waiting."""
         busy = self._coordinator.active_job_ids | set(self._loads.values())
-        job = await run_between_measurements(
-            self._context.cpu_gate, lambda: self._loader.claim(busy), "claim-job"
-        )
+        lock = self._context.suspect_lock
+        may_be_suspect = not lock.locked() and await lock.acquire()
+        job = None
+        try:
+            job = await run_between_measurements(
+                self._context.cpu_gate,
+                lambda: self._loader.claim(busy, with_suspects=may_be_suspect),
+                "claim-job",
+            )
+        finally:
+            is_suspect = job is not None and job.attempts > attempts.SUSPECT_DEATHS
+            if may_be_suspect and not is_suspect:
+                lock.release()
         if job is None:
             return False
         load = asyncio.create_task(self._load(job), name=f"load-job-{job.id}")
+        if is_suspect:
+            load.add_done_callback(lambda _: lock.release())
         self._loads[load] = job.id
         return True
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import measure_records, picks, targets
+from records import measure_records, picks, suspects, targets
 from records.models import Pick
 from records.picks import NewPick
+from records.suspects import Blame
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, TargetInfo
 from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
 from tuner.measure.context import MeasureContext
+from tuner.measure.crash_counts import CrashCounts
 from tuner.tuning.cost_model_manager import CostModelManager
 from tuner.tuning.progress_throttle import ProgressThrottle
 from tuner.tuning.record_writer import RecordWriter
@@ -42,6 +44,7 @@ class TuningContext:
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
         devices: Present devices, by name.
+        suspect_lock: Lock of work that several processes died over; see :mod:`records.attempts`.
         targets_with_peaks: Targets whose peaks are known.
         rounds_without_peaks: Rounds of each other target, by its id.
         worker: Name of this process in the database; empty outside the service.
@@ -58,9 +61,12 @@ class TuningContext:
         self.sessions = sessions
         self.executor = executor
         self.worker = worker
-        self.measure_context = MeasureContext(executor, data_dir)
-        self.cpu_gate = self.measure_context.cpu_gate
         self.record_writer = RecordWriter(sessions)
+        with sessions() as session:
+            crash_counts = CrashCounts(suspects.all_suspects(session), self._store_blame)
+        self.measure_context = MeasureContext(executor, data_dir, crash_counts=crash_counts)
+        self.cpu_gate = self.measure_context.cpu_gate
+        self.suspect_lock = asyncio.Lock()
         self.task_states = TaskStateCache(sessions, self.now, self.record_writer.flush)
         self.progress_throttle = ProgressThrottle(self.now)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
@@ -123,6 +129,9 @@ class TuningContext:
             newest = {"newest_record": measure_records.newest_id(session)}
             complete = [pick._replace(terms=pick.terms | newest) for pick in new]
             return picks.add_picks(session, complete)
+
+    def _store_blame(self, blame: Blame) -> None:
+        self.record_writer.write_grouped(suspects.add_blames, blame)
 
     def clock_factor(self, target_id: int, clock_secs: float | None) -> float | None:
         """Return the factor that divides the drift of a device's clock out of a latency.

@@ -10,7 +10,7 @@ from collections import deque
 from functools import partial
 from typing import get_args
 
-from records import jobs, picks
+from records import attempts, jobs, picks
 from records.models import Job, JobState, Pick
 from records.picks import NewPick
 from tuner.devices.device import Device
@@ -18,6 +18,7 @@ from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceLost, WorkError
 from tuner.jobs.preparation import Prepared
 from tuner.tuning import finals
+from tuner.tuning.attempts import JobAttempts
 from tuner.tuning.context import TuningContext
 from tuner.tuning.job_limits import JobLimits, requested_limits
 from tuner.tuning.job_opening import open_job
@@ -71,6 +72,7 @@ class TuningSession:
         self._publisher = StatusPublisher(context, job.id, on_status)
         context.task_states.register_job(self.job_id, prepared.tasks)
         self._open_picks: deque[Pick] = deque()
+        self._attempts = JobAttempts(context, job.id, counts=self._is_submitted)
         self._n_picks = 0
 
     @property
@@ -101,6 +103,7 @@ class TuningSession:
         with self._context.sessions() as session:
             # The rounds that ran when an earlier run ended come first.
             self._open_picks.extend(picks.open_picks(session, self.job_id))
+            self._attempts.add_open(self._open_picks)
             self._n_picks = picks.count_picks(session, self.job_id)
 
     def suspend(self, state: JobState, message: str | None = None) -> None:
@@ -109,6 +112,8 @@ class TuningSession:
         self._context.record_writer.drop_errors(self.job_id)
         with self._context.sessions.begin() as session:
             self._timer.save(session)
+            # The process lives: whatever ended the rounds that are open, it was not their end.
+            attempts.clear_rounds(session, self.job_id)
             jobs.set_state(session, self.job_id, state, message, only_from=("running",))
 
     def next_pick(self) -> Pick | NewPick | None:
@@ -148,13 +153,15 @@ class TuningSession:
         with self._timer.running():
             started = self._context.now()
             try:
-                self._publish_if_due("searching", pick.task_id)
-                await self._round_runner.run(pick, device, self)
+                async with self._attempts.round(pick):
+                    self._publish_if_due("searching", pick.task_id)
+                    await self._round_runner.run(pick, device, self)
                 self._n_failed_searches = 0
                 completed = True
             except (SearchFailed, NothingLeft) as error:
                 failure, completed = error, True
             except DeviceLost:
+                self._attempts.give_back(pick)
                 self._open_picks.append(pick)
                 raise
             finally:
@@ -212,7 +219,8 @@ class TuningSession:
                 return True
             if self._limits.requested != requested:
                 return False
-            await self._confirm_winners(device)
+            with self._attempts.finals():
+                await self._confirm_winners(device)
             # Reloading reads what is committed.
             self._context.record_writer.flush(self.job_id)
             self._context.task_states.reload([self.job_id])

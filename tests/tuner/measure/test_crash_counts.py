@@ -1,9 +1,15 @@
 """Tests of the quarantine of candidates under which devices were lost."""
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from records.measure_records import trace_hash
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.measure.crash_counts import CrashCounts
+
+if TYPE_CHECKING:
+    from records.suspects import Blame
 
 
 @pytest.mark.parametrize(
@@ -32,3 +38,16 @@ def test_only_the_loss_of_a_device_is_blamed(error: type[WorkerLost], expected: 
             raise error("lost")
 
     assert counts.is_quarantined(1, "trace") == expected
+
+
+def test_losses_are_known_to_the_next_coordinator() -> None:
+    """The blames of two coordinators add up to a quarantine."""
+    blames: list[Blame] = []
+    CrashCounts(on_blame=blames.append).blame(1, "trace")
+    losses = {(task_id, name): share for task_id, name, share in blames}
+
+    counts = CrashCounts(losses)
+    assert not counts.is_quarantined(1, "trace")
+    counts.blame(1, "trace")
+    assert counts.is_quarantined(1, "trace")
+    assert losses == {(1, trace_hash("trace")): 1.0}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.exc import DataError
 
-from records import jobs
+from records import attempts, jobs
 from records.models import Job, JobState
 from tests.engines.toy_network import Workshop
 from tuner.context import Context
@@ -21,6 +21,7 @@ from tuner.service.job_loader import JobLoader, LoadedJob
 from tuner.service.limited_loading import ProcessLimits
 
 REQUEST = TuneRequest((ModelRequest("zoo:mlp"),), TuneSpec(trials=0))
+OTHER = ModelRequest("zoo:mlp?batch=2")
 
 
 @pytest.fixture
@@ -128,3 +129,72 @@ def test_claimed_jobs_return_to_the_queue(context: Context, loader: JobLoader) -
     loader.requeue()
 
     assert job_of(context, job_id).state == "queued"
+
+
+def set_attempts(context: Context, job_id: int, n_attempts: int) -> None:
+    """Pretend that this number of processes died over a job."""
+    with context.sessions.begin() as session:
+        session.get_one(Job, job_id).attempts = n_attempts
+
+
+def test_a_job_that_three_processes_died_over_is_quarantined(
+    context: Context, loader: JobLoader
+) -> None:
+    """A death leaves the attempt; the fourth coordinator takes the next job instead."""
+    poison, other = submit(context), submit(context, replace(REQUEST, models=(OTHER,)))
+    for n_deaths in range(attempts.MAX_DEATHS):
+        job = loader.claim(())
+        assert job is not None
+        assert (job.id, job.attempts) == (poison, n_deaths + 1)
+
+    job = loader.claim(())
+
+    assert job is not None
+    assert job.id == other
+    quarantined = job_of(context, poison)
+    assert (quarantined.state, quarantined.quarantined) == ("failed", True)
+    assert "the worker's process died 3 times while loading" in (quarantined.message or "")
+
+
+def test_a_suspect_is_left_out_while_another_is_worked_on(
+    context: Context, loader: JobLoader
+) -> None:
+    """The jobs behind it are served."""
+    suspect, other = submit(context), submit(context, replace(REQUEST, models=(OTHER,)))
+    set_attempts(context, suspect, attempts.SUSPECT_DEATHS)
+
+    job = loader.claim((), with_suspects=False)
+
+    assert job is not None
+    assert job.id == other
+
+
+def test_an_orderly_end_of_a_load_is_no_death(
+    context: Context, loader: JobLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that is given up takes its attempt back; one that fails clears the earlier ones."""
+    job_id = submit(context)
+    set_attempts(context, job_id, 1)
+    loader.claim(())
+    loader.requeue()
+    assert job_of(context, job_id).attempts == 1
+
+    def load(*_: object) -> Prepared:
+        raise ModelError("odd")
+
+    monkeypatch.setattr(job_loader, "load_all", load)
+    assert load_next(loader) is None
+    assert (job_of(context, job_id).state, job_of(context, job_id).attempts) == ("failed", 0)
+
+
+def test_a_load_that_succeeds_takes_its_attempt_back(
+    context: Context, loader: JobLoader, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier deaths may have been in the finals, so they still count."""
+    shop = Workshop(context.sessions, context.settings.data_dir, workers)
+    monkeypatch.setattr(job_loader, "load_all", lambda *_: shop.prepare())
+    job_id = submit(context, replace(REQUEST, spec=TuneSpec(trials=8)))
+    set_attempts(context, job_id, 1)
+
+    assert load_next(loader) is not None
+    assert job_of(context, job_id).attempts == 1

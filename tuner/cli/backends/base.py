@@ -39,6 +39,9 @@ class Backend(Protocol):
     def resume(self, job: int) -> JobSummary:
         """Continue a job that was paused or cancelled, or that failed."""
 
+    def release(self, job: int) -> JobSummary:
+        """Queue a quarantined job and its quarantined builds again."""
+
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
         """Raise the existing limits of a job; lower ones have no effect."""
 

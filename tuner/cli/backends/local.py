@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from records import jobs, log, submissions, tasks
+from records import attempts, jobs, log, submissions, tasks
 from records.errors import BadLog
 from records.models import Job, JobState, Target, Task, Workload
 from tuner.cli.backends.base import no_such_job
@@ -62,6 +62,10 @@ class LocalBackend:
     def resume(self, job: int) -> JobSummary:
         """Queue a job of the service again."""
         return self._changed(job, lambda session: _resume(session, job))
+
+    def release(self, job: int) -> JobSummary:
+        """Release a quarantined job."""
+        return self._changed(job, lambda session: _release(session, job))
 
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
         """Raise the limits of a job."""
@@ -158,8 +162,15 @@ def _resume(session: Session, job: int) -> None:
             f"job {job} is not a job of the service; run `tuner tune` with the same network to "
             "continue it"
         )
+    if row.quarantined:
+        raise RequestError(f"job {job} is quarantined; release it with `tuner jobs release {job}`")
     if not submissions.resume(session, job):
         raise RequestError(f"job {job} is {row.state}")
+
+
+def _release(session: Session, job: int) -> None:
+    if not attempts.release(session, job):
+        raise RequestError(f"neither job {job} nor a build of it is quarantined")
 
 
 def _check_workload(session: Session, workload: str | None) -> None:

@@ -58,6 +58,10 @@ class RemoteBackend:
         """Queue a job of the service again."""
         return self._existing(job, lambda: self._client.resume(job))
 
+    def release(self, job: int) -> JobSummary:
+        """Release a quarantined job."""
+        return self._existing(job, lambda: self._client.release(job))
+
     def raise_budget(self, job: int, trials: int | None, seconds: float | None) -> JobSummary:
         """Raise the limits of a job."""
         return self._existing(

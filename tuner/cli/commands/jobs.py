@@ -1,4 +1,4 @@
-"""``tuner jobs``: list jobs; stop, resume, extend, prioritise or hide one."""
+"""``tuner jobs``: list jobs; stop, resume, release, extend, prioritise or hide one."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner.schemas import JobSummary
 
 app = typer.Typer(
-    help="List jobs; pause, resume, cancel, extend or remove one.", no_args_is_help=True
+    help="List jobs; pause, resume, release, cancel, extend or remove one.", no_args_is_help=True
 )
 
 JobArgument = Annotated[
@@ -91,6 +91,24 @@ def resume(
     """
     with open_backend(database, data_dir) as backend:
         _report(backend.resume(job), json_output=json_output)
+
+
+@app.command("release")
+def release(
+    job: JobArgument,
+    database: options.DatabaseOption = None,
+    data_dir: options.DataDirOption = None,
+    json_output: options.JsonOption = False,
+) -> None:
+    """Queue a quarantined job, and its quarantined builds, again.
+
+    The service quarantines a job over which its worker's process died three times.
+
+    Example:
+        tuner jobs release 3
+    """
+    with open_backend(database, data_dir) as backend:
+        _report(backend.release(job), json_output=json_output)
 
 
 @app.command("rm")

@@ -21,6 +21,7 @@ def job_as_json(job: JobSummary) -> dict[str, Any]:
         "name": job.name,
         "state": job.state,
         "message": job.message,
+        "quarantined": job.quarantined,
         "network": job.network,
         "target": job.target,
         "device": job.device,

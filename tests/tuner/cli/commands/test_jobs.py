@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from records import events, submissions
+from records import attempts, events, submissions
 from tests.tuner.cli.commands.conftest import Shell
 
 Write = Callable[[Callable[[Any], Any]], None]
@@ -68,7 +68,7 @@ def test_a_removed_job_keeps_its_records(tuned: Shell) -> None:
 
 
 def test_a_job_of_the_service_is_resumed(tuned: Shell, write: Write) -> None:
-    """A cancelled job is queued again for the worker of the service."""
+    """A cancelled or quarantined job is queued again for the worker of the service."""
 
     def submit(session: Any) -> None:
         submissions.submit(
@@ -93,6 +93,14 @@ def test_a_job_of_the_service_is_resumed(tuned: Shell, write: Write) -> None:
     assert "nightly" in tuned("jobs", "ls").out
     assert "job 3 is queued" in tuned("jobs", "resume", "3").err
     assert "its network is not split yet (the job is queued)" in tuned("table", "3").err
+
+    write(lambda session: attempts.quarantine_job(session, 3, "loading the model"))
+
+    assert "died 3 times while loading the model" in tuned("jobs", "ls").out
+    assert "release it with `tuner jobs release 3`" in tuned("jobs", "resume", "3").err
+    released = tuned("jobs", "release", "3", "--json").json
+    assert (released["state"], released["quarantined"]) == ("queued", False)
+    assert "neither job 3 nor a build of it is quarantined" in tuned("jobs", "release", "3").err
 
 
 def test_priority_is_set(tuned: Shell) -> None:

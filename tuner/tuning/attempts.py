@@ -1,0 +1,85 @@
+"""Counting of the attempts at the rounds and finals of a job, over restarts of the process."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from records import attempts
+from records.models import Pick
+from tuner.errors import WorkError
+from tuner.tuning.context import TuningContext
+from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+
+
+class JobAttempts:
+    """Attempts at the rounds of one job, of which those that earlier processes left are suspect.
+
+    Args:
+        context: Dependencies of the session.
+        job_id: The job.
+        counts: False for a job of the command line, whose user decides to try it again.
+    """
+
+    def __init__(self, context: TuningContext, job_id: int, *, counts: bool) -> None:
+        self._context = context
+        self._job_id = job_id
+        self._counts = counts
+        # Deaths of processes by pick, for rounds that were begun before.
+        self._deaths: dict[int, int] = {}
+
+    def add_open(self, picks: Sequence[Pick]) -> None:
+        """Add the rounds that ran when an earlier process ended."""
+        self._deaths |= {pick.id: pick.attempts for pick in picks}
+
+    @asynccontextmanager
+    async def round(self, pick: Pick) -> AsyncIterator[None]:
+        """Count an attempt at a round; one that several processes died over runs apart.
+
+        Raises:
+            WorkError: If the round is quarantined, and by that its job.
+        """
+        deaths = self._deaths.get(pick.id)
+        if deaths is None or not self._counts:
+            yield
+        elif deaths >= attempts.MAX_DEATHS:
+            raise WorkError(self._quarantine(pick))
+        elif deaths >= attempts.SUSPECT_DEATHS:
+            async with self._context.suspect_lock:
+                await self._begin(pick)
+                yield
+        else:
+            await self._begin(pick)
+            yield
+        self._deaths.pop(pick.id, None)
+
+    def give_back(self, pick: Pick) -> None:
+        """Take the attempt at a round back, whose device was lost; it is begun again later."""
+        self._deaths.setdefault(pick.id, 0)
+        if self._counts:
+            self._context.record_writer.write_grouped(attempts.end_rounds, pick.id)
+
+    @contextmanager
+    def finals(self) -> Iterator[None]:
+        """Count an attempt at the finals of the job."""
+        if not self._counts:
+            yield
+            return
+        sessions = self._context.sessions
+        with sessions.begin() as session:
+            attempts.begin_job(session, self._job_id)
+        try:
+            yield
+        finally:
+            with suppress(*FATAL_DB_ERRORS), sessions.begin() as session:
+                attempts.end_job(session, self._job_id)
+
+    async def _begin(self, pick: Pick) -> None:
+        writer = self._context.record_writer
+        writer.write_grouped(attempts.begin_rounds, pick.id, self._job_id)
+        await writer.wait_flushed(self._job_id)
+
+    def _quarantine(self, pick: Pick) -> str:
+        """Quarantine the job because of a round; returns the reason."""
+        work = f"running round {pick.sequence} on task {pick.task_id}"
+        with self._context.sessions.begin() as session:
+            attempts.quarantine_job(session, self._job_id, work)
+        return attempts.reason_of(work)
