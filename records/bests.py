@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
@@ -14,6 +14,9 @@ from sqlalchemy.sql.dml import ReturningInsert
 from records.errors import NoSuchRow, NoValidRecord
 from records.models import BestRecord, MeasureRecord
 from records.upsert import built_once, insert, table
+
+# Characters at the beginning of a trace, in which it names its variant.
+HEAD_CHARS = 64
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,17 @@ def best_latencies(session: Session, task_ids: Sequence[int]) -> dict[int, float
     stmt = select(BestRecord.task_id, BestRecord.latency)
     rows = session.execute(stmt.where(BestRecord.task_id.in_(task_ids)))
     return {task_id: latency for task_id, latency in rows}  # noqa: C416  rows are not pairs to mypy
+
+
+def trace_heads(session: Session, task_ids: Sequence[int]) -> dict[int, str]:
+    """Return the beginning of the trace of each task's best record, by task."""
+    stmt = (
+        select(BestRecord.task_id, func.substr(MeasureRecord.trace, 1, HEAD_CHARS))
+        .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
+        .where(BestRecord.task_id.in_(task_ids))
+    )
+    rows = session.execute(stmt)
+    return {task_id: head for task_id, head in rows}  # noqa: C416  rows are not pairs to mypy
 
 
 def best_records(session: Session, task_ids: Sequence[int]) -> dict[int, BestTrace]:

@@ -105,11 +105,16 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def by_variant(name: str, variant: str) -> str:
+    """Name a task and the variant of its best record."""
+    return f"{name} by {variant}" if variant else name
+
+
 def task_cells(task: TaskView) -> tuple[str, ...]:
     """Return a row of the task scheduler table, a cell for each of ``TASK_COLUMNS``."""
     return (
         str(task.id),
-        task.name,
+        by_variant(task.name, task.variant),
         str(task.weight),
         milliseconds(task.latency_secs),
         throughput(task.gflops),

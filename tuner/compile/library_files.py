@@ -12,7 +12,7 @@ from tuner.build_cache.entries import Entry
 from tuner.build_cache.keys import Key
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
-from tuner.engines.base import LinkRequest, LinkResult
+from tuner.engines.base import LinkRequest, LinkResult, variant_of
 from tuner.errors import WorkError
 from tuner.jobs.model_loading import check_file
 from tuner.jobs.preparation import Prepared
@@ -153,6 +153,7 @@ class LibraryFiles:
             trace=None if best is None else best.trace_hash,
             entry=entry.digest,
             objects={name: file.sha256 for name, file in entry.files.items()},
+            variant="" if best is None else variant_of(best.trace),
         )
 
 

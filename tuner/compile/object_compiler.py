@@ -19,8 +19,9 @@ from tuner.compile.subgraphs import (
     symbol_of,
 )
 from tuner.context import Context
-from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo
+from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo, variant_of
 from tuner.errors import WorkError
+from tuner.formatting import by_variant
 from tuner.workers.factory import compiler_pool
 from tuner.workers.pool import CallTimeout, Pool, PoolCall, first_of
 
@@ -89,7 +90,7 @@ class ObjectCompiler:
                 "device": dict(self.target.device),
                 "compiler": dict(self.target.compiler),
             },
-            request.name,
+            by_variant(request.name, variant_of(request.trace)),
         )
 
     def object_request(self, request: SubgraphRequest, out: Path) -> ObjectRequest:

@@ -9,6 +9,7 @@ Times are seconds, sizes bytes. A candidate that does not build or run is data
 (:class:`RunResult`, :class:`BuildResult`); misuse raises.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -20,6 +21,15 @@ ErrorKind = Literal[
 ]
 
 InputKind = Literal["real", "whole"]
+
+_VARIANT = '{"variant":'
+
+
+def variant_of(trace: str) -> str:
+    """Return the variant that a trace, or its beginning, is for; empty for the workload itself."""
+    if not trace.startswith(_VARIANT):
+        return ""
+    return str(json.JSONDecoder().raw_decode(trace, len(_VARIANT))[0])
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,7 @@ class WorkloadProfile:
         input_bytes: Size of the inputs and weights, whether or not one call reads all of them.
         output_bytes: Size of the outputs.
         n_output_elements: Number of their elements.
+        variants: Floating-point operations of one call by name of the variant.
     """
 
     window: str
@@ -110,6 +121,7 @@ class WorkloadProfile:
     input_bytes: int = 0
     output_bytes: int = 0
     n_output_elements: int = 0
+    variants: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,6 +164,8 @@ class SearchRequest:
         n_generations: Number of generations of mutation.
         seed: Seed of every random draw, at least 1; the result is a pure function of the request.
         n_random: Number of candidates to draw at random in addition.
+        peak_flops: Operations per second that the device reaches at most in the type of the
+            subgraph's sums; 0 if unknown.
     """
 
     ir: bytes
@@ -163,6 +177,7 @@ class SearchRequest:
     n_generations: int
     seed: int
     n_random: int = 0
+    peak_flops: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -507,7 +522,8 @@ class Engine(Protocol):
         """Search one task; return candidates by score, then those drawn at random.
 
         Random candidates also replace those that the search did not find. An engine returns none
-        only if draws from the whole space found nothing new either.
+        only if draws from the whole space found nothing new either, or if its variants are
+        exhausted and nothing else can become faster than they are.
         """
 
     def build(self, request: BuildRequest) -> BuildResult:

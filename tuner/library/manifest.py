@@ -29,6 +29,7 @@ class SubgraphEntry:
         trace: Hash of the record's trace; None for a fallback.
         entry: Digest of its entry in the build cache.
         objects: The sha256 of its object files by name.
+        variant: Variant of the record; empty for the workload itself.
     """
 
     name: str
@@ -39,6 +40,7 @@ class SubgraphEntry:
     trace: str | None = None
     entry: str = ""
     objects: Mapping[str, str] = field(default_factory=dict)
+    variant: str = ""
 
 
 @dataclass(frozen=True)

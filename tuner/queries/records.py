@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import BindParameter, Select, bindparam, select
+from sqlalchemy import BindParameter, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from records.bests import HEAD_CHARS
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 from scheduler import estimate
+from tuner.engines.base import variant_of
 from tuner.schemas import BestView, RecordView
 
+# Column of the beginning of a trace, which becomes the name of its variant.
+_HEAD = func.substr(MeasureRecord.trace, 1, HEAD_CHARS).label("variant")
 # Built once: building them takes longer than the database takes to answer. The outer join keeps
 # SQLite from starting with the targets, of which there are few, and walking all their tasks.
 _BESTS = (
@@ -25,6 +29,7 @@ _BESTS = (
         BestRecord.latency.label("latency_secs"),
         BestRecord.confirmed,
         MeasureRecord.created,
+        _HEAD,
     )
     .join(MeasureRecord, MeasureRecord.id == BestRecord.record_id)
     .join(Task, Task.id == BestRecord.task_id)
@@ -64,6 +69,7 @@ _RECORDS = (
         MeasureRecord.conditions,
         MeasureRecord.worker,
         MeasureRecord.created,
+        _HEAD,
     )
     .join(Task, Task.id == MeasureRecord.task_id)
     .join(Workload, Workload.id == Task.workload_id)
@@ -160,4 +166,5 @@ def _rows(
     """Yield rows as dictionaries, each with the name of its device."""
     for mapping in session.execute(stmt, keys).mappings():
         row: dict[str, Any] = {str(name): value for name, value in mapping.items()}
-        yield {**row, "device": row["device"].get("name")}
+        variant = variant_of(row["variant"])
+        yield {**row, "device": row["device"].get("name"), "variant": variant}

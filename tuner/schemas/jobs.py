@@ -130,6 +130,7 @@ class TaskView(Schema):
             tasks; seconds where the objective is a latency.
         running: True while a round of this job runs.
         last_pick: Last pick of this job for the task.
+        variant: Variant of the best record; empty for the workload itself.
     """
 
     id: int
@@ -149,6 +150,7 @@ class TaskView(Schema):
     gradient: float | None = None
     running: bool
     last_pick: PickView | None = None
+    variant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

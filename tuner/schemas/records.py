@@ -23,6 +23,7 @@ class BestView(Schema):
         gflops: Billions of operations a second.
         target: Canonical JSON of the target.
         device: Name of the device.
+        variant: Variant that it is of; empty for the workload itself.
     """
 
     record: int
@@ -36,6 +37,7 @@ class BestView(Schema):
     gflops: float
     target: str
     device: str | None = None
+    variant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class RecordView(Schema):
         created: Time of the measurement.
         target: Canonical JSON of the target.
         device: Name of the device.
+        variant: Variant that it is of; empty for the workload itself.
     """
 
     record: int
@@ -85,6 +88,7 @@ class RecordView(Schema):
     created: datetime
     target: str
     device: str | None = None
+    variant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.device_peaks import ensure_peaks
 from tuner.tuning.search import SearchInputs, search
 from tuner.tuning.session_options import SessionOptions
+from tuner.tuning.task_profiles import peak_flops
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class RoundRunner:
             options.spec.build_timeout,
         )
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
+        self._peak_flops = {task.task_id: peak_flops(task) for task in prepared.tasks}
 
     async def run(self, pick: Pick, device: Device, callbacks: RoundCallbacks) -> None:
         """Spend the trials of a pick on a device; when this returns they are committed.
@@ -147,6 +149,7 @@ class RoundRunner:
                 cost_model=await self._cost_models.model(newest + 1),
                 n_candidates=pick.n_trials,
                 seeds=(self._seed, pick.sequence),
+                peak_flops=self._peak_flops.get(pick.task_id, 0.0),
             )
             return await search(self._context.executor, self._options.search, inputs)
 

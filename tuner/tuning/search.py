@@ -51,6 +51,7 @@ class SearchInputs:
         cost_model: Saved cost model.
         n_candidates: Largest number of candidates to return.
         seeds: Seed of the job and sequence number of the pick.
+        peak_flops: See :class:`SearchRequest`.
     """
 
     ir: bytes
@@ -59,6 +60,7 @@ class SearchInputs:
     cost_model: bytes
     n_candidates: int
     seeds: tuple[int, int]
+    peak_flops: float = 0.0
 
 
 async def search(
@@ -122,6 +124,7 @@ def _request(
         n_generations=settings.n_generations,
         seed=_mix_seed(*seeds),
         n_random=(n_random + island) // settings.n_islands,
+        peak_flops=inputs.peak_flops,
     )
 
 

@@ -16,6 +16,7 @@ from scheduler import estimate
 from scheduler.curves import Curves
 from scheduler.outlook import Outlook, look_ahead
 from scheduler.state import TaskTable
+from tuner.engines.base import variant_of
 from tuner.tuning.task_profiles import TaskProfiles, task_profiles
 from tuner.tuning.task_state import TaskFeatures, TaskState, states_of
 
@@ -36,6 +37,7 @@ class TaskRow:
         share: Share of the network's latency, from 0 to 1.
         roof_secs: Latency that no kernel can beat on this device, seconds; 0 if unknown.
         exhausted: True if a search found no further candidates.
+        variant: Variant of the best record; empty for the workload itself.
     """
 
     task_id: int
@@ -49,6 +51,7 @@ class TaskRow:
     share: float
     roof_secs: float
     exhausted: bool
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class JobSnapshot:
         profiles: Similarity groups and roofs of the tasks.
         reached: Largest number of trials with which an equivalent job ended.
         shared: Trials that equivalent jobs have made so far.
+        variants: Variant of each task's best record; empty for the workload itself.
     """
 
     tasks: Sequence[WeightedTask]
@@ -74,6 +78,7 @@ class JobSnapshot:
     profiles: TaskProfiles
     reached: int = 0
     shared: int = 0
+    variants: tuple[str, ...] = ()
 
     @cached_property
     def rows(self) -> tuple[TaskRow, ...]:
@@ -94,9 +99,16 @@ class JobSnapshot:
                 share=share,
                 roof_secs=roof,
                 exhausted=not features.alive,
+                variant=variant,
             )
-            for task, latency, features, share, roof in zip(
-                self.tasks, self.latencies, self.features, shares, roofs, strict=True
+            for task, latency, features, share, roof, variant in zip(
+                self.tasks,
+                self.latencies,
+                self.features,
+                shares,
+                roofs,
+                self.variants or [""] * len(self.tasks),
+                strict=True,
             )
         )
 
@@ -194,8 +206,14 @@ def read_states(session: Session, task_ids: Sequence[int]) -> dict[int, TaskStat
         for result in history
         if result.n_trials == 0 and result.pick_id is not None
     ]
-    latencies = bests.best_latencies(session, task_ids)
-    return states_of(histories, latencies, picks.failed_picks(session, empty))
+    states = states_of(
+        histories,
+        bests.best_latencies(session, task_ids),
+        picks.failed_picks(session, empty),
+    )
+    for task_id, head in bests.trace_heads(session, task_ids).items():
+        states[task_id].variant = variant_of(head)
+    return states
 
 
 def read_equivalent_jobs(
@@ -241,6 +259,7 @@ def make_snapshot(
         profiles=profiles or task_profiles(tasks),
         reached=max((job.reached for job in equivalents), default=0),
         shared=sum(job.n_trials for job in equivalents),
+        variants=tuple(state.variant for state in task_states),
     )
 
 

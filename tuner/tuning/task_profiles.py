@@ -62,12 +62,19 @@ def similarity_group(task: WeightedTask) -> str:
 def roof_secs(task: WeightedTask) -> float:
     """Return the latency that no kernel of a task can beat on its device, seconds; 0 if unknown.
 
-    The roofline model (Williams, Waterman, Patterson, CACM 2009): the operations at the device's
-    peak for their data type, or the bytes at the bandwidth of the last-level cache, or of memory if
-    they do not fit into it, whichever takes longer.
+    The roofline model (Williams, Waterman, Patterson, CACM 2009): the operations of the variant
+    with the fewest at the device's peak for their data type, or the bytes at the bandwidth of the
+    last-level cache, or of memory if they do not fit into it, whichever takes longer.
     """
     arithmetic, traffic = _lower_bounds(task)
     return max(arithmetic, traffic)
+
+
+def peak_flops(task: WeightedTask) -> float:
+    """Return the operations per second that a task reaches at most on its device; 0 if unknown."""
+    if task.profile is None or task.peaks is None:
+        return 0.0
+    return float(task.peaks["flops"].get(task.profile["dtype"], 0.0))
 
 
 def is_memory_bound(task: WeightedTask) -> bool:
@@ -85,4 +92,5 @@ def _lower_bounds(task: WeightedTask) -> tuple[float, float]:
     is_cached = n_bytes <= peaks["cache_bytes"]
     bandwidth = peaks["cache_bandwidth" if is_cached else "memory_bandwidth"]
     peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
-    return float(task.flop / peak_flops), float(n_bytes / bandwidth)
+    least_flop = min(task.flop, *profile.get("variants", {}).values(), math.inf)
+    return float(least_flop / peak_flops), float(n_bytes / bandwidth)

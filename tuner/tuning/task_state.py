@@ -61,11 +61,13 @@ class TaskState:
             records that no pick paid for form the first.
         latency: Latency of the best record, seconds; inf if there is none.
         failed: Ids of the picks whose search failed.
+        variant: Variant of the best record; empty for the workload itself.
     """
 
     rounds: list[RoundResult]
     latency: float = math.inf
     failed: set[int] = field(default_factory=set)
+    variant: str = ""
     _features: TaskFeatures | None = None
 
     def features(self) -> TaskFeatures:

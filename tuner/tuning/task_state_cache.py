@@ -20,6 +20,7 @@ from records.measure_records import NewRecord, StoredRecord
 from records.models import Job, Pick
 from records.rounds import RoundResult
 from records.tasks import WeightedTask, tasks_of_job
+from tuner.engines.base import variant_of
 from tuner.tuning.snapshot import (
     EquivalentJob,
     JobSnapshot,
@@ -240,6 +241,7 @@ class TaskStateCache:
         state.put(_with_trial(state.round_of(pick.id), new, record))
         if record.best and record.latency is not None:
             state.latency = record.latency
+            state.variant = variant_of(new.trace)
         if pick.job_id in self._jobs:
             self._jobs[pick.job_id].own[pick.task_id] += 1
 

@@ -1,5 +1,6 @@
 """Look-ups of records, which stay fast among millions of them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,23 @@ def test_a_best_record_is_found_by_the_key_of_its_task(tmp_path: Path) -> None:
     assert (best.workload, best.latency_secs) == ("w0", 1.0)
     assert not [step for step in plan if step.startswith("SCAN")]
     assert any("workload_id=? AND target_id=?" in step for step in plan), plan
+
+
+def test_records_name_their_variant(tmp_path: Path) -> None:
+    """Lists of records and of best records read it from the beginning of the trace."""
+    engine = database.open_database(f"sqlite:///{tmp_path}/records.db")
+    trace = '{"variant":"winograd-4x4","trace":[' + "0," * 100 + "0]}"
+    with sessionmaker(engine)() as session:
+        task = make.task(session, "w0")
+        measure_records.add_record(session, replace(make.timed(task, "a", 1.0), trace=trace))
+        measure_records.add_record(session, make.timed(task, "b", 2.0))
+        (best,) = record_queries.read_bests(session)
+        records = record_queries.read_records(session)
+        session.rollback()
+    engine.dispose()
+
+    assert best.variant == "winograd-4x4"
+    assert [record.variant for record in records] == ["", "winograd-4x4"]
 
 
 def _measure(session: Session) -> None:

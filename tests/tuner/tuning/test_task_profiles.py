@@ -84,3 +84,10 @@ def test_an_unknown_or_refuted_roof_is_none() -> None:
     profiles = task_profiles([task()] * 3)
     assert profiles.groups.tolist() == [0, 0, 0]
     assert profiles.credible_roofs([3e-3, 1.9e-3, 1.7e-3]).tolist() == [2e-3, 2e-3, 0.0]
+
+
+def test_the_roof_is_that_of_the_variant_with_the_fewest_operations() -> None:
+    """A variant that computes the same with a quarter of the operations lowers it to a quarter."""
+    direct, variants = task(), task(variants={"winograd-4x4": 5e7, "winograd-2x2": 9e7})
+
+    assert roof_secs(variants) == pytest.approx(roof_secs(direct) / 4)

@@ -8,7 +8,7 @@ from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.json_output import tasks_as_json
 from tuner.cli.rendering.tables import task_table
-from tuner.formatting import milliseconds
+from tuner.formatting import by_variant, milliseconds
 from tuner.library.manifest import Manifest
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 
@@ -127,7 +127,8 @@ def _coverage(manifest: Manifest) -> Table:
         table.add_column(name, justify="right" if name in ("Calls", "Latency (ms)") else "left")
     for subgraph in manifest.subgraphs:
         is_fallback = subgraph.record is None
-        source = "[yellow]fallback[/yellow]" if is_fallback else f"record {subgraph.record}"
+        record = by_variant(f"record {subgraph.record}", subgraph.variant)
+        source = "[yellow]fallback[/yellow]" if is_fallback else record
         latency = milliseconds(subgraph.latency)
         table.add_row(subgraph.workload, subgraph.name, str(subgraph.n_calls), source, latency)
     return table

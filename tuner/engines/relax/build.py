@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.target import Target
 from tvm.tirx import BufferStore, PrimFunc
 
-from tuner.engines.base import BuildRequest, BuildResult
+from tuner.engines.base import BuildRequest, BuildResult, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import cpu_codegen, cuda, traces, workloads
 from tuner.engines.relax.packed_layouts import LAYOUT_FREE
@@ -41,17 +41,20 @@ def _build(request: BuildRequest) -> BuildResult:
     out.mkdir(parents=True, exist_ok=True)
     compile_for = _compile_for_gpu if cuda.is_cuda(target) else _compile_for_cpu
     packed = compile_for(module, request.trace, target, out)
-    describe(module, packed, out)
+    describe(module, packed, out, variant_of(request.trace))
     return BuildResult(str(out))
 
 
-def describe(module: tvm.IRModule, packed: list[dict[str, Any]], out: Path) -> None:
+def describe(
+    module: tvm.IRModule, packed: list[dict[str, Any]], out: Path, variant: str = ""
+) -> None:
     """Write the description of the arguments of a kernel into the folder of its artifact."""
     description = {
         "arguments": [_describe(param) for param in module["main"].params],
         "n_outputs": n_outputs(module["main"]),
         "packed": packed,
         "weights": weight_indices(module["main"]),
+        "variant": variant,
     }
     (out / DESCRIPTION).write_text(json.dumps(description))
 

@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Workload
 from tvm.tirx import PrimFunc
 
+from tuner.engines.base import variant_of
 from tuner.engines.log_base import LoggedWorkload, TraceBatch, TraceText, WorkloadText
 from tuner.engines.relax import traces, workloads
 from tuner.engines.relax.targets import canonical, make_target
@@ -97,6 +98,8 @@ def _read_trace(module: tvm.IRModule, text: str) -> TraceText:
 
 
 def _write_trace(module: tvm.IRModule, trace: str, target: tvm.target.Target) -> TraceText:
+    if variant := variant_of(trace):
+        return TraceText(problem=f"it is of variant {variant}, which TVM does not know")
     try:
         schedule = traces.replay_and_postprocess(module, trace, target)
     except WorkError as error:

@@ -29,7 +29,7 @@ from tvm.target import Target
 
 from tuner import cost_models
 from tuner.cost_models import features as feature_blobs
-from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest
+from tuner.engines.base import Candidate, MeasuredTrace, SearchRequest, variant_of
 from tuner.engines.relax import (
     cuda,
     default_schedule,
@@ -38,9 +38,12 @@ from tuner.engines.relax import (
     random_candidates,
     tensor_cores,
     traces,
+    variant_search,
     workloads,
 )
 from tuner.engines.relax.targets import make_target
+from tuner.engines.relax.variant_search import VariantSpace
+from tuner.engines.relax.variants.base import without_packing
 from tuner.errors import WorkError
 
 # Share of the population seeded from records (MetaSchedule's).
@@ -51,13 +54,55 @@ _SLOWEST_SECS = 1e6
 
 def propose(request: SearchRequest) -> list[Candidate]:
     """Search one task; see :class:`Engine`."""
+    spaces = variant_search.spaces_of(request.ir, request.target)
+    if not spaces:
+        return _search(request, {measured.module_hash for measured in request.measured})
+    model = _SearchModel(cost_models.load(request.cost_model))
+    known = {measured.module_hash for measured in request.measured}
+    shares = variant_search.divide(request, spaces)
+    candidates = [
+        candidate
+        for name, space in spaces.items()
+        for candidate in _of_variant(space, space.fresh(known, shares[name], request.seed), model)
+    ]
+    if not shares[""]:
+        return candidates
+    of_workload = tuple(each for each in request.measured if not variant_of(each.trace))
+    rest = replace(request, measured=of_workload, n_candidates=shares[""])
+    searched = _search(rest, known)
+    # Where islands are merged, the last candidates can be dropped.
+    return [*searched[:1], *candidates, *searched[1:]]
+
+
+def _of_variant(
+    space: VariantSpace, schedules: list[Schedule], model: "_SearchModel"
+) -> list[Candidate]:
+    context = TuneContext(mod=space.program, target=space.target, num_threads=1)
+    if not schedules:
+        return []
+    kernels = [Schedule(without_packing(schedule.mod)) for schedule in schedules]
+    extracted = _extract_features(context, [MeasureCandidate(each, []) for each in kernels])
+    return [
+        Candidate(
+            trace=traces.dump(schedule.trace, space.variant.name),
+            module_hash=workloads.hash_of(schedule.mod),
+            features=feature_blobs.pack(features),
+            score=float(score),
+        )
+        for schedule, features, score in zip(
+            schedules, extracted, model.model.predict(extracted), strict=True
+        )
+    ]
+
+
+def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
+    """Search the workload itself for programs that are not known."""
     target = make_target(request.target)
     module = workloads.load(request.ir)
     spaces = _design_space(request.ir, request.target)
     seeds = _seeds(spaces, module, target, request)
     context = _context(module, target, request)
     model = _SearchModel(cost_models.load(request.cost_model))
-    known = {measured.module_hash for measured in request.measured}
     context.pre_tuning(
         max_trials=2**30,
         num_trials_per_iter=request.n_candidates + len(known),

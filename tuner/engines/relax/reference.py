@@ -3,12 +3,15 @@
 from tuner.engines.base import ReferenceRequest
 from tuner.engines.relax import workloads
 from tuner.engines.relax.run_device import is_gpu
+from tuner.engines.relax.variants import catalogue
 from tuner.engines.verification import references
 from tuner.engines.verification.translation import translate
 
 
 def reference(request: ReferenceRequest) -> bytes:
     """Compute a reference; see :class:`Engine`."""
-    function = workloads.load(request.ir)["main"]
-    program = translate(function, fast_math=is_gpu(request.target))
-    return references.dump(references.make(program, request.inputs, request.seed))
+    module = workloads.load(request.ir)
+    is_on_gpu = is_gpu(request.target)
+    program = translate(module["main"], fast_math=is_on_gpu)
+    growth = 0.0 if is_on_gpu else catalogue.growth(module)
+    return references.dump(references.make(program, request.inputs, request.seed, growth))

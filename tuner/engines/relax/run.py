@@ -31,6 +31,7 @@ class Kernel:
         outputs: Outputs, which are the last arguments of the kernel.
         packed: Packed inputs as the artifact describes them.
         arguments: Inputs as the kernel reads them.
+        is_loose: See :class:`checks.Kernel`.
     """
 
     module: tvm.runtime.Module
@@ -42,6 +43,7 @@ class Kernel:
     target: str
     run_device: RunDevice
     arguments: list[Any] = field(default_factory=list)
+    is_loose: bool = False
 
     @property
     def arguments_by_use(self) -> Arguments:
@@ -154,6 +156,7 @@ def load_kernel(artifact: str, target: str, run_device: RunDevice = LOCAL) -> Ke
         packed=description["packed"],
         target=target,
         run_device=run_device,
+        is_loose=bool(description.get("variant")),
     )
 
 

@@ -3,7 +3,8 @@
 A stored trace holds the decisions only. The post-processors of the target
 (parallelise, vectorise, unroll, decompose the reduction, pack the weights) are
 run again on every replay: they are a function of the decisions, and without
-them a trace is a third as long.
+them a trace is a third as long. The trace of a variant is an object with the name of the variant
+and the decisions for its program.
 """
 
 import json
@@ -17,13 +18,17 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from tuner.engines.base import variant_of
 from tuner.engines.relax import intrinsics, packed_layouts
+from tuner.engines.relax.variants import catalogue
 from tuner.errors import WorkError, summary
 
 
-def dump(trace: Trace) -> str:
-    """Serialise the decisions of a trace."""
-    return json.dumps(plain(trace.as_json(remove_postproc=True)), separators=(",", ":"))
+def dump(trace: Trace, variant: str = "") -> str:
+    """Serialise the decisions of a trace for a workload, or for its variant."""
+    decisions = plain(trace.as_json(remove_postproc=True))
+    named = {"variant": variant, "trace": decisions} if variant else decisions
+    return json.dumps(named, separators=(",", ":"))
 
 
 def replay(module: tvm.IRModule, trace: str) -> Schedule:
@@ -32,11 +37,13 @@ def replay(module: tvm.IRModule, trace: str) -> Schedule:
     Raises:
         WorkError: If the trace does not belong to this workload or is damaged.
     """
-    schedule = Schedule(module)
+    variant = variant_of(trace)
+    schedule = Schedule(catalogue.rewrite(variant, module) if variant else module)
     intrinsics.load(intrinsics.named_in(trace))
     try:
-        Trace.apply_json_to_schedule(_boxed(json.loads(trace)), schedule)
-    except (ValueError, TypeError, RuntimeError, IndexError, AttributeError) as error:
+        decisions = json.loads(trace)["trace"] if variant else json.loads(trace)
+        Trace.apply_json_to_schedule(_boxed(decisions), schedule)
+    except (ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
         raise WorkError(f"the trace cannot be replayed: {summary(error, last=True)}") from error
     return schedule
 
@@ -59,6 +66,8 @@ def replay_and_postprocess(module: tvm.IRModule, trace: str, target: Target) -> 
         WorkError: If it cannot be replayed or a post-processor rejects it.
     """
     schedule = _process(module, trace, target)
+    if variant_of(trace):
+        return schedule  # its layouts are its own
     lossy = packed_layouts.lossy_arguments(schedule.mod)
     return (
         _process(packed_layouts.keep_layouts(module, lossy), trace, target) if lossy else schedule

@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from dataclasses import replace
 
 import tvm
 import tvm_ffi
@@ -10,6 +11,7 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
+from tuner.engines.relax.variants import catalogue
 
 _LIBRARY_CALLS = {"tirx.tvm_call_packed", "tirx.call_extern", "tirx.call_pure_extern"}
 
@@ -52,7 +54,11 @@ def define(irs: list[bytes]) -> list[str]:
 
 def profile(irs: list[bytes]) -> list[WorkloadProfile]:
     """Profile workloads; see :class:`Engine`."""
-    return [profiles.profile(load(ir)["main"]) for ir in irs]
+    modules = [load(ir) for ir in irs]
+    return [
+        replace(profiles.profile(module["main"]), variants=catalogue.flop(module))
+        for module in modules
+    ]
 
 
 def flop_of(module: tvm.IRModule) -> float:

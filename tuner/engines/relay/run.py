@@ -36,6 +36,7 @@ class Kernel:
     outputs: list[Any]
     packed: list[dict[str, Any]]
     arguments: list[Any] = field(default_factory=list)
+    is_loose: bool = False
 
     @property
     def arguments_by_use(self) -> Arguments:

@@ -48,7 +48,11 @@ _COMBINE = {"Max": np.maximum.reduce, "Min": np.minimum.reduce}
 
 
 def run(
-    program: Program, inputs: Mapping[Buffer, Array], *, independent: bool = True
+    program: Program,
+    inputs: Mapping[Buffer, Array],
+    *,
+    independent: bool = True,
+    growth: float = 0.0,
 ) -> list[Number]:
     """Compute the outputs of a program, and the errors that are allowed.
 
@@ -56,6 +60,8 @@ def run(
         program: Program to run.
         inputs: Values of its inputs, in their own types.
         independent: False if they have few different values; see :func:`numbers.sum_error`.
+        growth: For algorithms that compute sums of products from fewer products: how much larger
+            the magnitudes that they add are, at most. Nothing is exact then. 0 for others.
 
     Raises:
         WorkError: If the program contains what has no reference, or takes too long.
@@ -63,7 +69,7 @@ def run(
     memory: Memory = {
         buffer: Number(inputs[buffer], None, buffer.dtype) for buffer in program.inputs
     }
-    _Run(memory, independent).execute(program.body, {})
+    _Run(memory, independent, growth).execute(program.body, {})
     missing = [buffer.name for buffer in program.outputs if buffer not in memory]
     if missing:
         raise WorkError(f"its definition does not write {missing[0]}")
@@ -77,11 +83,13 @@ class _Run:
     Attributes:
         memory: Values of buffers.
         independent: See :func:`run`.
+        growth: See :func:`run`.
         n_steps: Statements that ran one after the other.
     """
 
     memory: Memory
     independent: bool
+    growth: float
     n_steps: int = 0
 
     def execute(self, body: Sequence[Statement], bound: dict[Variable, Number]) -> None:
@@ -89,7 +97,7 @@ class _Run:
         for statement in body:
             block = _block_over_plain_loops(statement)
             if block is not None:
-                _BlockRun(self.memory, block, bound, self.independent).execute()
+                _BlockRun(self, block, bound).execute()
                 continue
             self.n_steps += 1
             if self.n_steps > _MAX_STEPS:
@@ -163,11 +171,10 @@ def _is_plain(block: Block, loops: dict[Variable, Loop]) -> bool:
 class _BlockRun:
     """Evaluation of one block for all of its points."""
 
-    def __init__(
-        self, memory: Memory, block: Block, bound: dict[Variable, Number], independent: bool
-    ) -> None:
-        self._memory = memory
-        self._independent = independent
+    def __init__(self, run: _Run, block: Block, bound: dict[Variable, Number]) -> None:
+        self._memory = run.memory
+        self._independent = run.independent
+        self._growth = run.growth
         self._block = block
         self._bound = bound
         self._spatial = [axis for axis in block.axes if not axis.is_reduction]
@@ -287,6 +294,10 @@ class _BlockRun:
             return Number(value, error if error.any() else None, dtype)
         if not numbers.is_float(dtype):
             return numbers.wrapped(value, dtype, error if error.any() else None)
+        if factors is not None and self._growth:
+            # The products of such an algorithm mix the terms of neighbouring sums.
+            largest = np.full(magnitude.shape, self._growth * magnitude.max(initial=0.0))
+            return Number(value, error + numbers.sum_error(value, largest, n_terms, dtype), dtype)
         rounding = numbers.sum_error(
             value, magnitude, n_terms, dtype, independent=self._independent
         )

@@ -32,10 +32,17 @@ class Expected:
     Attributes:
         values: Expected values.
         bounds: Largest allowed difference of each, inf for no check; None for exact equality.
+        loose_bounds: The same for kernels of an algorithm that magnifies rounding errors; None if
+            there are none.
     """
 
     values: Array
     bounds: Array | None
+    loose_bounds: Array | None = None
+
+    def loose(self) -> "Expected":
+        """Return the same values within the loose bounds."""
+        return self if self.loose_bounds is None else Expected(self.values, self.loose_bounds)
 
 
 @dataclass(frozen=True)
@@ -58,12 +65,18 @@ class Reference:
         return arrays
 
 
-def make(program: Program, kind: InputKind, seed: int) -> Reference:
+def make(program: Program, kind: InputKind, seed: int, growth: float = 0.0) -> Reference:
     """Compute the reference of a program on inputs for which its outputs are defined.
 
     Inputs have both signs and integers their full range. Where that gives a NaN, an infinity or an
     overflow of integers, the least restriction that avoids it is chosen: one positive input, all
     positive, fewer bits.
+
+    Args:
+        program: Program to run.
+        kind: Kind of the inputs.
+        seed: Seed of the inputs.
+        growth: See :func:`interpreter.run`; 0 for no loose bounds.
 
     Raises:
         WorkError: If an output has no element that can be checked.
@@ -80,6 +93,13 @@ def make(program: Program, kind: InputKind, seed: int) -> Reference:
     assert best is not None
     _, chosen, outputs = best
     expected = tuple(_expected(number) for number in outputs)
+    if growth:
+        arrays = dict(zip(program.inputs, input_sets.draw(chosen), strict=True))
+        loose = interpreter.run(program, arrays, independent=kind == "real", growth=growth)
+        expected = tuple(
+            replace(each, loose_bounds=_expected(number).bounds)
+            for each, number in zip(expected, loose, strict=True)
+        )
     for number in outputs:
         if number.value.size and not _is_checked(number).any():
             raise WorkError(
@@ -100,6 +120,8 @@ def dump(reference: Reference) -> bytes:
         arrays[f"values_{index}"] = output.values
         if output.bounds is not None:
             arrays[f"bounds_{index}"] = output.bounds
+        if output.loose_bounds is not None:
+            arrays[f"loose_bounds_{index}"] = output.loose_bounds
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     return stream.getvalue()
@@ -109,7 +131,9 @@ def load(path: str) -> Reference:
     """Read a file with the output of :func:`dump`."""
     with np.load(path) as stored:
         outputs = tuple(
-            Expected(stored[f"values_{i}"], stored.get(f"bounds_{i}"))
+            Expected(
+                stored[f"values_{i}"], stored.get(f"bounds_{i}"), stored.get(f"loose_bounds_{i}")
+            )
             for i in range(int(stored["n_outputs"]))
         )
         input_set = InputSet.load(str(stored["input_set"]))

@@ -1,0 +1,402 @@
+"""Winograd's convolution: a quarter to a half of the products of a direct one.
+
+For windows of 3 by 3 with stride 1, tiles of the input are transformed, multiplied by transformed
+weights in (m + 2)² independent products of matrices, and the products transformed to m by m
+outputs. The weights are transformed when a library is built; the padding is part of the first
+transform, and bias, residual and activation follow the last one tile by tile.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import tvm
+from tvm import tirx
+from tvm.ir import Range, TensorRegion
+from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
+from tvm.target import Target
+from tvm.tirx import Buffer, BufferStore, For, ForKind, IterVar, PrimFunc, SeqStmt, Var
+from tvm.tirx.stmt import BufferRegion
+
+from tuner.engines.relax.packed_layouts import LAYOUT_FREE
+from tuner.engines.relax.register_tiles import registers_of
+from tuner.engines.relax.variants import winograd_schedule
+from tuner.engines.relax.variants.base import PACKS
+from tuner.engines.relax.variants.winograd_schedule import Choice
+from tuner.engines.relax.variants.winograd_transforms import N_TAPS, Array, Code, matrices
+
+_SPATIAL, _REDUCTION = 0, 2
+_DTYPE, _INDEX = "float32", "int64"
+# Channels with which the transforms take less time than they save.
+_MIN_CHANNELS = 16
+# Output channels whose weights lie side by side.
+_PANELS = (64, 32, 16)
+
+Point = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """Tiles of ``n_outputs`` by ``n_outputs`` outputs; see :class:`base.Variant`."""
+
+    n_outputs: int
+
+    @property
+    def name(self) -> str:
+        """Name with the size of its tiles."""
+        return f"winograd-{self.n_outputs}x{self.n_outputs}"
+
+    @property
+    def growth(self) -> float:
+        """See :class:`base.Variant`."""
+        return matrices(self.n_outputs).growth
+
+    def rewrite(self, module: tvm.IRModule) -> tvm.IRModule | None:
+        """See :class:`base.Variant`."""
+        convolution = _Convolution.find(module["main"])
+        if convolution is None:
+            return None
+        try:
+            return winograd_schedule.inline(_Rewriting(convolution, self.n_outputs).module())
+        except ScheduleError:  # what follows it is not elementwise
+            return None
+
+    def flop(self, module: tvm.IRModule) -> float:
+        """See :class:`base.Variant`; the transforms count as little as they take."""
+        convolution = _Convolution.find(module["main"])
+        if convolution is None:
+            return 0.0
+        rewriting = _Rewriting(convolution, self.n_outputs)
+        return 2.0 * rewriting.n_products
+
+    def choices(self, program: tvm.IRModule, target: Target) -> list[Choice]:
+        """See :class:`base.Variant`."""
+        n_cores = int(target.attrs.get("num-cores", 1))
+        sizes = winograd_schedule.sizes_of(program)
+        return winograd_schedule.choices(sizes, registers_of(target), n_cores)
+
+    def schedule(self, program: tvm.IRModule, target: Target, choice: Choice) -> Schedule:
+        """See :class:`base.Variant`."""
+        schedule = Schedule(program)
+        winograd_schedule.apply(schedule, choice, registers_of(target).lanes)
+        return schedule
+
+
+class _Convolution(NamedTuple):
+    """A convolution of 3 by 3, stride 1, in a kernel.
+
+    Attributes:
+        function: The kernel.
+        position: Number of its statement in the kernel.
+        data: Padded input, NHWC.
+        weight: Weights, in any order.
+        order: Position in (row, column, input, output) of each dimension of the weights.
+        output: Sums, NHWC.
+    """
+
+    function: PrimFunc
+    position: int
+    data: Buffer
+    weight: Buffer
+    order: tuple[int, ...]
+    output: Buffer
+
+    @classmethod
+    def find(cls, function: PrimFunc) -> Self | None:
+        """Return the only convolution of a kernel, if the variant fits it."""
+        matches = [
+            each
+            for position, statement in enumerate(_statements(function))
+            if (each := cls._match(function, position, statement)) is not None
+        ]
+        return matches[0] if len(matches) == 1 else None
+
+    @classmethod
+    def _match(cls, function: PrimFunc, position: int, statement: Any) -> Self | None:
+        while isinstance(statement, For):
+            statement = statement.body
+        block: Any = getattr(statement, "block", None)
+        store = getattr(block, "body", None)
+        if not isinstance(store, BufferStore) or not isinstance(store.value, tirx.Add):
+            return None
+        reduced = [axis.var for axis in block.iter_vars if int(axis.iter_type) == _REDUCTION]
+        product = store.value.b
+        if len(reduced) != 3 or len(store.indices) != 4 or not isinstance(product, tirx.Mul):
+            return None
+        data, weight = product.a, product.b
+        if not all(hasattr(each, "source") and len(each.indices) == 4 for each in (data, weight)):
+            return None
+        buffers = (data.source, weight.source, store.buffer)
+        if any(str(buffer.dtype) != _DTYPE for buffer in buffers):
+            return None
+        row, column, channel = _window(list(data.indices), list(store.indices), reduced)
+        if row is None or column is None or channel is None:
+            return None
+        roles = (row, column, channel, store.indices[3])
+        order = tuple(_position(each, roles) for each in weight.indices)
+        fits = (
+            sorted(order) == [0, 1, 2, 3]
+            and [int(weight.source.shape[order.index(axis)]) for axis in (0, 1)] == [N_TAPS] * 2
+            and int(data.source.shape[3]) % _PANELS[-1] == 0
+            and int(store.buffer.shape[3]) % _PANELS[-1] == 0
+            and _is_constant(function, weight.source)
+        )
+        return (
+            cls(function, position, data.source, weight.source, order, store.buffer)
+            if fits
+            else None
+        )
+
+
+def _window(read: Point, written: Point, reduced: Sequence[Var]) -> tuple[Any, Any, Any]:
+    """Return the variables of rows, columns and channels that a convolution sums over."""
+
+    def tap(index: Any, outer: Any) -> Any:
+        """Return the reduced variable of ``outer + variable``."""
+        if not isinstance(index, tirx.Add) or not index.a.same_as(outer):
+            return None
+        return next((each for each in reduced if each.same_as(index.b)), None)
+
+    if not read[0].same_as(written[0]):
+        return None, None, None
+    channel = next((each for each in reduced if each.same_as(read[3])), None)
+    return tap(read[1], written[1]), tap(read[2], written[2]), channel
+
+
+def _position(variable: Any, roles: Sequence[Any]) -> int:
+    return next((i for i, role in enumerate(roles) if role.same_as(variable)), -1)
+
+
+def _is_constant(function: PrimFunc, buffer: Buffer) -> bool:
+    indices = [int(index) for index in (function.attrs or {}).get(LAYOUT_FREE, ())]
+    return any(function.params[index].same_as(buffer) for index in indices)
+
+
+def _statements(function: PrimFunc) -> list[Any]:
+    body = function.body.block.body
+    return list(body.seq) if isinstance(body, SeqStmt) else [body]
+
+
+class _Rewriting:
+    """The kernel with other statements in the place of its convolution."""
+
+    def __init__(self, convolution: _Convolution, n_outputs: int) -> None:
+        self._of = convolution
+        self._m, self._n = n_outputs, n_outputs + N_TAPS - 1
+        self._matrices = matrices(n_outputs)
+        self._batch, self._height, self._width, self._c_out = _shape(convolution.output)
+        self._c_in = int(convolution.data.shape[3])
+        self._rows, self._columns = -(-self._height // n_outputs), -(-self._width // n_outputs)
+        self._panel = next(size for size in _PANELS if self._c_out % size == 0)
+        n, tiles = self._n**2, (self._batch, self._rows, self._columns)
+        self._data = _buffer("transformed_data", (n, *tiles, self._c_in))
+        self._weight = _buffer(
+            "transformed_weight", (n, self._c_out // self._panel, self._c_in, self._panel)
+        )
+        self._products = _buffer("products", (n, *tiles, self._c_out))
+        size = (self._batch, self._rows * n_outputs, self._columns * n_outputs, self._c_out)
+        self._outputs = _buffer("outputs", size)
+
+    @property
+    def n_products(self) -> int:
+        """Multiplications of numbers in all products of matrices."""
+        return self._n**2 * self._batch * self._rows * self._columns * self._c_in * self._c_out
+
+    def module(self) -> tvm.IRModule:
+        """Return the program."""
+        function, position = self._of.function, self._of.position
+        statements = _statements(function)
+        statements[position : position + 1] = [
+            self._transform_weight(),
+            self._transform_data(),
+            self._multiply(),
+            self._transform_products(),
+            self._crop(),
+        ]
+        buffers = [self._data, self._weight, self._products, self._outputs]
+        root = function.body.block
+        block = SBlock(
+            [], [], [], "root", SeqStmt(statements), alloc_buffers=[*root.alloc_buffers, *buffers]
+        )
+        program = PrimFunc(
+            list(function.params), SBlockRealize([], True, block), function.ret_type, function.attrs
+        )
+        return tvm.IRModule({"main": program.without_attr(LAYOUT_FREE)})
+
+    def _transform_weight(self) -> Any:
+        weight, order = self._of.weight, self._of.order
+
+        def body(panel: Var, c_in: Var, c_out: Var) -> _Body:
+            def read(i: int, j: int) -> Any:
+                at = (_number(i), _number(j), c_in, panel * self._panel + c_out)
+                return weight[tuple(at[role] for role in order)]
+
+            whole = _region(weight, [(0, size) for size in _shape(weight)])
+            statement = self._store(
+                self._matrices.weights,
+                (N_TAPS, read),
+                self._weight,
+                (_number(0), panel, c_in, c_out),
+            )
+            return _Body(statement, [whole], [_across(self._weight, (panel, c_in, c_out))])
+
+        extents = _shape(self._weight)[1:]
+        return _nest("transform_weight", extents, body, annotations={PACKS: True})
+
+    def _transform_data(self) -> Any:
+        data, m, n = self._of.data, self._m, self._n
+        sizes = _shape(data)[1:3]
+
+        # TVM moves a block into a loop only if a variable selects what it writes in each dimension.
+        def body(all_: Var, batch: Var, row: Var, column: Var, channel: Var) -> _Body:
+            def read(i: int, j: int) -> Any:
+                at = (row * m + i, column * m + j)
+                value = data[batch, at[0], at[1], channel]
+                # The last tiles may reach over the edge.
+                inside = [
+                    position < size
+                    for position, size, count, k in zip(
+                        at, sizes, (self._rows, self._columns), (i, j), strict=True
+                    )
+                    if (count - 1) * m + k >= size
+                ]
+                if not inside:
+                    return value
+                return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0.0, _DTYPE))
+
+            point = (batch, row, column, channel)
+            first = all_ * n**2
+            statement = self._store(self._matrices.data, (n, read), self._data, (first, *point))
+            window = [
+                (tile * m, tirx.min(_number(n), size - tile * m))
+                for tile, size in zip((row, column), sizes, strict=True)
+            ]
+            reads = [_region(data, [(batch, 1), *window, (channel, 1)])]
+            writes = [_region(self._data, [(first, n**2), *((index, 1) for index in point)])]
+            return _Body(statement, reads, writes)
+
+        return _nest("transform_data", [1, *_shape(self._data)[1:]], body)
+
+    def _multiply(self) -> Any:
+        def body(*axes: Var) -> _Body:
+            *point, c_out, c_in = axes
+            data = (*point, c_in)
+            weight = (point[0], c_out // self._panel, c_in, c_out % self._panel)
+            at = (*point, c_out)
+            product = self._data[data] * self._weight[weight]
+            return _Body(
+                BufferStore(self._products, self._products[at] + product, list(at)),
+                [_element(self._data, data), _element(self._weight, weight)],
+                [_element(self._products, at)],
+                BufferStore(self._products, tirx.const(0.0, _DTYPE), list(at)),
+            )
+
+        return _nest("multiply", [*_shape(self._products), self._c_in], body, n_reduced=1)
+
+    def _transform_products(self) -> Any:
+        m, n = self._m, self._n
+
+        def body(batch: Var, row: Var, column: Var, channel: Var) -> _Body:
+            def read(i: int, j: int) -> Any:
+                return self._products[_number(i * n + j), batch, row, column, channel]
+
+            code = Code(_DTYPE)
+            tile = code.transform(self._matrices.outputs, n, read)
+            for i, numbers in enumerate(tile):
+                for j, number in enumerate(numbers):
+                    at = [batch, row * m + i, column * m + j, channel]
+                    code.statements.append(BufferStore(self._outputs, number, at))
+            reads = [_across(self._products, (batch, row, column, channel))]
+            corner = [(batch, 1), (row * m, m), (column * m, m), (channel, 1)]
+            return _Body(SeqStmt(code.statements), reads, [_region(self._outputs, corner)])
+
+        return _nest("transform_products", _shape(self._products)[1:], body)
+
+    def _crop(self) -> Any:
+        def body(*at: Var) -> _Body:
+            return _Body(
+                BufferStore(self._of.output, self._outputs[at], list(at)),
+                [_element(self._outputs, at)],
+                [_element(self._of.output, at)],
+            )
+
+        return _nest("crop", _shape(self._of.output), body)
+
+    def _store(
+        self, matrix: Array, tile: tuple[int, Callable[[int, int], Any]], into: Buffer, at: Point
+    ) -> SeqStmt:
+        """Return the code that transforms a tile and stores its numbers, the first at a point."""
+        code = Code(_DTYPE)
+        numbers = itertools.chain.from_iterable(code.transform(matrix, *tile))
+        first, *point = at
+        for index, number in enumerate(list(numbers)):
+            code.statements.append(BufferStore(into, number, [first + index, *point]))
+        return SeqStmt(code.statements)
+
+
+class _Body(NamedTuple):
+    """Statement of a block, with what it reads and writes; and what starts its sums."""
+
+    statement: Any
+    reads: list[TensorRegion]
+    writes: list[TensorRegion]
+    init: Any = None
+
+
+def _nest(
+    name: str,
+    extents: Sequence[int],
+    body: Callable[..., _Body],
+    *,
+    n_reduced: int = 0,
+    annotations: dict[str, Any] | None = None,
+) -> For:
+    """Return loops around a block, whose last axes are reduced."""
+    axes = [Var(f"v{i}", _INDEX) for i in range(len(extents))]
+    loops = [Var(f"i{i}", _INDEX) for i in range(len(extents))]
+    made = body(*axes)
+    kinds = [_SPATIAL] * (len(axes) - n_reduced) + [_REDUCTION] * n_reduced
+    iterators = [
+        IterVar(Range(_number(0), _number(extent)), axis, kind)
+        for extent, axis, kind in zip(extents, axes, kinds, strict=True)
+    ]
+    block = SBlock(
+        iterators,
+        made.reads,
+        made.writes,
+        name,
+        made.statement,
+        made.init,
+        annotations=annotations or {},
+    )
+    nest: Any = SBlockRealize(loops, True, block)
+    for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
+        nest = For(loop, _number(0), _number(extent), ForKind.SERIAL, nest)
+    return nest
+
+
+def _region(buffer: Buffer, ranges: Sequence[tuple[Any, Any]]) -> TensorRegion:
+    return BufferRegion(buffer, [Range.from_min_extent(*map(_number, each)) for each in ranges])
+
+
+def _element(buffer: Buffer, at: Point) -> TensorRegion:
+    return _region(buffer, [(index, 1) for index in at])
+
+
+def _across(buffer: Buffer, at: Point) -> TensorRegion:
+    """Return the elements at one point in all products of matrices."""
+    return _region(buffer, [(0, int(buffer.shape[0])), *((index, 1) for index in at)])
+
+
+def _buffer(name: str, shape: Sequence[int]) -> Buffer:
+    return tirx.decl_buffer([_number(size) for size in shape], _DTYPE, name)
+
+
+def _number(value: Any) -> Any:
+    """Return an index in the type of all indices of a lowered network."""
+    return tirx.const(value, _INDEX) if isinstance(value, int) else value
+
+
+def _shape(buffer: Buffer) -> list[int]:
+    return [int(size) for size in buffer.shape]
