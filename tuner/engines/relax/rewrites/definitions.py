@@ -11,7 +11,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.relax import BlockBuilder
 
-from tuner.engines.relax.rewrites import channel_norms
+from tuner.engines.relax.rewrites import channel_norms, softmax
 from tuner.engines.relax.rewrites.channel_norms import WIDE, wide, wide_at
 from tuner.engines.relax.tensor_types import shape_of
 
@@ -25,9 +25,12 @@ def _softmax(builder: BlockBuilder, call: relax.Call) -> relax.Expr:
     axis = int(call.attrs.axis)
     is_last = axis in (-1, len(call.ty.shape) - 1)
     hint = str(call.op.name).rpartition(".")[2]
-    function = getattr(topi.nn, hint)
+
+    def define(x: te.Tensor) -> te.Tensor:
+        return getattr(softmax, hint)(x) if is_last else getattr(topi.nn, hint)(x, axis)
+
     return builder.call_te(
-        lambda x: _softmax_of(function, x, axis),
+        lambda x: _softmax_of(define, x),
         call.args[0],
         primfunc_name_hint=hint,
         primfunc_attrs=_attributes(fusable=is_last),
@@ -162,11 +165,11 @@ def _unless_float64(legalize: Legalization) -> Legalization:
     return choose
 
 
-def _softmax_of(function: Callable[..., te.Tensor], x: te.Tensor, axis: int) -> te.Tensor:
-    """Apply a softmax in float32."""
+def _softmax_of(define: Callable[[te.Tensor], te.Tensor], x: te.Tensor) -> te.Tensor:
+    """Define a softmax in float32."""
     if str(x.dtype) == WIDE:
-        return function(x, axis)
-    return topi.cast(function(topi.cast(x, WIDE), axis), str(x.dtype))
+        return define(x)
+    return topi.cast(define(topi.cast(x, WIDE)), str(x.dtype))
 
 
 def _attributes(*, fusable: bool) -> dict[str, Any]:
