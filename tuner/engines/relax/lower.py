@@ -11,6 +11,7 @@ from tvm.target import Target
 
 from tuner.engines.base import ModelFile
 from tuner.engines.relax.affine import fold_affine
+from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
 from tuner.engines.relax.failures import described
 from tuner.engines.relax.fold import fold_constants
@@ -91,6 +92,7 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
                 {
                     "relax.cumsum": legalise_cumsum,
                     "relax.strided_slice": legalise_slice,
+                    **COMPARISONS,
                     **(LEGALIZATIONS if is_cpu else {}),
                 }
             ),

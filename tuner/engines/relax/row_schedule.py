@@ -50,7 +50,8 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
     is_last_spatial = not any(_reduces_last(schedule, block) for block in reductions)
     rows = _rows(schedule, last, reductions, is_last_spatial=is_last_spatial)
     if not rows:
-        return others  # one number, from a loop of which LLVM makes vectors
+        _reduce_by_lanes(schedule, last)
+        return others
     inside = [last]
     for block in reversed(producers):
         consumers = [_name(schedule, each) for each in schedule.get_consumers(block)]
@@ -65,6 +66,25 @@ def _schedule_nest(schedule: Schedule, blocks: list[SBlockRV], n_jobs: int) -> l
                 _move_inside(schedule, block)
     names = {_name(schedule, each) for each in inside}
     return [block for block in others if _name(schedule, block) not in names]
+
+
+def _reduce_by_lanes(schedule: Schedule, block: SBlockRV) -> None:
+    """Compute one maximum or minimum from those of lanes side by side.
+
+    LLVM makes vectors of sums alone; NaN would tell for the others.
+    """
+    loops = schedule.get_loops(block)
+    value = getattr(schedule.get(block).body, "value", None)
+    if not loops or type(value).__name__ not in ("Max", "Min"):
+        return
+    lanes = math.gcd(_n_iterations(schedule, block), _MAX_VECTOR)
+    if lanes < _MIN_VECTOR or _count(schedule, block, _REDUCTION) < len(loops):
+        return
+    _, inner = schedule.split(schedule.fuse(*loops), [None, lanes])
+    partial = schedule.rfactor(inner, 0)
+    *outer, lane = schedule.get_loops(partial)
+    schedule.vectorize(lane)
+    schedule.decompose_reduction(partial, outer[0])
 
 
 def _only_producers(schedule: Schedule, blocks: list[SBlockRV], last: SBlockRV) -> list[SBlockRV]:

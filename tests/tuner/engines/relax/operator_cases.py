@@ -329,6 +329,8 @@ ELEMENTWISE = [
     case("smallest", "Min", _ROWS, _ROWS[:1]),
     case("single", "Max", _ROWS),
     case("mean", "Mean", _ROWS, _ROWS * 2, _ROWS[:1]),
+    case("equal_booleans", "Equal", _ROWS > 0, _ROWS[:, :1] > 0),
+    case("equal_to_true", "Equal", _ROWS > 0, weights=[np.array(True)]),
     case("square", "Pow", _ROWS, weights=[np.array(2.0, "float32")]),
     case("cube", "Pow", _ROWS, weights=[np.array([3], "int64")]),
     case("root", "Pow", _POSITIVE, weights=[np.array(0.5, "float32")]),

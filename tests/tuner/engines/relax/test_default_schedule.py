@@ -106,6 +106,8 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     ),
     "mean of pixels": (lambda x: _OPS.mean(x, [1, 2], keepdims=True), [(1, 56, 56, 96)]),
     "mean of everything": (_OPS.mean, [(4, 33)]),
+    "largest of everything": (_OPS.max, [(20, 82)]),
+    "smallest of everything": (_OPS.min, [(3, 5)]),
     "sum of columns": (lambda x: _OPS.sum(x, [0]), [(33, 1001)]),
     "silu": (_OPS.nn.silu, [(1, 28, 28, 40)]),
     "transpose": (lambda x: _OPS.permute_dims(x, [0, 3, 1, 2]), [(1, 30, 30, 17)]),
@@ -323,6 +325,11 @@ def test_blocks_that_move_numbers_are_not_repeated(target: TargetInfo) -> None:
     scheduled = by_rule(workload("shifted windows"), target)
 
     assert "sblock_alloc_buffer" not in scheduled.script()
+
+
+def test_the_largest_of_everything_is_that_of_lanes(target: TargetInfo) -> None:
+    """LLVM would compare one element after the other."""
+    assert "T.vectorized" in by_rule(workload("largest of everything"), target).script()
 
 
 def test_small_kernels_stay_on_one_core(target: TargetInfo) -> None:

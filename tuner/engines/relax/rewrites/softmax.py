@@ -31,7 +31,7 @@ def log_softmax(x: te.Tensor) -> te.Tensor:
 
 
 def _parts(x: te.Tensor) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Return the exponentials of the differences from each row's maximum, their sums, the maxima."""
+    """Return the exponentials of what is left of each row's maximum, their sums, and the maxima."""
     maxima = _maxima(x)
     exponentials = te.compute(
         x.shape, lambda *i: tirx.exp(x(*i) - maxima(*_row(i))), name="exponentials"
@@ -63,7 +63,7 @@ def _maxima(x: te.Tensor) -> te.Tensor:
 
 
 def _maxima_of(x: te.Tensor, n_lanes: int, name: str) -> te.Tensor:
-    """Return the maxima of every ``n_lanes``-th element of each row; without an axis for one lane."""
+    """Return the maxima of every ``n_lanes``-th element of a row; one lane has no axis."""
     outer = len(x.shape) - 1
     k = te.reduce_axis((0, int(x.shape[-1]) // n_lanes), name="k")
     if n_lanes == 1:
