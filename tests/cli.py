@@ -97,8 +97,7 @@ class Cli:
     def __call__(self, *args: str, **environ: str) -> Answer:
         """Run a command to its end."""
         variables, server = self.environ(**environ), fork_server(ROOT)
-        # A long run in a process that was forked from one with threads of a library may hang.
-        if args[:1] == ("tune",) or not server.fits(variables):
+        if not server.fits(variables):
             return finish(self.start(*args, **environ))
         return Answer(*server.run(list(args), variables, self.folder, _TIMEOUT_SECS))
 
