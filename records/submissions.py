@@ -114,6 +114,12 @@ def claimable(session: Session) -> list[Job]:
     return list(session.scalars(stmt.order_by(Job.id)))
 
 
+def has_any(session: Session) -> bool:
+    """Return whether the database has a job of the service."""
+    stmt = select(Job.id).where(Job.submission != "").limit(1)
+    return session.scalar(stmt) is not None
+
+
 def visible_requests(session: Session) -> list[dict[str, Any]]:
     """Return the requests of all jobs of the service except deleted ones."""
     stmt = select(Job.request).where(Job.submission != "", ~Job.hidden)

@@ -4,10 +4,10 @@ import hashlib
 import json
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import Text, cast, exists, select, update
 from sqlalchemy.orm import Session
 
-from records.models import Target
+from records.models import Job, Pick, Target
 from records.upsert import find_or_insert
 
 # Relative difference between two readings of a clock kernel without drift.
@@ -30,6 +30,33 @@ def ensure_target(session: Session, spec: str, device: dict[str, Any]) -> Target
     """
     key = {"fingerprint": fingerprint(spec, device)}
     return find_or_insert(session, Target, key, {"spec": spec, "device": device})
+
+
+def evaluators(session: Session, target_id: int) -> list[dict[str, Any]]:
+    """Return the settings of the evaluator that the trials of a target's jobs were timed with.
+
+    Jobs without a trial do not count; equal settings are returned once.
+    """
+    settings = cast(Job.settings["evaluator"], Text)
+    has_trials = exists().where(Pick.job_id == Job.id, Pick.n_measured > 0)
+    stmt = select(settings).where(Job.target_id == target_id, has_trials).distinct()
+    stored = [json.loads(text) for text in session.scalars(stmt) if text is not None]
+    return [evaluator for evaluator in stored if evaluator is not None]
+
+
+def set_apart(session: Session, target_id: int, timed_with: dict[str, Any]) -> None:
+    """Make a target with all its records another one, so that its fingerprint is free again.
+
+    Args:
+        session: The transaction.
+        target_id: The target.
+        timed_with: Settings of the evaluator that distinguish its records.
+    """
+    target = session.get_one(Target, target_id, with_for_update=True)
+    # The number keeps targets apart that are set apart one after the other.
+    target.device = {**target.device, "timed_with": timed_with, "apart": target_id}
+    target.fingerprint = fingerprint(target.spec, target.device)
+    session.flush()
 
 
 def clock_reference(session: Session, target_id: int, secs: float) -> float:

@@ -2,7 +2,9 @@
 
 from sqlalchemy.orm import Session
 
-from records import targets
+from records import measure_records, targets
+from records.models import Target
+from tests.records import make
 
 
 def test_ensure_target_ignores_the_order_of_keys(session: Session) -> None:
@@ -35,3 +37,31 @@ def test_noise_of_the_clock_is_not_divided_out() -> None:
     """A reading within 3 % of the reference shows no drift."""
     assert targets.clock_factor(1.0, 1.02) == targets.clock_factor(1.0, 0.98) == 1.0
     assert targets.clock_factor(1.0, 1.25) == 0.8
+
+
+def test_only_settings_of_jobs_with_trials_are_returned(session: Session) -> None:
+    """Equal settings appear once; jobs without trials or settings do not count."""
+    task_id = make.task(session)
+    for seed, number in enumerate((1, 1, 2, 7, None)):
+        settings = {} if number is None else {"evaluator": {"number": number, "cache_flush": True}}
+        job_id = make.job(session, seed, settings=settings)
+        pick = make.pick(session, job_id, task_id, 8)
+        if number != 7:
+            record = make.timed(task_id, f"t{seed}", 1.0, pick_id=pick.id)
+            measure_records.add_record(session, record)
+
+    numbers = [each["number"] for each in targets.evaluators(session, make.target(session))]
+
+    assert sorted(numbers) == [1, 2]
+    assert targets.evaluators(session, make.target(session, 5)) == []
+
+
+def test_a_target_that_is_set_apart_frees_its_fingerprint(session: Session) -> None:
+    """The same target is another row afterwards; several can be set apart."""
+    first = make.target(session)
+    targets.set_apart(session, first, {"number": 2})
+    second = make.target(session)
+    targets.set_apart(session, second, {"number": 2})
+
+    assert len({first, second, make.target(session)}) == 3
+    assert session.get_one(Target, first).device["timed_with"] == {"number": 2}

@@ -20,6 +20,7 @@ from records.models import Job, NetworkTask
 from records.submissions import Submission
 from tuner.engines.base import EvaluatorSettings
 from tuner.errors import RequestError
+from tuner.jobs.comparability import check_default
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec, make_spec
 
@@ -145,6 +146,7 @@ def _check(request: TuneRequest, name: str) -> None:
         _check_text("target", model.target)
         for key in model.inputs:
             _check_text("input", key)
+    check_default(request.spec.evaluator)
     # The name of a network is that of its file.
     for text, field in ((name, "name"), *((model.name, "model") for model in request.models)):
         _check_text(field, text)

@@ -3,18 +3,19 @@
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.exc import DataError
 from sqlalchemy.orm import Session
 
-from records import attempts, events, jobs, submissions
+from records import attempts, events, jobs, submissions, targets
 from records.models import Job, JobState
 from scheduler.turns import Turns
 from tuner.context import Context
 from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError
 from tuner.jobs.argument_sizes import check_arguments
+from tuner.jobs.comparability import Incomparable, compared_settings
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.submission import request_of
 from tuner.service import logs
@@ -188,7 +189,7 @@ class JobLoader:
             jobs.set_state(session, job_id, "done", only_from=("running",))
             return None
 
-    def _open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession:
+    def _open(self, tuning_context: TuningContext, loaded: LoadedJob) -> TuningSession | None:
         job, prepared = loaded.job, loaded.prepared
         # The options of the row may be newer than those that the job was claimed with.
         request = request_of(job.request or {}, self._context.settings.data_dir)
@@ -200,7 +201,24 @@ class JobLoader:
         def report_phase(status: TuningStatus) -> None:
             self._on_activity(job.id, status.phase)
 
-        return TuningSession(tuning_context, prepared, options, report_phase)
+        try:
+            return TuningSession(tuning_context, prepared, options, report_phase)
+        except Incomparable as error:
+            if error.timed_with == compared_settings({}):
+                raise
+            self._set_apart(job.id, prepared.target_id, error.timed_with)
+            return None
+
+    def _set_apart(self, job_id: int, target_id: int, timed_with: dict[str, Any]) -> None:
+        """Set the records of a target apart that do not compare; the job is loaded again.
+
+        A command line or an earlier version timed them. The job has the default settings, with
+        which every target can be tuned.
+        """
+        _LOG.warning("the records of target %d are set apart: %s", target_id, timed_with)
+        with self._context.sessions.begin() as session:
+            targets.set_apart(session, target_id, timed_with)
+        self._end(job_id, "queued")
 
     def _fail(self, job_id: int, message: str) -> None:
         try:

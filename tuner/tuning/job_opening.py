@@ -4,17 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import jobs
+from records import jobs, submissions, targets
 from records.models import Job
-from tuner.errors import RequestError
+from tuner.jobs.comparability import Incomparable, check_default, compared_settings
 from tuner.jobs.preparation import Prepared
 from tuner.tuning.session_options import SessionOptions
-
-# Settings of the evaluator that change what a latency means.
-_COMPARED_SETTINGS = ("cache_flush", "number")
 
 
 def open_job(
@@ -32,12 +28,13 @@ def open_job(
         scheduler: Settings of the allocator.
 
     Raises:
-        RequestError: If the records of the target were timed with other settings.
+        Incomparable: If the trials of the target were timed with other settings.
+        RequestError: If the settings are not those of the service that the database belongs to.
     """
     spec, budget = options.spec, options.budget
     evaluator = asdict(spec.evaluator)
     with sessions.begin() as session:
-        _check_comparable(session, prepared.target_id, evaluator)
+        _check_comparable(session, prepared.target_id, options)
         new = jobs.NewJob(
             network_id=prepared.network_id,
             target_id=prepared.target_id,
@@ -58,18 +55,18 @@ def open_job(
         return jobs.open_job(session, new)
 
 
-def _check_comparable(session: Session, target_id: int, evaluator: Mapping[str, Any]) -> None:
+def _check_comparable(session: Session, target_id: int, options: SessionOptions) -> None:
     """Refuse to mix latencies that were measured in ways that do not compare.
 
     Raises:
-        RequestError: If the records of this target were timed with other settings.
+        Incomparable: If trials of this target were timed with other settings.
+        RequestError: If the job is of a command line, and the settings are not those of the
+            service that the database belongs to.
     """
-    for settings in session.scalars(select(Job.settings).where(Job.target_id == target_id)):
-        before = settings.get("evaluator", evaluator)
-        for name in _COMPARED_SETTINGS:
-            if before.get(name) != evaluator[name]:
-                raise RequestError(
-                    f"must be {before.get(name)}, with which the records of this target were "
-                    f"timed; to time with {evaluator[name]}, use another database",
-                    field=name,
-                )
+    evaluator = options.spec.evaluator
+    if not options.submission and submissions.has_any(session):
+        check_default(evaluator)
+    settings = compared_settings(evaluator)
+    for timed in map(compared_settings, targets.evaluators(session, target_id)):
+        if timed != settings:
+            raise Incomparable(timed, settings)

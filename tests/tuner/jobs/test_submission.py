@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from records import database, jobs, submissions
@@ -256,3 +257,15 @@ def test_a_job_that_was_only_split_into_tasks_can_be_tuned_by_default(workshop: 
         again = submit(session, TuneRequest((MLP,)))
 
     assert (again.id, again.state, again.budget_trials) == (job.id, "queued", 64 * 4)
+
+
+@pytest.mark.parametrize(("field", "value"), [("number", 2), ("cache_flush", False)])
+def test_settings_that_do_not_compare_are_refused(
+    session: Session, field: str, value: object
+) -> None:
+    """One job would otherwise decide how all later jobs of its target are timed."""
+    with pytest.raises(RequestError, match="database of its own") as refused:
+        submit(session, changed(**{field: value}))
+
+    assert refused.value.field == field
+    assert list(session.scalars(select(Job))) == []

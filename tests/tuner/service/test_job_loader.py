@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import DataError
 
 from records import attempts, jobs
-from records.models import Job, JobState
+from records.models import Job, JobState, Target
 from tests.engines.toy_network import Workshop
 from tuner.context import Context
 from tuner.errors import ModelError
@@ -198,3 +198,29 @@ def test_a_load_that_succeeds_takes_its_attempt_back(
 
     assert load_next(loader) is not None
     assert job_of(context, job_id).attempts == 1
+
+
+def test_records_of_other_settings_never_block_a_job(
+    context: Context, loader: JobLoader, workers: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials of a command line with odd settings are set apart, and the job has a new target."""
+    shop = Workshop(context.sessions, context.settings.data_dir, workers)
+    odd = shop.prepare()
+    shop.tune(odd, 4, number=2)
+    monkeypatch.setattr(job_loader, "load_all", lambda *_: shop.prepare())
+    job_id = submit(context, replace(REQUEST, spec=TuneSpec(trials=8)))
+
+    loaded = load_next(loader)
+    assert loaded is not None
+    assert loader.open(shop.context, loaded) is None
+    assert job_of(context, job_id).state == "queued"
+    loaded = load_next(loader)
+    assert loaded is not None
+    session = loader.open(shop.context, loaded)
+
+    assert session is not None
+    assert session.target_id != odd.target_id
+    with context.sessions() as reader:
+        device = reader.get_one(Target, odd.target_id).device
+    assert device["timed_with"] == {"cache_flush": True, "number": 2}
+    assert loader.claim({job_id}) is None
