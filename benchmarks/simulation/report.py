@@ -171,9 +171,9 @@ def _idle(
 def check_records(session: Session, outcomes: Counter[str], last_id: int) -> Check:
     """Compare the stored records with the reported outcomes.
 
-    A trial that the coordinator gave up because its workers died is not reported and may be
-    stored. A build that failed in a round whose device was lost later may be missing: the
-    round builds it again elsewhere.
+    A trial that the coordinator gave up because its workers died, or those that compute what its
+    outputs are compared with, is not reported and may be stored. A build that failed in a round
+    whose device was lost later may be missing: the round builds it again elsewhere.
 
     Args:
         session: Session of the caller's transaction.
@@ -181,11 +181,12 @@ def check_records(session: Session, outcomes: Counter[str], last_id: int) -> Che
         last_id: Id of the last record before the simulation.
     """
     kind = func.coalesce(MeasureRecord.error_kind, "timed")
+    error_text = func.coalesce(MeasureRecord.error_text, "")
+    is_unverified = error_text.contains("cannot be verified")
     rows = session.execute(
-        select(kind, func.count()).where(MeasureRecord.id > last_id).group_by(kind)
+        select(kind, func.count()).where(MeasureRecord.id > last_id, ~is_unverified).group_by(kind)
     )
     stored = Counter[str]({row[0]: row[1] for row in rows})
-    n_records = stored.total()
     stored.pop("worker_lost", None)
     ended = Counter[str]({kind: n for kind, n in outcomes.items() if kind != _NO_END})
     missing = ended - stored
@@ -193,7 +194,10 @@ def check_records(session: Session, outcomes: Counter[str], last_id: int) -> Che
     everything = session.scalar(select(func.count()).select_from(MeasureRecord)) or 0
     counted = session.scalar(select(func.sum(Pick.n_measured))) or 0
     return Check(
-        n_records=n_records,
+        n_records=session.scalar(
+            select(func.count()).where(MeasureRecord.id > last_id).select_from(MeasureRecord)
+        )
+        or 0,
         n_missing=missing.total(),
         n_surplus=(stored - ended).total(),
         n_uncounted=abs(everything - counted),
