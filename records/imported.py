@@ -1,7 +1,8 @@
-"""Records from logs of other tools, which name no device and compare with no reference.
+"""Records from logs: those of other tools, and those that another tuner claims to have measured.
 
-They belong to a separate target, whose device names the tool that wrote the log, so that they
-are never mistaken for measurements of this machine; see ``tuner records verify``.
+They belong to separate targets, whose devices name the tool that wrote the log or are marked as
+claimed, so that they are never mistaken for measurements of this machine; see
+``tuner records verify``.
 """
 
 import statistics
@@ -22,6 +23,7 @@ from records.text import storable
 # Worker name of the records that come from a log.
 WORKER = "log"
 _MARK = "log"
+_CLAIM = "claimed"
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,19 @@ def find_target(session: Session, spec: str, device: dict[str, Any]) -> int | No
     return session.scalars(select(Target.id).where(by_fingerprint)).one_or_none()
 
 
+def claimed_device(device: dict[str, Any]) -> dict[str, Any]:
+    """Return the device that holds the records which a log claims of a device."""
+    return {**device, _CLAIM: True}
+
+
+def is_claimed(target: Target) -> bool:
+    """Return whether a target holds the claims of another tuner."""
+    return _CLAIM in target.device
+
+
 def is_logged(target: Target) -> bool:
     """Return whether a target holds records from logs."""
-    return _MARK in target.device
+    return _MARK in target.device or is_claimed(target)
 
 
 def add(

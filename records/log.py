@@ -125,20 +125,25 @@ def export(session: Session, stream: IO[str], target_id: int | None = None) -> i
     return pages.n_records
 
 
-def import_(session: Session, stream: Iterable[str]) -> ImportReport:
+def import_(session: Session, stream: Iterable[str], *, trusted: bool = False) -> ImportReport:
     """Read a log into the database, skipping records that the database already has.
 
-    A record flagged as best in the log becomes the best here if it is new or newly confirmed,
-    and strictly faster. A known record without confirmation samples takes those of the log.
+    The records are claims: they belong to a target of their own and are not verified, until
+    they are measured here; see :mod:`records.imported`.
+
+    Those of a trusted log are taken as measured: a record flagged as best in the log becomes the
+    best here if it is new or newly confirmed, and strictly faster, and a known record without
+    confirmation samples takes those of the log.
 
     Args:
         session: The transaction; roll it back if this raises.
         stream: The lines, such as an open text file.
+        trusted: True for a log that was measured and kept by those who run this database.
 
     Raises:
         BadLog: If it is not a log, has a newer version, or contains a malformed line.
     """
-    importer = Importer(session)
+    importer = Importer(session, trusted=trusted)
     number, n_bad = 0, 0
     try:
         for number, line in enumerate(stream, 1):

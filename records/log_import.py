@@ -3,24 +3,32 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from records import aggregates, bests, log_lines, targets
+from records import aggregates, bests, imported, log_lines, targets
 from records.aggregates import RecordTotals
-from records.models import MeasureFeature, MeasureRecord
+from records.models import MeasureFeature, MeasureRecord, Task
 from records.tasks import NewWorkload, ensure_task, ensure_workload
 from records.upsert import insert, insert_new
 
 
 @dataclass
 class Importer:
-    """State of an import: ids of the names in the log, totals, and candidates for best records."""
+    """State of an import: ids of the names in the log, totals, and candidates for best records.
+
+    Attributes:
+        session: The transaction.
+        trusted: True to take the records as measured, False to store them as claims.
+    """
 
     session: Session
+    trusted: bool = False
     n_added: int = 0
     n_known: int = 0
     target_ids: dict[str, int] = field(default_factory=dict)
+    measured_ids: dict[str, int | None] = field(default_factory=dict)
+    claimed: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     workload_ids: dict[tuple[str, str], int] = field(default_factory=dict)
     task_ids: dict[tuple[int, int], int] = field(default_factory=dict)
     flagged: dict[int, tuple[float, int, bool] | None] = field(default_factory=dict)
@@ -60,12 +68,21 @@ class Importer:
     def _add_target(self, fingerprint: str, spec: str, device: dict[str, Any]) -> None:
         if fingerprint != targets.fingerprint(spec, device):
             raise ValueError(f"fingerprint {fingerprint} does not match its spec and device")
+        if not self.trusted:
+            self.measured_ids[fingerprint] = imported.find_target(self.session, spec, device)
+            self.claimed[fingerprint] = (spec, imported.claimed_device(device))
+            return
         self.target_ids[fingerprint] = targets.ensure_target(self.session, spec, device).id
 
     def _add_record(self, fields: dict[str, Any]) -> None:
-        task_id = self._task_id(fields)
         columns = log_lines.record_columns(fields)
         flag = log_lines.best_flag(fields)
+        if not self.trusted:
+            flag, columns["verified"] = None, False
+            if self._is_measured(fields):
+                self.n_known += 1
+                return
+        task_id = self._task_id(fields)
         record_id = insert_new(self.session, MeasureRecord, {"task_id": task_id, **columns})
         if record_id is None:
             self.n_known += 1
@@ -82,13 +99,34 @@ class Importer:
 
     def _task_id(self, fields: dict[str, Any]) -> int:
         workload_id = self.workload_ids.get((fields["workload"], fields["engine"]))
-        target_id = self.target_ids.get(fields["target"])
+        target_id = self._target_id(fields["target"])
         if workload_id is None or target_id is None:
             raise ValueError("a record comes before its workload or target")
         key = (workload_id, target_id)
         if key not in self.task_ids:
             self.task_ids[key] = ensure_task(self.session, *key).id
         return self.task_ids[key]
+
+    def _target_id(self, fingerprint: str) -> int | None:
+        """Return the target of a line; that of claims is stored with the first of them."""
+        if fingerprint not in self.target_ids and fingerprint in self.claimed:
+            target = targets.ensure_target(self.session, *self.claimed[fingerprint])
+            self.target_ids[fingerprint] = target.id
+        return self.target_ids.get(fingerprint)
+
+    def _is_measured(self, fields: dict[str, Any]) -> bool:
+        """Return whether the target that a claim is about has a record of the trace itself."""
+        target_id = self.measured_ids.get(fields["target"])
+        workload_id = self.workload_ids.get((fields["workload"], fields["engine"]))
+        if target_id is None or workload_id is None:
+            return False
+        stmt = select(MeasureRecord.id).join(Task, Task.id == MeasureRecord.task_id)
+        known = stmt.where(
+            Task.workload_id == workload_id,
+            Task.target_id == target_id,
+            MeasureRecord.trace_hash == fields["trace_hash"],
+        )
+        return self.session.scalar(known.limit(1)) is not None
 
     def _add_features(self, record_id: int, features: str | None) -> None:
         if features is not None:

@@ -64,6 +64,19 @@ def ensure_workload(session: Session, workload: NewWorkload) -> Workload:
     return find_or_insert(session, Workload, key, values)
 
 
+def store_workload(session: Session, workload: NewWorkload) -> Workload:
+    """Store a workload that an engine has extracted here.
+
+    Its IR replaces one that came with a log under the same hash, so that only IR of networks that
+    were split here is compiled for them.
+    """
+    row = ensure_workload(session, workload)
+    if row.ir != workload.ir:
+        row.ir, row.flop, row.profile = workload.ir, workload.flop, None
+        session.flush()
+    return row
+
+
 def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:
     """Return the task of a workload on a target, inserting it if it is new."""
     return find_or_insert(session, Task, {"workload_id": workload_id, "target_id": target_id}, {})

@@ -121,27 +121,34 @@ async def export_records(
         "requestBody": {"required": True, "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
     },
 )
-async def import_records(request: Request, subject: Administering, state: StateDep) -> Imported:
+async def import_records(
+    request: Request,
+    subject: Administering,
+    state: StateDep,
+    trust: Annotated[bool, Query(description="Take the records as measured here.")] = False,
+) -> Imported:
     """Import JSON lines that an export wrote: all of them, or none if one is damaged.
 
-    Requires the scope admin, because imported records compete with measured ones.
+    The records are claims until `tuner records verify` has measured them, unless you trust them
+    like a program that you run. Requires the scope admin.
     """
     # Received completely first, because an import holds the write lock of the database.
     with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as spool:
         async for chunk in request.stream():
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)
-        report = await run_in_threadpool(_import, state, spool, subject)
+        report = await run_in_threadpool(_import, state, spool, subject, trust)
     return Imported(added=report.n_added, known=report.n_known, torn=report.n_bad)
 
 
-def _import(state: State, spool: Any, subject: Administering) -> log.ImportReport:
+def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.ImportReport:
     lines = io.TextIOWrapper(spool, encoding="utf-8", newline="\n")
     try:
         with state.bulk_sessions.begin() as session:
-            report = log.import_(session, _checked(lines))
+            report = log.import_(session, _checked(lines), trusted=trust)
             counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
-            audit.log_action(session, subject.name, subject.address, "import", None, counts)
+            detail = {**counts, "trusted": trust}
+            audit.log_action(session, subject.name, subject.address, "import", None, detail)
     finally:
         lines.detach()
     return report

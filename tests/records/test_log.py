@@ -4,15 +4,17 @@ import io
 import json
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from records import bests, database, log, measure_records
+from records import bests, database, log, measure_records, networks, tasks
+from records import imported as imported_records
 from records.errors import BadLog
-from records.models import ERROR_KINDS, BestRecord, MeasureRecord
+from records.models import ERROR_KINDS, BestRecord, MeasureRecord, Target
 from tests.records import make
 
 
@@ -25,7 +27,7 @@ def exported(session: Session, target_id: int | None = None) -> str:
 
 def imported(session: Session, text: str) -> log.ImportReport:
     """Import a log."""
-    return log.import_(session, io.StringIO(text))
+    return log.import_(session, io.StringIO(text), trusted=True)
 
 
 def bests_of(session: Session) -> set[tuple[str, float, bool]]:
@@ -239,3 +241,49 @@ def test_a_blank_or_broken_line_inside_is_refused(session: Session, empty: Sessi
     for broken in ("\n", lines[1][:30] + "\n", "[" * 100_000 + "\n", "3\n"):
         with pytest.raises(BadLog, match=r"^line 2: "):
             imported(empty, "".join([lines[0], broken, *lines[1:]]))
+
+
+def test_records_of_a_log_are_claims(session: Session, sqlite_url: str) -> None:
+    """They belong to a target of their own, are not verified, and are the best of no task."""
+    fill(session, 1)
+    text = exported(session)
+    engine = database.open_database(sqlite_url.replace("records.db", "other.db"))
+    with database.sessions(engine).begin() as other:
+        report = log.import_(other, io.StringIO(text))
+        again = log.import_(other, io.StringIO(text))
+        claims = list(other.scalars(select(MeasureRecord)))
+        targets = list(other.scalars(select(Target)))
+        assert bests_of(other) == set()
+        copied = exported(other)
+        trusted = log.import_(other, io.StringIO(copied), trusted=True)
+    engine.dispose()
+
+    assert report.n_added == len(claims) == again.n_known > 0
+    assert not any(record.verified for record in claims)
+    assert all(imported_records.is_claimed(target) for target in targets)
+    assert (trusted.n_added, trusted.n_known) == (0, len(claims)), "a claim stays one"
+
+
+def test_a_claim_of_what_was_measured_here_is_known(session: Session) -> None:
+    """The log of this database adds nothing to it, and changes no best record."""
+    fill(session, 2)
+    before, n_records = bests_of(session), session.scalar(select(func.count(MeasureRecord.id)))
+    report = log.import_(session, io.StringIO(exported(session)))
+
+    assert (report.n_added, report.n_known) == (0, n_records)
+    assert not any(
+        imported_records.is_claimed(target) for target in session.scalars(select(Target))
+    )
+    assert bests_of(session) == before
+
+
+def test_the_ir_of_a_log_does_not_replace_that_of_a_network(session: Session) -> None:
+    """An extraction stores its own IR over that of a log, and a log never does."""
+    claim, own = make.workload("w0"), replace(make.workload("w0"), ir=b"own")
+    tasks.ensure_workload(session, claim)
+    tasks.store_profiles(session, {1: {"bytes": 1}})
+    networks.record_extraction(session, make.network(session), make.target(session), [(own, 1)], 1)
+    row = tasks.ensure_workload(session, claim)
+    session.refresh(row)
+
+    assert (row.ir, row.profile) == (b"own", None)

@@ -287,15 +287,21 @@ class TunerClient:
             for line in streams.lines_of(response.iter_bytes()):
                 yield f"{line}\n"
 
-    def import_records(self, log: Iterable[bytes]) -> Imported:
+    def import_records(self, log: Iterable[bytes], *, trust: bool = False) -> Imported:
         """Send a log of records while reading it; the service imports all of it or nothing.
 
         Args:
             log: Bytes of the log in pieces of any size, or an open file.
+            trust: True to take the records as measured by the service; they are claims otherwise.
         """
         headers = {"content-type": "application/x-ndjson"}
         response = self._transport.send(
-            "POST", "/records", content=log, headers=headers, timeout=_UPLOAD_TIMEOUT_SECS
+            "POST",
+            "/records",
+            content=log,
+            headers=headers,
+            params={"trust": trust},
+            timeout=_UPLOAD_TIMEOUT_SECS,
         )
         return read_answer(Imported, response.content)
 

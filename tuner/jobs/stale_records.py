@@ -100,8 +100,9 @@ def find(
     failed gives way to the next one. A workload with a best record on the target needs none,
     unless that record has the trace of one of them.
 
-    Imported logs of other tools count as records of another device, although their outputs were
-    never verified. A workload that has both gets the second kind once the first was measured.
+    Imported logs count as records of another device, although their outputs were never verified.
+    Claims of another tuner are measured for subgraphs of networks that were split here only. A
+    workload that has both kinds gets the second one once the first was measured.
 
     Args:
         session: The transaction.
@@ -130,6 +131,8 @@ def find(
         own_secs = tuned.get(workload_id)
         for best in bests:
             other = related[best.target_id]
+            if imported.is_claimed(other) and workload_id not in weights:
+                continue  # its IR comes from a log as well
             replays = _to_measure(session, best, other, tasks.get(workload_id), own_secs, per_task)
             if replays:
                 weight = weights.get(workload_id, 1)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 from contextlib import suppress
 from multiprocessing import popen_spawn_posix, reduction, resource_tracker, spawn, util
 from multiprocessing.context import SpawnContext, SpawnProcess, set_spawning_popen
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.engines.environments import Interpreter
+from tuner.workers.environment import scrubbed
 
 # Workers unpickle a class of this module, in environments that need not have psutil.
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class _WorkerStart(popen_spawn_posix.Popen):
         program, *arguments = _command(process_obj, tracker, child_reads)
         try:
             passed = [*self._fds, tracker, child_reads, child_writes]
-            self.pid = util.spawnv_passfds(os.fsencode(program), [program, *arguments], passed)
+            self.pid = _spawn([program, *arguments], passed)
         finally:
             _close(child_reads, child_writes)
         with open(parent_writes, "wb", closefd=False) as stream:
@@ -135,6 +137,14 @@ class _WorkerStart(popen_spawn_posix.Popen):
         finally:
             set_spawning_popen(None)
         return data.getbuffer()
+
+
+def _spawn(command: list[str], passed: list[int]) -> int:
+    """Start a process with a scrubbed environment, and return its id."""
+    process = subprocess.Popen(command, pass_fds=passed, env=scrubbed(os.environ))
+    # The caller waits for the process by its id.
+    process.returncode = 0
+    return process.pid
 
 
 def _preparation(worker: _WorkerProcess) -> dict[str, Any]:

@@ -65,8 +65,11 @@ class Backend(Protocol):
     def export(self, stream: IO[str], target: int | None) -> int:
         """Write the records of one target, or all, as JSON lines; return their number."""
 
-    def import_(self, stream: IO[str], name: str) -> Imported:
-        """Read all records of a stream of JSON lines, or none; errors call it ``name``."""
+    def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
+        """Read all records of a stream of JSON lines, or none; errors call it ``name``.
+
+        They are claims, unless the stream is trusted.
+        """
 
 
 def no_such_job(job: int | None, jobs: Sequence[JobSummary]) -> RequestError:

@@ -122,11 +122,11 @@ class LocalBackend:
             _check_target(session, target)
             return log.export(session, stream, target)
 
-    def import_(self, stream: IO[str], name: str) -> Imported:
+    def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
         """Read a log of records."""
         try:
             with self._context.sessions.begin() as session:
-                report = log.import_(session, stream)
+                report = log.import_(session, stream, trusted=trust)
         except BadLog as error:
             raise RequestError(f"cannot import {name}: {error}; nothing was imported") from error
         return Imported(added=report.n_added, known=report.n_known, torn=report.n_bad)

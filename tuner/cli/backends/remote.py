@@ -110,10 +110,10 @@ class RemoteBackend:
             n_records += '"kind":"record"' in line
         return n_records
 
-    def import_(self, stream: IO[str], name: str) -> Imported:
+    def import_(self, stream: IO[str], name: str, *, trust: bool) -> Imported:
         """Read a log of records."""
         try:
-            return self._client.import_records(_chunks(cast("TextIO", stream).buffer))
+            return self._client.import_records(_chunks(cast("TextIO", stream).buffer), trust=trust)
         except RequestRejected as error:
             raise RequestError(f"cannot import {name}: {error}") from error
 

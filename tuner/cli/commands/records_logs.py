@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli import connection, options, streams
 from tuner.cli.backends import open_backend
-from tuner.cli.console import print_json, print_line
+from tuner.cli.console import print_json, print_line, print_note
 
 if TYPE_CHECKING:
     from tuner.tuning_logs.base import LogImportReport
@@ -134,6 +134,14 @@ def import_(
             "--foreign", help="Also import records of other targets from a log of another tool."
         ),
     ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Take the records of a log of the tuner as measured here. Trust it like a program "
+            "that you run.",
+        ),
+    ] = False,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     json_output: options.JsonOption = False,
@@ -142,11 +150,13 @@ def import_(
 
     Known records are not added again. A log of the tuner is imported completely or, if a line is
     damaged, not at all. Logs of other tools are imported without the lines that cannot be used,
-    which are counted by reason; `tuner records verify` must measure their records here before a
-    build uses them. A last line that is cut off is left out and reported as torn.
+    which are counted by reason. `tuner records verify` must measure the records of either here
+    before a build uses them, unless --trust is given. A last line that is cut off is left out and
+    reported as torn.
 
     Examples:
         tuner records import measured.jsonl
+        tuner records import backup.jsonl --trust
         tuner records import work_dir --target llvm
     """
     from tuner.cli.commands import log_files
@@ -160,6 +170,8 @@ def import_(
     with ExitStack() as stack:
         form, stream = log_files.open_records(stack, file, form)
         if form != "tuner":
+            if trust:
+                raise RequestError("--trust is for logs of the tuner, which verified its records")
             request = ImportRequest(file, form, target, foreign)
             report = _import_log(request, stream, database, data_dir)
             log_reports.report_import(file, report, json_output=json_output)
@@ -168,7 +180,7 @@ def import_(
         lines = TextIOWrapper(cast("BinaryIO", stream), encoding="utf-8", newline="\n")
         backend = stack.enter_context(open_backend(database, data_dir))
         try:
-            imported = backend.import_(lines, file)
+            imported = backend.import_(lines, file, trust=trust)
         except DAMAGED as error:
             raise RequestError(f"cannot import {file}: {error}; nothing was imported") from error
     if json_output:
@@ -176,6 +188,8 @@ def import_(
         return
     torn = ", the torn last line was left out" if imported.torn else ""
     print_line(f"imported {file}: {imported.added} records added, {imported.known} known{torn}")
+    if imported.added and not trust:
+        print_note("they are claims: `tuner records verify` measures the fastest ones here")
 
 
 def _export_log(

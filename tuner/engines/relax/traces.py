@@ -8,6 +8,7 @@ and the decisions for its program.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import tvm
@@ -18,6 +19,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from tuner.engines.allowed_calls import check_annotations
 from tuner.engines.base import variant_of
 from tuner.engines.relax import intrinsics, packed_layouts
 from tuner.engines.relax.variants import catalogue
@@ -38,6 +40,7 @@ def replay(module: tvm.IRModule, trace: str) -> Schedule:
         WorkError: If the trace does not belong to this workload or is damaged.
     """
     variant = variant_of(trace)
+    check_annotations(_texts(trace))
     schedule = Schedule(catalogue.rewrite(variant, module) if variant else module)
     intrinsics.load(intrinsics.named_in(trace))
     try:
@@ -122,6 +125,22 @@ def plain(value: Any) -> Any:
     if hasattr(value, "items"):
         return {str(key): plain(item) for key, item in value.items()}
     return [plain(item) for item in value]
+
+
+def _texts(trace: str) -> Iterator[str]:
+    """Yield every text of a trace, the keys of its annotations among them; none if damaged."""
+    try:
+        values = [json.loads(trace)]
+    except ValueError:
+        return
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            values += [*value, *value.values()]
+        elif isinstance(value, list):
+            values += value
 
 
 def _boxed(value: Any) -> Any:

@@ -11,6 +11,7 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
+from tuner.engines.relax import ir_checks
 from tuner.engines.relax.variants import catalogue
 
 _LIBRARY_CALLS = {"tirx.tvm_call_packed", "tirx.call_extern", "tirx.call_pure_extern"}
@@ -43,8 +44,14 @@ def dump(module: tvm.IRModule) -> bytes:
 
 
 def load(ir: bytes) -> tvm.IRModule:
-    """Deserialise the output of :func:`dump`."""
-    return tvm.ir.load_json(zlib.decompress(ir).decode())
+    """Deserialise the output of :func:`dump`.
+
+    Raises:
+        WorkError: If it calls what a subgraph may not call, because it may come from a log.
+    """
+    module = tvm.ir.load_json(zlib.decompress(ir).decode())
+    ir_checks.check(module)
+    return module
 
 
 def define(irs: list[bytes]) -> list[str]:

@@ -140,8 +140,8 @@ def test_exported_records_are_imported_completely(tuned: Shell, log: Path, tmp_p
     """Another database then exports the same log and has the same best records."""
     other = shell_in(tmp_path / "other")
 
-    first = other("records", "import", str(log), "--json")
-    again = other("records", "import", str(log))
+    first = other("records", "import", str(log), "--trust", "--json")
+    again = other("records", "import", str(log), "--trust")
 
     assert first.json == {"file": str(log), "added": 4, "known": 0, "torn": 0}
     assert again.out == f"imported {log}: 0 records added, 4 known\n"
@@ -154,6 +154,18 @@ def test_exported_records_are_imported_completely(tuned: Shell, log: Path, tmp_p
         for database in (tuned, other)
     )
     assert first_bests == second_bests
+
+
+def test_an_import_is_a_claim_unless_it_is_trusted(log: Path, tmp_path: Path) -> None:
+    """Imported records are listed, and none of them is a best record."""
+    other = shell_in(tmp_path / "other")
+
+    answer = other("records", "import", str(log))
+
+    assert "4 records added" in answer.out
+    assert "`tuner records verify`" in answer.err
+    assert len(other("records", "list", "--json").json["records"]) == 4
+    assert other("records", "best", "--json").json["records"] == []
 
 
 def test_a_log_goes_through_a_pipe(tuned: Shell, tmp_path: Path) -> None:
