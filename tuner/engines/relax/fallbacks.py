@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tuner.engines.base import InputKind, ReferenceRequest
+from tuner.engines.base import InputKind, ObjectRequest, ReferenceRequest, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import build, workloads
 from tuner.engines.relax.reference import reference
@@ -23,26 +23,23 @@ def runs_here(spec: str) -> bool:
     return not describe_target(spec).problem
 
 
-def is_correct(
-    ir: bytes, spec: str, objects: list[Path], symbol: str, packed: list[dict[str, Any]]
-) -> bool:
+def is_correct(request: ObjectRequest, objects: list[Path], packed: list[dict[str, Any]]) -> bool:
     """Return whether a kernel computes the outputs of its definition.
 
     Args:
-        ir: Serialised subgraph.
-        spec: Canonical JSON of a target of this machine.
+        request: Request that it was compiled for, with its trace; its target is this machine.
         objects: Object files of the kernel, as a library contains it, and of its packing.
-        symbol: Name of the kernel in its object file.
         packed: Description of the packed arguments.
 
     Raises:
         WorkError: If the subgraph cannot be verified.
         RuntimeError: If the kernel fails.
     """
+    ir, spec = request.ir, request.target
     with TemporaryDirectory() as folder:
-        alias = f"--defsym=__tvm_ffi_{build.KERNEL}=__tvm_ffi_{symbol}"
+        alias = f"--defsym=__tvm_ffi_{build.KERNEL}=__tvm_ffi_{request.symbol}"
         link_shared(objects, Path(folder) / build.LIBRARY, (alias,))
-        build.describe(workloads.load(ir), packed, Path(folder))
+        build.describe(workloads.load(ir), packed, Path(folder), variant_of(request.trace))
         paths = []
         for inputs in _INPUTS:
             path = Path(folder) / f"{inputs}.npz"

@@ -4,6 +4,7 @@ import base64
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines.base import ObjectRequest, ObjectResult
 from tuner.engines.linker import link_shared
-from tuner.engines.relax import cpu_codegen, cuda, default_schedule, fallbacks, traces, workloads
+from tuner.engines.relax import (
+    cpu_codegen,
+    cuda,
+    default_schedule,
+    fallbacks,
+    traces,
+    variant_search,
+    workloads,
+)
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
 from tuner.engines.relax.failures import described
@@ -67,24 +76,36 @@ def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mappi
 def _write_by_rule(
     module: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
 ) -> list[dict[str, Any]]:
-    """Compile a subgraph by rule, or unscheduled if no rule fits it or the kernel is wrong."""
-    trace = default_schedule.compute_trace(module, target)
-    if trace:
-        try:
-            scheduled = traces.schedule_module(module, trace, target)
-            packed = _write_kernel(scheduled, request.symbol, target, out)
-            if not fallbacks.runs_here(request.target):
-                return packed
-            objects = [out / OBJECT, *([out / PACK_OBJECT] if packed else [])]
-            if fallbacks.is_correct(request.ir, request.target, objects, request.symbol, packed):
-                return packed
-            _LOGGER.warning("the kernel by rule of %s is wrong", request.symbol)
-        except (OSError, MemoryError, OutOfMemory):
-            raise  # an exhausted machine is not a failure of the schedule
-        except Exception as error:  # of a compiler; or the kernel cannot be verified, or fails
-            _LOGGER.debug("no schedule by rule for %s: %s", request.symbol, error_text(error))
-        (out / PACKER).unlink(missing_ok=True)
+    """Compile a subgraph by rule, or unscheduled if no rule fits it or the kernels are wrong."""
+    for compute_trace in (variant_search.by_rule, default_schedule.compute_trace):
+        trace = compute_trace(module, target)
+        packed = _write_verified(module, replace(request, trace=trace), target, out)
+        if packed is not None:
+            return packed
     return _write_kernel(module, request.symbol, target, out)
+
+
+def _write_verified(
+    module: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
+) -> list[dict[str, Any]] | None:
+    """Compile a trace by rule, if there is one; return None if its kernel is wrong or fails."""
+    if not request.trace:
+        return None
+    try:
+        scheduled = traces.schedule_module(module, request.trace, target)
+        packed = _write_kernel(scheduled, request.symbol, target, out)
+        if not fallbacks.runs_here(request.target):
+            return packed
+        objects = [out / OBJECT, *([out / PACK_OBJECT] if packed else [])]
+        if fallbacks.is_correct(request, objects, packed):
+            return packed
+        _LOGGER.warning("the kernel by rule of %s is wrong", request.symbol)
+    except (OSError, MemoryError, OutOfMemory):
+        raise  # an exhausted machine is not a failure of the schedule
+    except Exception as error:  # of a compiler; or the kernel cannot be verified, or fails
+        _LOGGER.debug("no schedule by rule for %s: %s", request.symbol, error_text(error))
+    (out / PACKER).unlink(missing_ok=True)
+    return None
 
 
 def _write_kernel(

@@ -16,13 +16,15 @@ from tvm.target import Target
 
 from scheduler.rivals import Rival, divide_round
 from tuner.engines.base import SearchRequest, variant_of
-from tuner.engines.relax import cuda, workloads
+from tuner.engines.relax import cuda, traces, workloads
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.variants import catalogue
 from tuner.engines.relax.variants.base import Variant
 
 # Schedules among which a candidate is drawn.
 _WINDOW = 2
+# Estimated gain from which a variant is used without a measurement.
+_MIN_GAIN = 1.5
 # More than any round asks of the search of the workload itself.
 _ENDLESS = 2**30
 
@@ -85,6 +87,26 @@ def spaces_of(ir: bytes, spec: str) -> Mapping[str, VariantSpace]:
         for name, program in catalogue.fitting(workloads.load(ir)).items()
         for variant in (catalogue.named(name),)
     }
+
+
+def by_rule(module: tvm.IRModule, target: Target) -> str:
+    """Return the likeliest trace of a variant that is estimated to be much faster; else empty.
+
+    Args:
+        module: Unscheduled workload.
+        target: Target for a CPU.
+    """
+    programs = catalogue.fitting(module)
+    gains = {name: catalogue.named(name).gain(each, target) for name, each in programs.items()}
+    name = max(gains, key=gains.__getitem__, default="")
+    if not name or gains[name] < _MIN_GAIN:
+        return ""
+    variant, program = catalogue.named(name), programs[name]
+    try:
+        schedule = variant.schedule(program, target, variant.choices(program, target)[0])
+    except (ScheduleError, ValueError, RuntimeError):
+        return ""
+    return traces.dump(schedule.trace, name)
 
 
 def divide(request: SearchRequest, spaces: Mapping[str, VariantSpace]) -> dict[str, int]:

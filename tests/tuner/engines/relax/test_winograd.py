@@ -12,8 +12,14 @@ from onnx import helper
 from tvm.s_tir import Schedule
 
 from tests.tuner.engines.relax.conftest import Save, draw
-from tuner.engines.base import BuildRequest, ExtractedTask, ReferenceRequest, TargetInfo
-from tuner.engines.relax import build, reference, traces, worker, workloads
+from tuner.engines.base import (
+    BuildRequest,
+    ExtractedTask,
+    ObjectRequest,
+    ReferenceRequest,
+    TargetInfo,
+)
+from tuner.engines.relax import build, reference, traces, variant_search, worker, workloads
 from tuner.engines.relax.register_tiles import Registers
 from tuner.engines.relax.run import load_kernel
 from tuner.engines.relax.targets import make_target
@@ -211,3 +217,36 @@ def test_the_first_schedule_is_valid(save: Save, target: TargetInfo) -> None:
     replayed = traces.replay(module, traces.dump(schedule.trace, variant.name))
 
     assert workloads.hash_of(replayed.mod) == workloads.hash_of(schedule.mod)
+
+
+def test_the_estimate_favours_large_images() -> None:
+    """The last of four stages of ResNet-18, whose weights are large, stays direct."""
+    stages = [(14, 64), (7, 128), (4, 256), (2, 512)]
+
+    gains = [
+        winograd_schedule.estimate_gain(
+            Sizes(36, 1, n_tiles, n_tiles, channels, channels, 64),
+            (56 * 64 // channels) ** 2,
+            WIDE,
+            2,
+        )
+        for n_tiles, channels in stages
+    ]
+
+    assert gains == sorted(gains, reverse=True)
+    assert gains[1] > 1.5
+    assert gains[3] < 1.0
+
+
+def test_a_fallback_is_a_variant_where_that_is_much_faster(
+    save: Save, target: TargetInfo, tmp_path: Path
+) -> None:
+    """Its object takes transformed weights; a small convolution stays direct."""
+    large = convolution(save, target, (1, 32, 32, 32), 32)
+    small = convolution(save, target, (1, 16, 8, 8), 16)
+    request = ObjectRequest(large.ir, target.spec, "", "kernel", str(tmp_path))
+
+    compiled = worker.compile_subgraph(request)
+
+    assert [entry["shape"] for entry in compiled.info["packed"]] == [[36, 1, 32, 32]]
+    assert not variant_search.by_rule(workloads.load(small.ir), make_target(target.spec))

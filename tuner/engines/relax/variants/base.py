@@ -34,6 +34,9 @@ class Variant(Protocol):
     def flop(self, module: tvm.IRModule) -> float:
         """Return the floating-point operations of its program without those on weights."""
 
+    def gain(self, program: tvm.IRModule, target: Target) -> float:
+        """Estimate the time of a good schedule of the workload, over that of its first choice."""
+
     def choices(self, program: tvm.IRModule, target: Target) -> Sequence[Any]:
         """Return the decisions that are worth a trial, the likeliest first."""
 

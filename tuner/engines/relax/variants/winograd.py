@@ -7,6 +7,7 @@ transform, and bias, residual and activation follow the last one tile by tile.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -70,17 +71,27 @@ class Winograd:
         rewriting = _Rewriting(convolution, self.n_outputs)
         return 2.0 * rewriting.n_products
 
+    def gain(self, program: tvm.IRModule, target: Target) -> float:
+        """See :class:`base.Variant`."""
+        sizes = winograd_schedule.sizes_of(program)
+        n_positions = math.prod(_shape(program["main"].params[-1])) // sizes.c_out
+        registers, n_cores = registers_of(target), _n_cores(target)
+        return winograd_schedule.estimate_gain(sizes, n_positions, registers, n_cores)
+
     def choices(self, program: tvm.IRModule, target: Target) -> list[Choice]:
         """See :class:`base.Variant`."""
-        n_cores = int(target.attrs.get("num-cores", 1))
         sizes = winograd_schedule.sizes_of(program)
-        return winograd_schedule.choices(sizes, registers_of(target), n_cores)
+        return winograd_schedule.choices(sizes, registers_of(target), _n_cores(target))
 
     def schedule(self, program: tvm.IRModule, target: Target, choice: Choice) -> Schedule:
         """See :class:`base.Variant`."""
         schedule = Schedule(program)
         winograd_schedule.apply(schedule, choice, registers_of(target).lanes)
         return schedule
+
+
+def _n_cores(target: Target) -> int:
+    return int(target.attrs.get("num-cores", 1))
 
 
 class _Convolution(NamedTuple):

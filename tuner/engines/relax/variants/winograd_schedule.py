@@ -27,6 +27,8 @@ _LATENCY, _PER_CYCLE = 4, 2
 _PRIVATE_BYTES, _SHARED_BYTES = 24, 8
 _L1_BYTES, _L2_BYTES, _ELEMENT_BYTES = 2**15, 2**20, 4
 _MAX_CHOICES = 64
+# Products of a window, and cycles that the transforms take for each vector of their numbers.
+_DIRECT_PRODUCTS, _TRANSFORM_CYCLES = 9, 4
 
 
 class Sizes(NamedTuple):
@@ -108,6 +110,26 @@ def estimate_cycles(choice: Choice, sizes: Sizes, registers: Registers, n_cores:
     cycles = n_steps * step + traffic / _SHARED_BYTES
     n_jobs = n_bands if choice.band else sizes.n_products
     return cycles * math.ceil(n_jobs / n_cores) / n_jobs
+
+
+def estimate_gain(sizes: Sizes, n_positions: int, registers: Registers, n_cores: int) -> float:
+    """Estimate the cycles of a direct convolution, over those of the first choice.
+
+    Args:
+        sizes: Sizes of a program.
+        n_positions: Images times rows times columns of the output.
+        registers: Registers of the target.
+        n_cores: Cores that share the work.
+    """
+    n_products = _DIRECT_PRODUCTS * n_positions * sizes.c_in * sizes.c_out
+    weights = _DIRECT_PRODUCTS * sizes.c_in * sizes.c_out * _ELEMENT_BYTES
+    direct = n_products / (registers.lanes * _PER_CYCLE) + weights / _SHARED_BYTES
+    n_tiles = sizes.batch * sizes.rows * sizes.columns
+    n_numbers = n_tiles * (sizes.c_in + sizes.c_out) * sizes.n_products
+    transforms = n_numbers / registers.lanes * _TRANSFORM_CYCLES
+    first = choices(sizes, registers, n_cores)[0]
+    cycles = estimate_cycles(first, sizes, registers, n_cores)
+    return direct / n_cores / (cycles + transforms / n_cores)
 
 
 def _divisors(number: int) -> list[int]:
