@@ -21,6 +21,8 @@ JOBS ?= 3
 # Threads that wait for others yield their core, for more processes run than there are cores.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
 	--no-loadscope-reorder
+# Tests start hundreds of processes, which would all compile our modules if none kept the result.
+export PYTHONDONTWRITEBYTECODE :=
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
