@@ -32,13 +32,16 @@ from tuner.engines.relax.row_schedule import schedule_rows
 _SPATIAL, _REDUCTION = 4, 2
 _JOBS_PER_CORE = 4
 # Smaller kernels end before a second core has begun: about 10 us.
-_MIN_PARALLEL_FLOP, _MIN_PARALLEL_BYTES = 5e5, 2**18
+_MIN_PARALLEL_FLOP, _MIN_PARALLEL_BYTES = 1e6, 2**18
 # Reduced elements between two rounds of the outer loops of a reduction.
 _MAX_REDUCTION_TILE = 16
 # Bytes of an operand that stay in the private cache of a core between two uses.
 _L2_BYTES = 2**19
 # Cycles of a padded product, over those without padding, from which the copies are worth it.
 _MAX_PADDED = 0.7
+# Cycles with vectors along the reduction, over those of other tiles, below which these are used:
+# many columns read all weights again for each few rows.
+_MAX_LANES = 0.5
 _MATRIX = 2
 # Widths of vectors that LLVM does not split into single numbers.
 _WHOLE_VECTORS = (4, 8, 16, 32, 64)
@@ -104,10 +107,10 @@ def _decide_products(
 def _decide_lanes(
     module: tvm.IRModule, registers: Registers, n_jobs: int, max_cycles: float
 ) -> Trace | None:
-    """Return the trace with vectors along the reduction, if it is not slower than a limit."""
+    """Return the trace with vectors along the reduction, if it takes far less than a limit."""
     product = find_lane_product(Schedule(module))
     choice = None if product is None else lane_tile(product, registers)
-    if choice is None or choice[1] > max_cycles:
+    if choice is None or choice[1] > _MAX_LANES * max_cycles:
         return None
     return _attempt(module, lambda each: schedule_lanes(each, choice[0], n_jobs))
 

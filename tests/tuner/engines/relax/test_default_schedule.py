@@ -72,6 +72,10 @@ CASES: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
     "depthwise": (lambda x, w: _conv(x, w, groups=72), [(1, 14, 14, 72), (72, 3, 3, 1)]),
     "grouped": (lambda x, w: _conv(x, w, groups=4), [(1, 7, 7, 64), (64, 3, 3, 16)]),
     "conv of one channel": (_conv, [(1, 12, 10, 32), (1, 3, 3, 32)]),
+    "conv of 400 channels": (
+        lambda x, w: _OPS.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="OHWI"),
+        [(1, 7, 7, 400), (400, 1, 1, 400)],
+    ),
     "conv of 112 channels": (_conv, [(1, 1, 5, 64), (112, 3, 3, 64)]),
     "product": (_OPS.matmul, [(128, 96), (96, 160)]),
     "product of one column": (
@@ -287,6 +291,8 @@ def test_products_of_odd_shapes_are_padded(name: str, is_padded: bool, target: T
         ("product of one column", True),
         ("products of one column", True),
         ("conv", False),
+        # Columns that each row reads again come from the last cache.
+        ("conv of 400 channels", False),
         ("products of 49 columns", False),
         ("product", False),
     ],
