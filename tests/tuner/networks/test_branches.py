@@ -5,6 +5,7 @@ import pytest
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 from tests.tuner.networks.models import model, run
+from tuner.errors import ModelError
 from tuner.networks.branches import inline_constant_branches
 from tuner.networks.onnx import clean
 
@@ -61,3 +62,23 @@ def test_a_condition_that_is_computed_keeps_its_node() -> None:
     proto = model(nodes, {"data": (3,)}, {"y": (3,)}, {"limit": np.array(1.0, "float32")})
 
     assert inline_constant_branches(proto) == 0
+
+
+def test_a_branch_of_another_shape_is_refused_with_its_input() -> None:
+    """The message names the input by which the model chooses, and says what to do."""
+    reduced = helper.make_graph(
+        [helper.make_node("ReduceMax", ["data"], ["value"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("value", TensorProto.FLOAT, ("k",))],
+    )
+    nodes = [
+        helper.make_node("Greater", ["rate", "limit"], ["taken"]),
+        helper.make_node("If", ["taken"], ["y"], then_branch=branch("Add"), else_branch=reduced),
+    ]
+    inputs = {"data": (3,), "rate": (1,)}
+    proto = model(nodes, inputs, {"y": ("k",)}, {"limit": np.array([1.0], "float32")})
+
+    with pytest.raises(ModelError, match=r"branch \(If\).*its input 'rate'") as caught:
+        clean(proto)
+    assert caught.value.code == "data-dependent-shape"
