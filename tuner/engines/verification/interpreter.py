@@ -492,9 +492,11 @@ def _store(memory: Memory, grid: Grid, store: Store, number: Number) -> None:
         value = np.broadcast_to(number.value, shape)
     else:
         value = np.broadcast_to(number.value, shape)
-    kept.value[target] = value
+    # Numpy assigns no array of one element to a scalar.
+    shape = shape if kept.value.shape else ()
+    kept.value[target] = value.reshape(shape)
     if kept.error is not None:
-        kept.error[target] = np.broadcast_to(number.errors, shape)
+        kept.error[target] = np.broadcast_to(number.errors, value.shape).reshape(shape)
 
 
 def _plain_slices(grid: Grid, store: Store) -> tuple[slice, ...] | None:

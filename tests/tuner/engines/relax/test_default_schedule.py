@@ -315,7 +315,14 @@ def test_a_tile_of_seven_vectors_is_a_loop_of_whole_ones(target: TargetInfo) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["products of 49 columns", "two outputs", "shifted windows", "conv of one channel"]
+    "name",
+    [
+        "products of 49 columns",
+        "two outputs",
+        "shifted windows",
+        "conv of one channel",
+        "mean of everything",
+    ],
 )
 def test_a_kernel_by_rule_passes_verification(
     name: str, target: TargetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
