@@ -85,7 +85,9 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             bulk_sessions=database.sessions(bulk),
             bulk_readers=database.sessions(bulk, read_only=True),
             exports=Slots(),
-            readiness=Readiness(probe),
+            readiness=Readiness(
+                probe.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
+            ),
             tokens=Tokens(context.sessions, context.readers),
             ownerships=Ownerships(context.readers),
             buckets=Buckets(settings.rate),

@@ -129,10 +129,12 @@ def _begin_sqlite(transaction_secs: float, writer: threading.local, connection: 
     driver.set_progress_handler(None, 0)
     if begin is None:
         return
-    if begin == _BEGIN_WRITE:
+    # A transaction with a deadline is one of a request, whose statements run in several threads.
+    is_sole_writer = begin == _BEGIN_WRITE and not transaction_secs
+    if is_sole_writer:
         _check_only_writer(writer)
     _begin(connection, begin, options.get("sqlite_on_locked"))
-    if begin == _BEGIN_WRITE:
+    if is_sole_writer:
         writer.connection = weakref.ref(connection)
     if transaction_secs:
         driver.set_progress_handler(_deadline(transaction_secs), _INSTRUCTIONS)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, true
 from sqlalchemy.orm import Session
 
 from records.errors import QuotaExceeded
@@ -142,6 +142,7 @@ def enforced(
         yield
         return
     before, n_unbounded = usage(session, owner), _count_unbounded(session, owner, limits)
+    n_unlimited = _count_unlimited(session, owner)
     if fills_disk_later and before.disk_mb >= limits.get("disk_mb", float("inf")):
         raise _exceeded("disk_mb", limits["disk_mb"], before.disk_mb, 0.0)
     yield
@@ -150,6 +151,10 @@ def enforced(
         name, other = ("trials", "seconds") if "trials" in limits else ("seconds", "trials")
         message = f"there is a quota of {name}: limit {name} as well as {other}"
         raise QuotaExceeded(message, name, waiting_helps=False)
+    is_full = before.trials >= limits.get("trials", float("inf"))
+    if is_full and _count_unlimited(session, owner) > n_unlimited:
+        # The trials of a job without limits count once its tasks are known.
+        raise _exceeded("trials", limits["trials"], before.trials, 0.0)
     after = usage(session, owner)
     for name, limit in limits.items():
         used, more = getattr(after, name), getattr(after, name) - getattr(before, name)
@@ -168,9 +173,9 @@ def add_upload(
 
 
 def _count_unbounded(session: Session, owner: str, limits: Mapping[str, float]) -> int:
-    """Count active jobs whose only limit is of the kind, trials or seconds, without a quota.
+    """Count active jobs without a limit of the only kind, trials or seconds, that has a quota.
 
-    A job without any limit does not count: it gets some trials for each task.
+    A job without any limit gets some trials for each task, and no seconds.
     """
     if ("trials" in limits) == ("seconds" in limits):
         return 0
@@ -181,7 +186,19 @@ def _count_unbounded(session: Session, owner: str, limits: Mapping[str, float]) 
         Job.submission != "",
         Job.state.in_(_ACTIVE),
         bounded.is_(None),
-        other.is_not(None),
+        true() if "seconds" in limits else other.is_not(None),
+    )
+    return session.scalar(stmt) or 0
+
+
+def _count_unlimited(session: Session, owner: str) -> int:
+    """Count active jobs without a limit."""
+    stmt = select(func.count()).where(
+        Job.owner == owner,
+        Job.submission != "",
+        Job.state.in_(_ACTIVE),
+        Job.budget_trials.is_(None),
+        Job.budget_secs.is_(None),
     )
     return session.scalar(stmt) or 0
 

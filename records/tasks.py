@@ -135,7 +135,8 @@ def _with_workloads(weight: SQLColumnExpression[int]) -> Select[Any]:
 def without_profile(session: Session, network_id: int, target_id: int) -> dict[int, bytes]:
     """Return the IR of the workloads of a network that have no profile, by the workload's id.
 
-    A profile that an older version stored, without sizes of arguments, counts as none.
+    A profile that an older version stored, without sizes of arguments or operations of variants,
+    counts as none.
     """
     rows = session.execute(
         select(Workload.id, Workload.ir)
@@ -147,6 +148,7 @@ def without_profile(session: Session, network_id: int, target_id: int) -> dict[i
             or_(
                 Workload.profile.is_(None),
                 Workload.profile["input_bytes"].as_string().is_(None),
+                Workload.profile["variants"].as_string().is_(None),
             ),
         )
         .order_by(Workload.id)

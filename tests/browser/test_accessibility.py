@@ -41,6 +41,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
         pytest.param("phone", marks=pytest.mark.slow("15 s a look")),
     ],
 )
+@pytest.mark.slow("checks every page for 45 s")
 def test_axe_finds_nothing(browser: Browser, tuned: Service, look: str) -> None:
     """Pages meet WCAG for contrast, names, roles and order, and fit the width of the screen."""
     axe = Axe()

@@ -20,6 +20,7 @@ _STOP = """() => {
 }"""
 
 
+@pytest.mark.slow("walks through every page for 14 s")
 def test_tab_walks_through_every_page(browser: Browser, tuned: Service) -> None:
     """Tab passes through a page and out of it, and each stop shows the focus."""
     with Visitor(browser, tuned.url).tab() as tab:

@@ -117,6 +117,7 @@ def test_the_list_of_jobs_is_updated(visitor: Visitor, service: Service) -> None
         assert page.input_value("#name") == "half typed"
 
 
+@pytest.mark.slow("follows a live page for many seconds")
 def test_an_invalid_form_is_explained(visitor: Visitor, service: Service, tmp_path: Path) -> None:
     """A rejected form keeps its texts, and the error names the field."""
     with visitor.tab(expect_clean_console=False) as tab:

@@ -9,14 +9,14 @@ import pytest
 from fastapi.routing import APIRoute
 
 from api.events import encode
-from api.routes import catalogue, jobs, libraries, records, tasks, tune
+from api.routes import catalogue, jobs, libraries, records, tasks, tune, usage
 from records.models import Event as EventRow
 from records.models import now
 from tuner import schemas
 from tuner.client import TunerClient, models
 from tuner.client.streams import parse_events
 
-_ROUTERS = (catalogue, jobs, libraries, records, tasks, tune)
+_ROUTERS = (catalogue, jobs, libraries, records, tasks, tune, usage)
 # A stream of events and the probes declare no model.
 _UNDECLARED = {schemas.Event, models.Health}
 

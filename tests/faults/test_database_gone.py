@@ -25,9 +25,7 @@ _TRIALS = 48
 @pytest.mark.parametrize(
     ("location", "trials"),
     [
-        pytest.param(
-            "local", 48, marks=[pytest.mark.slow("25 s of tuning"), pytest.mark.guards_data]
-        ),
+        pytest.param("local", 48, marks=pytest.mark.slow("25 s of tuning")),
         pytest.param("ray", 400, marks=pytest.mark.slow("400 trials on Ray")),
     ],
     indirect=["location"],

@@ -63,7 +63,10 @@ FAULTS = [
 _SPARED = 4
 _N_CANDIDATES = len(FAULTS) + _SPARED
 
-pytestmark = pytest.mark.tvm
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.slow("kills and hangs processes of the real engine for a minute"),
+]
 
 
 @dataclass(frozen=True)
@@ -260,7 +263,6 @@ def test_final_times_every_finalist_in_every_turn(batch: Batch) -> None:
 
 
 @pytest.mark.guards_data
-@pytest.mark.slow("40 s of faults")
 def test_job_with_every_fault_finishes(
     rig: Rig, sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:

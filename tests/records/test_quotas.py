@@ -31,6 +31,9 @@ def request(session: Session, name: str, **changes: Any) -> Job:
         ({"seconds": 5}, None, {"budget_secs": 10.0}, False),
         # A quota of trials would bound nothing if a job could limit its seconds alone.
         ({"trials": 500}, {}, {"budget_trials": None, "budget_secs": 10.0}, False),
+        # A job without limits has trials only, and as many as its tasks need.
+        ({"seconds": 500}, None, {"budget_trials": None}, False),
+        ({"trials": 10}, {}, {"budget_trials": None}, True),
     ],
 )
 def test_a_request_over_a_quota_is_refused(

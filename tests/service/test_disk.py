@@ -63,6 +63,8 @@ def check_whole(opened: Rig, job: int) -> None:
     ],
     ids=["toy", "relax"],
 )
+@pytest.mark.guards_data
+@pytest.mark.slow("waits for a full disk")
 def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(
     postgres_url: str, disk: Path, tmp_path: Path, is_toy: bool
 ) -> None:

@@ -79,6 +79,7 @@ def test_tune_prints_the_same_as_locally(away: RemoteUser, tuned: Answer) -> Non
     assert " trials, 0 of them now" in again.out
 
 
+@pytest.mark.slow("tunes two models in the service")
 def test_models_are_uploaded_and_tuned_separately(away: RemoteUser) -> None:
     """Two files become two jobs, whose dynamic dimensions need a shape."""
     for name, width in (("one", 4), ("two", 5)):

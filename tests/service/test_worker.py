@@ -189,6 +189,7 @@ def test_a_worker_reports_its_activity(at_work: Rig) -> None:
     assert 0.0 < worker.busy_share <= 1.0
 
 
+@pytest.mark.slow("starts the worker twice, 24 s")
 def test_a_job_continues_after_a_restart(tmp_path: Path) -> None:
     """SIGTERM returns it to the queue within seconds; a paused job stays paused."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:

@@ -16,7 +16,7 @@ from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 300.0
 # Format and rules of the references; a change makes those on disk obsolete.
-_VERSION = 2
+_VERSION = 3
 
 
 async def ensure_references(setup: MeasureSetup, task: TaskUnderTest) -> tuple[str, ...]:

@@ -66,11 +66,13 @@ class JobAttempts:
         sessions = self._context.sessions
         with sessions.begin() as session:
             attempts.begin_job(session, self._job_id)
+        has_ended = False
         try:
             yield
+            has_ended = True
         finally:
             with suppress(*FATAL_DB_ERRORS), sessions.begin() as session:
-                attempts.end_job(session, self._job_id)
+                attempts.end_job(session, self._job_id, clear=has_ended)
 
     async def _begin(self, pick: Pick) -> None:
         writer = self._context.record_writer

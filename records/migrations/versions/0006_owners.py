@@ -83,7 +83,10 @@ def _fill() -> None:
         """
     )
     # Only tokens own jobs: a service without tokens calls every sender anonymous.
-    execute("UPDATE job SET owner = NULL WHERE owner NOT IN (SELECT name FROM api_token)")
+    execute(
+        "UPDATE job SET owner = NULL"
+        " WHERE owner = 'anonymous' OR owner NOT IN (SELECT name FROM api_token)"
+    )
     connection = get_bind()
     owned = text("SELECT id, owner, submission FROM job WHERE owner IS NOT NULL")
     for job_id, owner, submission in connection.execute(owned).all():

@@ -29,6 +29,7 @@ def test_a_cut_event_stream_loses_nothing(service: Service, done: JobSummary) ->
     assert len(proxy.requests) >= 6
 
 
+@pytest.mark.slow("reconnects for 13 s")
 def test_a_cut_download_is_resumed(service: Service, done: JobSummary, tmp_path: Path) -> None:
     """Only the missing bytes are requested again, and the whole file is verified."""
     with TunerClient(service.url) as client:

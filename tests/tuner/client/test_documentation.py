@@ -14,6 +14,7 @@ from tuner.schemas import JobSummary
 _PAGE = (ROOT / "docs" / "client.md").read_text()
 
 
+@pytest.mark.slow("tunes with a service for 15 s")
 def test_the_examples_run(
     service: Service,
     done: JobSummary,

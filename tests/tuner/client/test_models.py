@@ -24,6 +24,7 @@ BUILD: dict[str, Any] = {
     "n_bytes": None,
     "created": "2026-01-02T03:04:05Z",
     "updated": "2026-01-02T03:04:05.5+00:00",
+    "quarantined": False,
 }
 
 

@@ -20,7 +20,11 @@ from tests.tuner.networks.models import LIGHT, difference, run
 from tuner.errors import RequestError
 from tuner.library import manifest
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.slow("tunes and builds with the real engine for a minute"),
+]
 
 TRIALS = "8"
 

@@ -16,7 +16,11 @@ from tests.engines.toy_network import open_sessions
 from tests.tuner.networks.models import difference, model, run
 from tuner.library import manifest
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.slow("tunes and builds with the real engine for a minute"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +176,6 @@ def test_damaged_object_is_compiled_again(tuned: Cli) -> None:
     assert first.subgraphs == again.subgraphs
 
 
-@pytest.mark.guards_data
 @pytest.mark.slow("compiles kernels for many seconds")
 def test_concurrent_builds_compile_each_object_once(tuned: Cli) -> None:
     """Three processes build networks that share subgraphs."""

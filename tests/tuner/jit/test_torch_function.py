@@ -73,6 +73,7 @@ def test_another_function_and_another_process_use_the_build_cache(jit: Jit, data
     assert done.stdout.split() == ["0", "1"], done.stderr
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_results_are_never_stale(jit: Jit) -> None:
     """The next call reflects each change of weights, buffers, attributes and layers."""
     module = Perceptron().eval()

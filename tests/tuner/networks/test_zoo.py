@@ -19,6 +19,8 @@ SMALL = [
     ("resnet3d-18", 40, (1, 16, 40, 40, 3)),
     ("squeezenet_v1.1", 64, (1, 64, 64, 3)),
 ]
+# Networks that take seconds even with small images.
+LARGE = {"inception_v3", "resnet-50", "resnet3d-18"}
 
 
 def test_every_network_is_tested() -> None:
@@ -26,7 +28,15 @@ def test_every_network_is_tested() -> None:
     assert {name for name, _, _ in SMALL} == set(catalogue.ENTRIES)
 
 
-@pytest.mark.parametrize(("name", "image", "shape"), SMALL)
+@pytest.mark.parametrize(
+    ("name", "image", "shape"),
+    [
+        pytest.param(*row, marks=pytest.mark.slow("runs a large network"))
+        if row[0] in LARGE
+        else row
+        for row in SMALL
+    ],
+)
 def test_networks_run(name: str, image: int, shape: tuple[int, ...]) -> None:
     """The outputs are finite, differ by class and by input, and sum to one."""
     network = load_network(f"zoo:{name}?image={image}&classes=16")

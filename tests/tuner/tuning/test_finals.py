@@ -148,9 +148,10 @@ def test_a_race_that_cannot_run_leaves_the_records_as_they_are(
 def test_the_clock_of_all_heats_is_divided_out(workshop: Workshop) -> None:
     """The typical reading counts; a race on a device without a clock kernel has no factor."""
     workshop.tune(workshop.prepare(), 40)
+    context = workshop.context.measure_context
     with workshop.sessions.begin() as session:
         record = session.get_one(MeasureRecord, bests_of(workshop)[1].record_id)
-        setup = MeasureSetup(workshop.context.measure_context, toy.SPEC, EvaluatorSettings(), 1.0)
+        setup = MeasureSetup(context, toy.SPEC, EvaluatorSettings(), 1.0)
         task = TaskUnderTest(1, "", b"")
         timing = InterleavedTiming(setup, task, [record.trace])
         race = finals.Race(task, [record], timing, [0], [[2.0, 2.0]], [0.9, 0.5, 1.1])

@@ -123,6 +123,7 @@ def test_a_signal_stops_a_command_cleanly(
     assert again.json["measured_now"] == 8
 
 
+@pytest.mark.slow("15 s; Ctrl-C is tested always")
 def test_repeated_signals_are_as_good_as_one(cli: Cli) -> None:
     """Ctrl-C three times stops a command as cleanly as once."""
     process = cli.start(*tune("4000"), TOY_RUN_SECS="0.02")
@@ -148,6 +149,8 @@ def test_a_signal_before_the_first_trial_stops_a_command_cleanly(cli: Cli) -> No
     _wait(lambda: not any(worker.is_running() for worker in workers))
 
 
+@pytest.mark.guards_data
+@pytest.mark.slow("two commands for 12 s")
 def test_two_commands_share_a_database(cli: Cli) -> None:
     """Two networks tuned at once from two data directories count no trial twice."""
     cli.data_dir.mkdir()

@@ -3,7 +3,7 @@
 import base64
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,14 @@ def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mappi
 def _write_by_rule(
     module: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
 ) -> list[dict[str, Any]]:
-    """Compile a subgraph by rule, or unscheduled if no rule fits it or the kernels are wrong."""
-    for compute_trace in (variant_search.by_rule, default_schedule.compute_trace):
+    """Compile a subgraph by rule, or unscheduled if no rule fits it or the kernels are wrong.
+
+    A variant is less accurate than the definition: it is used where its kernel can be verified.
+    """
+    rules: list[Callable[[tvm.IRModule, Target], str]] = [default_schedule.compute_trace]
+    if fallbacks.runs_here(request.target):
+        rules.insert(0, variant_search.by_rule)
+    for compute_trace in rules:
         trace = compute_trace(module, target)
         packed = _write_verified(module, replace(request, trace=trace), target, out)
         if packed is not None:

@@ -84,8 +84,8 @@ class Limits:
         if not limits:
             return None
         rank = len(buffer.shape)
-        n_fixed = [sum(places[axis] is not None for places in limits) for axis in range(rank)]
-        axis = max(range(rank), key=lambda each: n_fixed[each], default=0)
+        fixed = [{places[axis] for places in limits} - {None} for axis in range(rank)]
+        axis = max(range(rank), key=lambda each: len(fixed[each]), default=0)
         values: list[int | None] = [None] * (buffer.shape[axis] if rank else 1)
         for places, high in limits.items():
             place = places[axis] if rank else None

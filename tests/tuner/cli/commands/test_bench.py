@@ -207,6 +207,7 @@ def test_fault_of_cleaning_is_found(cli: Cli) -> None:
     assert answer.json["agrees"] is False
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_real_inputs(text: Cli) -> None:
     """Arrays of a file run in all runtimes; wrong ones are refused by name."""
     arrays = {"ids": np.arange(6)[None], "mask": np.array([[1, 1, 1, 1, 0, 0]])}
@@ -222,6 +223,7 @@ def test_real_inputs(text: Cli) -> None:
     refused(text(*command, "none.npz"), "none.npz", "No such file")
 
 
+@pytest.mark.slow("builds and times a library for 10 s")
 def test_model_must_be_that_of_the_library(text: Cli) -> None:
     """The name and the hash of the right file are in the message."""
     recorded = manifest.read(text.folder / "out").source

@@ -31,7 +31,11 @@ from tuner.executors.factory import open_executor
 from tuner.settings import Settings
 from tuner.workers.base import CallTimeout
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.slow("starts servers and a tracker for each case"),
+]
 
 EVALUATOR = EvaluatorSettings(min_repeat_ms=0, cache_flush=False)
 RequestOf = Callable[[str], RunRequest]

@@ -14,7 +14,7 @@ from tests.tuner.devices.runners.registering import put
 from tuner.devices.runners.rpc_leases import RpcLeases
 from tuner.errors import DeviceLost
 
-pytestmark = pytest.mark.tvm
+pytestmark = [pytest.mark.tvm, pytest.mark.slow("starts servers and a tracker for each case")]
 
 HOST = "127.0.0.1"
 

@@ -92,6 +92,7 @@ def write_references(task: ExtractedTask, target: TargetInfo, folder: Path) -> t
 
 
 @pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_candidates_build_run_and_agree(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
 ) -> None:
@@ -266,6 +267,7 @@ def test_samples_with_and_without_a_flush(
         "softmax",
     ],
 )
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_random_candidates_come_on_top(task_of: TaskOf, target: TargetInfo, kind: str) -> None:
     """They are flagged, differ from the others and from measured ones, and are the same again."""
     request = replace(request_of(task_of(kind), target), n_random=2)

@@ -17,7 +17,7 @@ from tests.cli import ROOT, Cli
 from tests.tuner.engines.relax.conftest import draw
 from tuner.tuning_logs.metaschedule import RECORDS, WORKLOADS
 
-pytestmark = pytest.mark.tvm
+pytestmark = [pytest.mark.tvm, pytest.mark.slow("starts plain TVM again and again")]
 
 _PLAIN = Path(__file__).parent / "plain_tvm.py"
 _SHAPE = (8, 64)

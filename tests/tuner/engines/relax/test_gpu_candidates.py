@@ -36,6 +36,7 @@ pytestmark = [
         cuda.describe_compiler()["nvrtc"] is None,
         reason="NVRTC is not installed: the cuda extra",
     ),
+    pytest.mark.slow("compiles kernels for many seconds"),
 ]
 
 # What starts an ELF file for a GPU.
@@ -119,7 +120,12 @@ def test_single_precision_is_kept(target: TargetInfo) -> None:
             "wmma_sync_16x16x16_s8s8s32_trans",
             marks=pytest.mark.slow("compiles kernels for many seconds"),
         ),
-        ("bfloat16", "float32", "wmma_sync_16x16x16_bf16bf16f32_trans"),
+        pytest.param(
+            "bfloat16",
+            "float32",
+            "wmma_sync_16x16x16_bf16bf16f32_trans",
+            marks=pytest.mark.slow("compiles kernels for many seconds"),
+        ),
     ],
 )
 def test_tensor_cores_are_used_where_dtypes_allow(
@@ -302,7 +308,6 @@ def task_of(name: str, target: TargetInfo) -> bytes:
     return next(candidate.ir for candidate in tasks if candidate.name == name)
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
     """Half a second of compilation is saved; code that needs the headers keeps them."""
     ir, made = product("float32", "float32"), make_target(target.spec)
@@ -320,7 +325,6 @@ def test_unused_headers_are_removed_from_sources(target: TargetInfo) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Path) -> None:
     """The search uses tensor cores for the convolution of a network."""
     target = worker.describe_target(f"cuda:{arch}")
@@ -340,7 +344,6 @@ def test_convolution_of_half_precision_uses_tensor_cores(arch: str, tmp_path: Pa
     assert worker.build(request).error_text == ""
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_library_has_tuned_kernels_and_others(target: TargetInfo, tmp_path: Path) -> None:
     """One subgraph has a trace with tensor cores, the others default schedules."""
     model = networks.load("zoo:mlp?dtype=float16&batch=64")

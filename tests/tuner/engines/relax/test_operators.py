@@ -28,7 +28,16 @@ def outputs_of(family: str, target: str) -> tuple[list[Array], list[Array]]:
 
 
 @pytest.mark.parametrize(
-    ("family", "each"), _CASES, ids=[f"{family}-{each.name}" for family, each in _CASES]
+    ("family", "each"),
+    [
+        pytest.param(
+            family,
+            each,
+            id=f"{family}-{each.name}",
+            marks=[pytest.mark.slow("compiles steps for half a minute")] * (family == "recurrent"),
+        )
+        for family, each in _CASES
+    ],
 )
 def test_outputs_agree(target: TargetInfo, family: str, each: Case) -> None:
     """All outputs of a case have the shape, the dtype and the values of ONNX Runtime's."""

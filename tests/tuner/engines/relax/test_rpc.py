@@ -78,6 +78,7 @@ def propose(task: ExtractedTask, spec: str, n: int) -> list[str]:
     return [candidate.trace for candidate in worker.propose(request)]
 
 
+@pytest.mark.slow("starts servers and a tracker for each case")
 def test_kernels_run_remotely_as_locally(
     servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
 ) -> None:

@@ -114,7 +114,6 @@ def test_a_library_describes_its_coverage(built: Built) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.guards_data
 def test_outputs_are_those_of_onnx_runtime(built: Built, batch: int) -> None:
     """Tuned kernels, with weights in another layout, and untuned ones agree."""
     data = draw(batch, 8, 15, 15, seed=batch)

@@ -55,6 +55,16 @@ def test_rows_that_index_several_axes_are_limited_by_position() -> None:
     assert limits.highs(DATA) is None
 
 
+def test_an_axis_of_one_row_fixes_no_position() -> None:
+    """Its loop has one value, and tells nothing of the numbers in a row."""
+    batch, i = Variable("batch", "int64"), Variable("i", "int64")
+    rows, output = Buffer("rows", (1, 5, 2), "int64"), Buffer("output", (1, 5), "float32")
+    value = Load(DATA, tuple(Load(rows, (batch, i, constant(number))) for number in (0, 1)))
+    body = over(output, batch, i, value=value, axes=(batch, i))
+
+    assert Limits(Program((rows, DATA), (output,), (body,))).highs(rows) == Highs(2, (39, 6))
+
+
 def test_positions_survive_a_cast_and_a_transpose() -> None:
     """Values that are stored in between stay where they index."""
     i, j, k = (Variable(name, "int64") for name in "ijk")

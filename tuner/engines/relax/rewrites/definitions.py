@@ -154,11 +154,12 @@ def _normalised(
     return te.compute(x.shape, result, name="normalised")
 
 
-def _unless_float64(legalize: Legalization) -> Legalization:
-    """Leave float64, which float32 cannot hold, to the definition of TVM."""
+def _unless_unfit(legalize: Legalization) -> Legalization:
+    """Leave float64, which float32 cannot hold, and shapes that vary to the definition of TVM."""
 
     def choose(builder: Any, call: relax.Call) -> relax.Expr:
-        if str(call.ty.dtype) == "float64":
+        is_static = all(isinstance(size, tirx.IntImm) for size in call.args[0].ty.shape)
+        if str(call.ty.dtype) == "float64" or not is_static:
             return call.op.get_attr("FLegalize")(builder, call)
         return legalize(builder, call)
 
@@ -177,7 +178,7 @@ def _attributes(*, fusable: bool) -> dict[str, Any]:
 
 
 LEGALIZATIONS: dict[str, Legalization] = {
-    name: _unless_float64(legalize)
+    name: _unless_unfit(legalize)
     for name, legalize in {
         "relax.nn.softmax": _softmax,
         "relax.nn.log_softmax": _softmax,

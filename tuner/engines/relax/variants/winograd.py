@@ -29,8 +29,6 @@ from tuner.engines.relax.variants.winograd_transforms import N_TAPS, Array, Code
 
 _SPATIAL, _REDUCTION = 0, 2
 _DTYPE, _INDEX = "float32", "int64"
-# Channels with which the transforms take less time than they save.
-_MIN_CHANNELS = 16
 # Output channels whose weights lie side by side.
 _PANELS = (64, 32, 16)
 
@@ -139,7 +137,10 @@ class _Convolution(NamedTuple):
         if not all(hasattr(each, "source") and len(each.indices) == 4 for each in (data, weight)):
             return None
         buffers = (data.source, weight.source, store.buffer)
-        if any(str(buffer.dtype) != _DTYPE for buffer in buffers):
+        indices = (axis.var.ty.dtype for axis in block.iter_vars)
+        if {str(buffer.dtype) for buffer in buffers} != {_DTYPE} or {*map(str, indices)} != {
+            _INDEX
+        }:
             return None
         row, column, channel = _window(list(data.indices), list(store.indices), reduced)
         if row is None or column is None or channel is None:
