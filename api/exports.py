@@ -1,6 +1,8 @@
 """Exports of records: few at a time, on connections of their own, and not for ever."""
 
+import asyncio
 import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ MAX_EXPORTS = 2
 #: Time until an export is cut off, seconds; a client that reads 5 MB a second gets 3 GB.
 EXPORT_SECS = 600.0
 _RETRY_AFTER_SECS = 30
+_WAIT_SECS = 1.0
+_POLL_SECS = 0.02
 # Records that are read in one transaction and held in memory: a few MB.
 _PAGE = 100
 
@@ -36,7 +40,7 @@ class Slots:
         Raises:
             Problem: If there is none.
         """
-        if subject in self._subjects or len(self._subjects) >= MAX_EXPORTS:
+        if not self._has_room(subject):
             headers = {"retry-after": str(_RETRY_AFTER_SECS)}
             raise Problem("busy", "other exports are running", headers=headers)
         self._subjects.add(subject)
@@ -44,6 +48,15 @@ class Slots:
             yield
         finally:
             self._subjects.discard(subject)
+
+    async def wait(self, subject: str) -> None:
+        """Wait a moment for a slot: a client has all of an export just before its slot is free."""
+        deadline = time.monotonic() + _WAIT_SECS
+        while not self._has_room(subject) and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECS)
+
+    def _has_room(self, subject: str) -> bool:
+        return subject not in self._subjects and len(self._subjects) < MAX_EXPORTS
 
 
 class ExportResponse(StreamingResponse):
@@ -81,6 +94,7 @@ class ExportResponse(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the records, unless too many exports are running."""
+        await self._slots.wait(self._subject)
         try:
             with self._slots.taken(self._subject):
                 await super().__call__(scope, receive, send)

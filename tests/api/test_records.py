@@ -84,6 +84,14 @@ def test_an_export_can_be_imported(served: Served, quick: ApiSettings) -> None:
     assert torn["torn"] == 1
 
 
+def test_exports_may_follow_each_other_at_once(served: Served) -> None:
+    """The slot of the export before is waited for."""
+    with served.sessions.begin() as session:
+        make.tuned(session)
+
+    assert {served.client.get(AT).status_code for _ in range(20)} == {200}
+
+
 def test_a_damaged_log_changes_nothing(served: Served) -> None:
     """The problem names the damaged line."""
     with served.sessions.begin() as session:
