@@ -15,9 +15,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 	-c constraints.txt
 BENCHMARKS := $(filter-out _% demo,$(basename $(notdir $(wildcard benchmarks/*.py))))
 DEMO_SECONDS ?= 240
-# One process more than two cores: much of each test waits, for processes to start, leases to
+# Two processes more than two cores: much of each test waits, for processes to start, leases to
 # expire, pages to load.
-JOBS ?= 3
+JOBS ?= 4
 # Threads that wait for others yield their core, for more processes run than there are cores.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadscope \
 	--no-loadscope-reorder
