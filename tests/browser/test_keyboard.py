@@ -8,6 +8,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import PATIENCE, Visitor
 from tests.services import Service
 
+pytestmark = pytest.mark.slow("walks through pages for 20 s")
+
 _MAX_STOPS = 200
 _STOP = """() => {
   const at = document.activeElement;
@@ -20,7 +22,6 @@ _STOP = """() => {
 }"""
 
 
-@pytest.mark.slow("walks through every page for 14 s")
 def test_tab_walks_through_every_page(browser: Browser, tuned: Service) -> None:
     """Tab passes through a page and out of it, and each stop shows the focus."""
     with Visitor(browser, tuned.url).tab() as tab:
@@ -43,7 +44,6 @@ def test_the_first_stop_skips_the_navigation(browser: Browser, tuned: Service) -
         assert tab.page.evaluate("document.activeElement.closest('main') !== null")
 
 
-@pytest.mark.slow("follows a live page for many seconds")
 def test_a_job_is_submitted_and_sorted_by_keys(visitor: Visitor) -> None:
     """A job is submitted and its table sorted without a pointer, and the focus stays."""
     with visitor.tab() as tab:

@@ -1,5 +1,6 @@
 """Pages keep to a policy without inline code and without other hosts."""
 
+import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.conftest import Visitor
@@ -7,6 +8,7 @@ from tests.browser.test_accessibility import PAGES
 from tests.services import Service
 
 
+@pytest.mark.slow("loads every page for 30 s")
 def test_pages_load_without_violations(browser: Browser, tuned: Service) -> None:
     """Neither scripts nor charts break the policy, and no other host gets a request."""
     with Visitor(browser, tuned.url).tab() as tab:

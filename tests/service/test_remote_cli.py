@@ -95,6 +95,7 @@ def test_models_are_uploaded_and_tuned_separately(away: RemoteUser) -> None:
     assert [job["network"] for job in one.json["jobs"]] == ["one"]
 
 
+@pytest.mark.slow("loads a network in the service for 10 s")
 def test_a_network_that_cannot_be_tuned_is_one_line(away: RemoteUser) -> None:
     """The command prints the error of the worker, and exits with status 1."""
     (away.folder / "bad.onnx").write_bytes(os.urandom(999))

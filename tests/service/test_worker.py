@@ -224,6 +224,7 @@ def test_a_model_that_takes_too_long_to_load_fails(tmp_path: Path) -> None:
         assert ended(opened, opened.submit("zoo:mlp", 0)) == "done"
 
 
+@pytest.mark.slow("loads a model for 15 s")
 def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
     """Another job is tuned to its end during the load, on the CPU that does both."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:

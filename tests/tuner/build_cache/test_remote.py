@@ -209,6 +209,7 @@ def test_a_local_tier_that_cannot_be_written_still_fetches(
 
 
 @pytest.mark.parametrize("url", ["s3"], indirect=True)
+@pytest.mark.slow("waits for time-outs")
 def test_a_server_that_goes_away_stops_no_build(
     url: str, s3_server: str, tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_objects_are_reproduced_byte_by_byte(
     assert not list(context.settings.cache_dir.rglob(f"*{manifest.subgraphs[0].entry[:12]}*"))
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_different_bytes_are_reported_with_the_file_name(
     context: Context, manifest: Manifest, worker: Pool
 ) -> None:

@@ -42,6 +42,7 @@ def draw(*shape: int) -> Any:
     return np.random.default_rng(3).standard_normal(shape).astype("float32")
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_shapes_are_compiled_once(jit: Callable[..., Any], tmp_path: Path) -> None:
     """Arrays may come by position or by name; a file that has changed is read again."""
     content = write_model(tmp_path / "m.onnx")

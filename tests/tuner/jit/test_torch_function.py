@@ -108,6 +108,7 @@ def test_results_are_never_stale(jit: Jit) -> None:
         close(jitted(x), eager(module, x))
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_results_belong_to_the_caller(jit: Jit) -> None:
     """Neither a later call nor a write into a result changes another result or the library."""
     weights = torch.arange(6.0)

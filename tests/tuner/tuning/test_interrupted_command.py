@@ -38,7 +38,12 @@ def tune(trials: str = TRIALS, model: str = "zoo:mlp", seed: str = "0") -> tuple
 @pytest.mark.parametrize(
     ("n_kills", "trials", "allocator"),
     [
-        (3, TRIALS, "gradient"),
+        pytest.param(
+            3,
+            TRIALS,
+            "gradient",
+            marks=[pytest.mark.slow("30 s: 3 kills"), pytest.mark.guards_data],
+        ),
         pytest.param(50, "640", "gradient", marks=pytest.mark.slow("minutes: 50 kills")),
         pytest.param(50, "640", "forecast", marks=pytest.mark.slow("minutes: 50 kills")),
     ],

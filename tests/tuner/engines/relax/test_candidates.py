@@ -117,6 +117,7 @@ def test_candidates_build_run_and_agree(
     assert ran == len(candidates)
 
 
+@pytest.mark.slow("compiles kernels for many seconds")
 def test_weights_are_packed_and_the_output_is_the_same(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path
 ) -> None:

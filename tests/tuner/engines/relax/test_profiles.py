@@ -96,6 +96,7 @@ def test_traffic_of_a_gather_is_what_it_reads(save: Save, target: TargetInfo) ->
     assert max(profile.input_bytes for profile in profiles) >= FLOAT * 1000 * 64
 
 
+@pytest.mark.slow("measures the peaks of this machine for 20 s")
 def test_peaks_of_this_cpu(target: TargetInfo) -> None:
     """All are positive; a GPU has none that could be measured."""
     try:

@@ -32,7 +32,11 @@ from tuner.engines.relax import worker
 from tuner.engines.verification import references
 from tuner.errors import TargetError, WorkError
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+pytestmark = [
+    pytest.mark.tvm,
+    pytest.mark.filterwarnings("ignore:::tvm"),
+    pytest.mark.slow("starts servers and a tracker for each case"),
+]
 
 BOARD = '{"kind":"llvm","mtriple":"aarch64-linux-gnu","mcpu":"cortex-a72","num-cores":4}'
 EVALUATOR = EvaluatorSettings(min_repeat_ms=0)
@@ -78,7 +82,6 @@ def propose(task: ExtractedTask, spec: str, n: int) -> list[str]:
     return [candidate.trace for candidate in worker.propose(request)]
 
 
-@pytest.mark.slow("starts servers and a tracker for each case")
 def test_kernels_run_remotely_as_locally(
     servers: RpcServers, matmul: ExtractedTask, target: TargetInfo, tmp_path: Path
 ) -> None:
