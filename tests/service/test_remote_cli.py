@@ -327,6 +327,7 @@ def test_options_and_commands_without_a_remote_meaning_are_refused(
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.slow("starts a service for 10 s")
 def test_the_environment_names_a_service_and_its_token(tmp_path: Path) -> None:
     """TUNER_SERVER and TUNER_TOKEN replace the options, and no output contains the token."""
     service = Service(tmp_path)

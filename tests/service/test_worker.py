@@ -94,6 +94,7 @@ def test_a_model_that_takes_too_much_memory_fails(at_work: Rig) -> None:
     assert ended(at_work, at_work.submit("zoo:mlp?batch=5", 0)) == "done"
 
 
+@pytest.mark.slow("starts a worker for 10 s")
 def test_a_job_is_paused_resumed_and_cancelled(at_work: Rig) -> None:
     """A job ends with its round, and a resumed one continues where it was."""
     job = at_work.submit("zoo:mlp?batch=6", 400)
@@ -240,6 +241,7 @@ def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
         assert opened.state(slow) == "queued"
 
 
+@pytest.mark.slow("starts workers for 10 s")
 def test_a_worker_waits_for_the_device(tmp_path: Path) -> None:
     """While another process measures on its machine, it reports that and claims no job."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:

@@ -326,15 +326,8 @@ def test_weights_are_where_a_network_of_this_size_has_them(
     assert places == ["shared cache", "memory"]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("conv2d", marks=pytest.mark.slow("compiles kernels for many seconds")),
-        "matmul",
-        "softmax",
-        "pooling",
-    ],
-)
+@pytest.mark.slow("compiles kernels for many seconds")
+@pytest.mark.parametrize("kind", ["conv2d", "matmul", "softmax", "pooling"])
 def test_the_first_candidate_has_the_schedule_by_rule(
     task_of: TaskOf, target: TargetInfo, tmp_path: Path, kind: str
 ) -> None:
