@@ -63,7 +63,6 @@ def check_whole(opened: Rig, job: int) -> None:
     ],
     ids=["toy", "relax"],
 )
-@pytest.mark.guards_data
 @pytest.mark.slow("waits for a full disk")
 def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(
     postgres_url: str, disk: Path, tmp_path: Path, is_toy: bool
@@ -89,7 +88,6 @@ def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(
         check_whole(opened, job)
 
 
-@pytest.mark.guards_data
 @pytest.mark.slow("builds on a full disk for 15 s")
 def test_a_library_that_does_not_fit_is_a_failed_build(
     postgres_url: str, disk: Path, tmp_path: Path

@@ -154,7 +154,6 @@ def test_a_signal_before_the_first_trial_stops_a_command_cleanly(cli: Cli) -> No
     _wait(lambda: not any(worker.is_running() for worker in workers))
 
 
-@pytest.mark.guards_data
 @pytest.mark.slow("two commands for 12 s")
 def test_two_commands_share_a_database(cli: Cli) -> None:
     """Two networks tuned at once from two data directories count no trial twice."""
@@ -190,7 +189,6 @@ def test_a_second_command_on_one_machine_is_refused(cli: Cli) -> None:
     assert second.out == ""
 
 
-@pytest.mark.guards_data
 @pytest.mark.slow("half a minute of kills")
 def test_a_command_survives_the_death_of_its_workers(cli: Cli) -> None:
     """A job whose workers are all killed, three times, spends its whole budget."""
