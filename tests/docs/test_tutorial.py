@@ -48,7 +48,6 @@ def python_blocks(first: int, last: int | None) -> str:
     return "\n".join([text for kind, text in _BLOCKS if kind == "python"][first:last])
 
 
-@pytest.mark.guards_data
 @pytest.mark.slow("two minutes of real tuning")
 def test_the_tutorial_for_a_cpu_works(tmp_path: Path) -> None:
     """Every command succeeds, and Python continues from the results of the commands."""
