@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, true
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from records.errors import QuotaExceeded
@@ -181,24 +181,18 @@ def _count_unbounded(session: Session, owner: str, limits: Mapping[str, float]) 
         return 0
     columns = (Job.budget_trials, Job.budget_secs)
     bounded, other = columns if "trials" in limits else columns[::-1]
-    stmt = select(func.count()).where(
-        Job.owner == owner,
-        Job.submission != "",
-        Job.state.in_(_ACTIVE),
-        bounded.is_(None),
-        true() if "seconds" in limits else other.is_not(None),
-    )
-    return session.scalar(stmt) or 0
+    has_other = () if "seconds" in limits else (other.is_not(None),)
+    return _count_active(session, owner, bounded.is_(None), *has_other)
 
 
 def _count_unlimited(session: Session, owner: str) -> int:
     """Count active jobs without a limit."""
+    return _count_active(session, owner, Job.budget_trials.is_(None), Job.budget_secs.is_(None))
+
+
+def _count_active(session: Session, owner: str, *conditions: ColumnElement[bool]) -> int:
     stmt = select(func.count()).where(
-        Job.owner == owner,
-        Job.submission != "",
-        Job.state.in_(_ACTIVE),
-        Job.budget_trials.is_(None),
-        Job.budget_secs.is_(None),
+        Job.owner == owner, Job.submission != "", Job.state.in_(_ACTIVE), *conditions
     )
     return session.scalar(stmt) or 0
 

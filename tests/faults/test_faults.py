@@ -226,7 +226,6 @@ def measured(rig: Rig, batch: Batch) -> MeasuredBatch:
     return MeasuredBatch(results, {path.name for path in scratch.rglob("*")} - before)
 
 
-@pytest.mark.slow("compiles kernels of the real engine")
 def test_candidates_without_faults_run_and_agree(measured: MeasuredBatch) -> None:
     """Faults of other candidates do not affect them, and every sample is kept."""
     for result in measured.results[-_SPARED:]:
@@ -310,7 +309,6 @@ def test_wrong_result_is_no_best_record_however_fast(
         assert session.scalars(select(BestRecord)).first() is None
 
 
-@pytest.mark.slow("20 s of real tuning")
 @pytest.mark.guards_data
 def test_job_whose_workers_are_killed_from_outside_finishes(tmp_path: Path) -> None:
     """Every worker is killed at once, busy or idle; nothing is lost, nothing repeated."""

@@ -104,12 +104,7 @@ def list_workers(
     rows = workers.list_workers(session)[:limit]
     seen = _seen_jobs(session, [row.job_id for row in rows], viewer)
     return [
-        _shape(
-            schemas.WorkerInfo,
-            row,
-            alive=workers.is_alive(row),
-            job_id=row.job_id if row.job_id in seen else None,
-        )
+        _shape(schemas.WorkerInfo, row, alive=workers.is_alive(row), job_id=seen.get(row.job_id))
         for row in rows
     ]
 
@@ -119,12 +114,7 @@ def list_devices(session: Session, viewer: Viewer = EVERYTHING) -> list[schemas.
     rows = devices.list_devices(session)
     seen = _seen_jobs(session, [row.job_id for row in rows], viewer)
     return [
-        _shape(
-            schemas.DeviceInfo,
-            row,
-            alive=devices.is_alive(row),
-            job_id=row.job_id if row.job_id in seen else None,
-        )
+        _shape(schemas.DeviceInfo, row, alive=devices.is_alive(row), job_id=seen.get(row.job_id))
         for row in rows
     ]
 
@@ -155,9 +145,13 @@ def view_build(row: BuildRow) -> schemas.Build:
     return _shape(schemas.Build, row)
 
 
-def _seen_jobs(session: Session, job_ids: Sequence[int | None], viewer: Viewer) -> set[int]:
+def _seen_jobs(
+    session: Session, job_ids: Sequence[int | None], viewer: Viewer
+) -> dict[int | None, int]:
+    """Return the jobs among these that a viewer may see, by themselves; others are missing."""
     known = {job_id for job_id in job_ids if job_id is not None}
-    return set(session.scalars(select(Job.id).where(Job.id.in_(known), visible_jobs(viewer))))
+    stmt = select(Job.id).where(Job.id.in_(known), visible_jobs(viewer))
+    return {job_id: job_id for job_id in session.scalars(stmt)}
 
 
 def _shape(kind: type[Shape], row: object, **values: Any) -> Shape:

@@ -277,7 +277,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Cli:
     return Cli(tmp_path_factory.mktemp("light"))
 
 
-@pytest.mark.slow("minutes a model: real tuning")
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("light_*.onnx")), ids=lambda path: path.stem)
 def test_light_models_tune_build_and_agree(shared: Cli, path: Path) -> None:
     """Each light model gets one trial per task, and a library with the right outputs."""

@@ -58,7 +58,6 @@ def dynamic(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_only_changed_layers_are_compiled(tuned: Cli) -> None:
     """The last two layers have another size; the others are cache hits."""
     answer = tuned("build", "zoo:mlp?classes=11", "-o", "eleven.lib")
@@ -93,7 +92,6 @@ def test_better_record_compiles_one_subgraph(tuned: Cli) -> None:
     assert miss["workload"] in {entry.workload for entry in before.subgraphs if entry.record}
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_a_new_subgraph_is_explained_in_words(tuned: Cli) -> None:
     """The line names the nearest subgraph of the cache."""
     answer = tuned("build", "zoo:mlp?classes=13", "-o", "thirteen.lib", "--explain")
@@ -101,7 +99,6 @@ def test_a_new_subgraph_is_explained_in_words(tuned: Cli) -> None:
     assert "this subgraph was never compiled before; the nearest is" in answer.err
 
 
-@pytest.mark.slow("20 s of builds; those of Relay and of tuner.jit have several programs too")
 def test_several_shapes_are_one_library(tuned: Cli, dynamic: Path) -> None:
     """Each shape has a program, and the programs share weights and objects."""
     options = ("--input", "rows=1,64", "--input", "rows=5,64", "-o", "dynamic.lib", "--json")
@@ -158,7 +155,6 @@ def entries_of(cli: Cli, kind: str) -> Iterator[Path]:
     return (path for path in (cli.data_dir / "cache").glob(f"*/{kind}/*/*") if path.is_file())
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_damaged_object_is_compiled_again(tuned: Cli) -> None:
     """A warning names it, and the library is the same."""
     built = tuned("build", "zoo:mlp?classes=14", "-o", "whole.lib", "--json").json
@@ -176,7 +172,6 @@ def test_damaged_object_is_compiled_again(tuned: Cli) -> None:
     assert first.subgraphs == again.subgraphs
 
 
-@pytest.mark.slow("compiles kernels for many seconds")
 def test_concurrent_builds_compile_each_object_once(tuned: Cli) -> None:
     """Three processes build networks that share subgraphs."""
     names = ["zoo:mlp?batch=3", "zoo:mlp?batch=3", "zoo:mlp?batch=3&classes=21"]

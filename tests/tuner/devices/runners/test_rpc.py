@@ -94,7 +94,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow("starts servers and a tracker for each case")
 def test_a_runner_is_a_server_and_a_key_a_kind(fleet: RpcFleet, servers: RpcServers) -> None:
     """All servers of a key have one fingerprint, and each has its own name."""
     infos = [runner.describe("llvm").result() for runner in fleet.runners]
@@ -183,7 +182,6 @@ def test_a_hung_kernel_is_killed_where_it_runs(
     assert runner._pool.call("os", "getpid") == before
 
 
-@pytest.mark.slow("starts servers and a tracker for each case")
 def test_a_session_lasts_no_longer_than_the_address_says(
     servers: RpcServers, request_of: RequestOf, tmp_path: Path
 ) -> None:
@@ -194,7 +192,6 @@ def test_a_session_lasts_no_longer_than_the_address_says(
             call.result()
 
 
-@pytest.mark.slow("starts servers and a tracker for each case")
 def test_waiting_for_a_server_is_not_timed(
     servers: RpcServers, runner: RpcRunner, request_of: RequestOf, tmp_path: Path
 ) -> None:
@@ -270,7 +267,6 @@ def test_a_runner_that_was_closed_is_a_lost_device(
         runner.measure("run", request_of("program-0"), timeout_secs=5.0)
 
 
-@pytest.mark.slow("starts servers and a tracker for each case")
 def test_an_executor_finds_a_fleet(servers: RpcServers, tmp_path: Path) -> None:
     """An executor has the fleet's runners, which run the artifacts of its builders."""
     settings = Settings("", tmp_path, sleeping.NAME, 1, rpc=servers.setting)

@@ -29,7 +29,6 @@ def leases_of(tracker: RpcServers, key: str, ports: list[int]) -> Iterator[RpcLe
         yield opened.enter_context(closing(RpcLeases(address)))
 
 
-@pytest.mark.slow("starts servers for 10 s")
 def test_every_caller_gets_its_own_server(tracker_alone: RpcServers) -> None:
     """Callers get leases of their own servers, in any order of calls."""
     ports = [1, 2, 3, 4]

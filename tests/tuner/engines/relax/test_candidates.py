@@ -261,14 +261,8 @@ def test_samples_with_and_without_a_flush(
     assert min(result.run_secs) > 0
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("conv2d", marks=pytest.mark.slow("compiles kernels for many seconds")),
-        "softmax",
-    ],
-)
 @pytest.mark.slow("compiles kernels for many seconds")
+@pytest.mark.parametrize("kind", ["conv2d", "softmax"])
 def test_random_candidates_come_on_top(task_of: TaskOf, target: TargetInfo, kind: str) -> None:
     """They are flagged, differ from the others and from measured ones, and are the same again."""
     request = replace(request_of(task_of(kind), target), n_random=2)

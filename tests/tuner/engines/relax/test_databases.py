@@ -88,7 +88,6 @@ def imported(cli: Cli, path: Path, *options: str) -> dict[str, Any]:
     return answer.json
 
 
-@pytest.mark.slow("35 s of TVM's own tuner")
 def test_records_of_plain_tvm_are_verified_and_exported(
     cli: Cli, database: Path, model: str
 ) -> None:
@@ -117,7 +116,6 @@ def test_records_of_plain_tvm_are_verified_and_exported(
     np.testing.assert_allclose(compiled["output"], expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow("a minute of TVM's own tuner")
 def test_exported_records_serve_plain_tvm(cli: Cli, model: str) -> None:
     """Workloads whose weights a schedule may pack are exported in both forms."""
     options = ("--trials", "4", "--trials-per-round", "2", "--cost-model", "random")
@@ -134,7 +132,6 @@ def test_exported_records_serve_plain_tvm(cli: Cli, model: str) -> None:
     assert back["known"] == back["added"] == compiled["records"] // 2
 
 
-@pytest.mark.slow("starts plain TVM again and again")
 def test_a_database_of_another_target_needs_the_foreign_option(cli: Cli, database: Path) -> None:
     """Both targets are named, and imported records are counted as foreign."""
     refused = cli("records", "import", str(database), "--target", _OTHER)

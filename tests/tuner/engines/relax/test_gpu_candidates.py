@@ -108,24 +108,9 @@ def test_single_precision_is_kept(target: TargetInfo) -> None:
     ("dtype", "total", "name"),
     [
         ("float16", "float16", "wmma_sync_16x16x16_f16f16f16_trans"),
-        pytest.param(
-            "float16",
-            "float32",
-            "wmma_sync_16x16x16_f16f16f32_trans",
-            marks=pytest.mark.slow("compiles kernels for many seconds"),
-        ),
-        pytest.param(
-            "int8",
-            "int32",
-            "wmma_sync_16x16x16_s8s8s32_trans",
-            marks=pytest.mark.slow("compiles kernels for many seconds"),
-        ),
-        pytest.param(
-            "bfloat16",
-            "float32",
-            "wmma_sync_16x16x16_bf16bf16f32_trans",
-            marks=pytest.mark.slow("compiles kernels for many seconds"),
-        ),
+        ("float16", "float32", "wmma_sync_16x16x16_f16f16f32_trans"),
+        ("int8", "int32", "wmma_sync_16x16x16_s8s8s32_trans"),
+        ("bfloat16", "float32", "wmma_sync_16x16x16_bf16bf16f32_trans"),
     ],
 )
 def test_tensor_cores_are_used_where_dtypes_allow(

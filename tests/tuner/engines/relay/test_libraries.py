@@ -101,7 +101,6 @@ def run_program(program: str, library: Path) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.slow("40 s of real tuning with Relay")
 def test_a_library_describes_its_coverage(built: Built) -> None:
     """Kernels of the first shapes have records; those of the second are fallbacks."""
     subgraphs = built.answer["subgraphs"]

@@ -288,7 +288,6 @@ def test_builder_agent_that_is_killed_is_replaced(executor: RayExecutor, rack: R
     assert len(names) >= 6
 
 
-@pytest.mark.slow("20 s: a call has to time out")
 def test_agent_that_hangs_is_replaced(executor: RayExecutor, rack: Rack) -> None:
     """A stopped agent gives no answer; its call is lost after the grace time."""
     artifact = built(executor)
@@ -323,7 +322,6 @@ def test_node_that_is_added_measures(executor: RayExecutor, rack: Rack) -> None:
     assert isinstance(run(executor, "left"), RunResult)
 
 
-@pytest.mark.slow("20 s: Ray notices a lost node late")
 def test_artifact_of_a_lost_node_is_built_again(executor: RayExecutor, rack: Rack) -> None:
     """An artifact keeps its name; another node builds it again when it is to run."""
     n_builders = executor.n_builders

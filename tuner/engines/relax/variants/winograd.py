@@ -136,11 +136,9 @@ class _Convolution(NamedTuple):
         data, weight = product.a, product.b
         if not all(hasattr(each, "source") and len(each.indices) == 4 for each in (data, weight)):
             return None
-        buffers = (data.source, weight.source, store.buffer)
-        indices = (axis.var.ty.dtype for axis in block.iter_vars)
-        if {str(buffer.dtype) for buffer in buffers} != {_DTYPE} or {*map(str, indices)} != {
-            _INDEX
-        }:
+        dtypes = {str(each.dtype) for each in (data.source, weight.source, store.buffer)}
+        indices = {str(axis.var.ty.dtype) for axis in block.iter_vars}
+        if dtypes != {_DTYPE} or indices != {_INDEX}:
             return None
         row, column, channel = _window(list(data.indices), list(store.indices), reduced)
         if row is None or column is None or channel is None:
