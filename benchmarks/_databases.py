@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -22,9 +23,17 @@ def running(kind: str, folder: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{(folder / 'records.db').absolute()}"
         return
+    with postgres(folder) as server:
+        yield server.get_uri()
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[Any]:
+    """Yield a PostgreSQL server with its files below a folder; it can be stopped and started."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     server = _start(folder.absolute())
     try:
-        yield server.get_uri()
+        yield server
     finally:
         server.cleanup()
 

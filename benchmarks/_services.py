@@ -63,15 +63,25 @@ def api(database_url: str, data_dir: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def service(database_url: str, data_dir: Path, engine: str) -> Iterator[tuple[str, int]]:
+def service(
+    database_url: str, data_dir: Path, engine: str, *options: str, **environ: str
+) -> Iterator[tuple[str, int]]:
     """Run ``tuner serve``; yield its URL and process id once it is ready.
+
+    Args:
+        database_url: Its database.
+        data_dir: Its data directory; ``service.log`` in it receives the output.
+        engine: Module of its engine.
+        options: More options of the command.
+        environ: More environment variables.
 
     Raises:
         RuntimeError: If it does not become ready.
     """
     tuner = str(Path(sys.executable).with_name("tuner"))
     where = ("--host", "127.0.0.1", "--port", str(port := free_port()), "--database", database_url)
-    with process(tuner, "serve", *where, data_dir=data_dir, TUNER_ENGINE=engine) as started:
+    command = (tuner, "serve", *where, *options)
+    with process(*command, data_dir=data_dir, TUNER_ENGINE=engine, **environ) as started:
         wait_ready(url := f"http://127.0.0.1:{port}", started, data_dir / "service.log")
         yield url, started.pid
 

@@ -16,7 +16,9 @@ TunerError
 
 import errno
 import re
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 #: Reasons why a model cannot be used. docs/errors.md lists the cause and the remedy of each.
@@ -33,11 +35,13 @@ ModelCode = Literal[
     "no-kernels",
     "no-model",
     "not-a-tensor",
+    "not-loaded",
     "not-lowered",
     "out-of-memory",
     "random-operator",
     "random-weights",
     "too-large",
+    "too-slow",
     "torch-export",
     "torch-missing",
     "torch-version",
@@ -52,6 +56,8 @@ LINK_CODE = "not-linked"
 
 _MEMORY_WORDS = ("std::bad_alloc", "Cannot allocate memory", "can't start new thread")
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
+# Names in a model may have any length.
+_MAX_MODEL_CHARS = 2000
 
 
 class TunerError(Exception):
@@ -85,6 +91,9 @@ class RequestError(TunerError):
 class ModelError(RequestError):
     """A model file that is missing, damaged or not supported.
 
+    Names of a model, which may hold anything, are part of many texts: characters that cannot be
+    printed are replaced, and the middle of a long text is left out.
+
     Attributes:
         code: Stable name of the reason, which ends the text.
     """
@@ -92,7 +101,7 @@ class ModelError(RequestError):
     def __init__(
         self, text: str, *, code: ModelCode = "bad-model", field: str | None = None
     ) -> None:
-        super().__init__(text, field=field)
+        super().__init__(_one_line(text), field=field)
         self.code = code
 
     def __str__(self) -> str:
@@ -188,6 +197,29 @@ def last_line(text: str | None) -> str:
     return (text or "").strip().rpartition("\n")[2].strip()
 
 
+@contextmanager
+def described(describe: Callable[[str], TunerError]) -> Iterator[None]:
+    """Replace an unexpected error that is raised inside; its own text goes to stderr.
+
+    Errors of this package, of the operating system and of exhausted memory pass.
+
+    Args:
+        describe: Makes the new error from the name of the old one's class.
+
+    Raises:
+        TunerError: The result of ``describe``.
+    """
+    try:
+        yield
+    except (TunerError, OSError):
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        traceback.print_exc()
+        raise describe(type(error).__name__) from None
+
+
 def lacks_memory(error: Exception) -> bool:
     """Return whether memory ran out; libraries in C++ report it in words of their own."""
     if isinstance(error, OSError):
@@ -198,3 +230,11 @@ def lacks_memory(error: Exception) -> bool:
 def error_text(error: BaseException, max_chars: int = 2000) -> str:
     """Return the class of an error and the end of its text, as records store it."""
     return f"{type(error).__name__}: {str(error).strip()[-max_chars:]}"
+
+
+def _one_line(text: str) -> str:
+    text = "".join(char if char.isprintable() else "\ufffd" for char in text)
+    if len(text) <= _MAX_MODEL_CHARS:
+        return text
+    half = _MAX_MODEL_CHARS // 2
+    return f"{text[:half]} ... {text[-half:]}"

@@ -3,7 +3,14 @@
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from tuner.errors import error_text, last_line, summary
+from tuner.errors import (
+    ModelError,
+    WorkError,
+    described,
+    error_text,
+    last_line,
+    summary,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +62,27 @@ def test_last_line_of_a_text(text: str | None, expected: str) -> None:
 def test_error_text_ends_with_the_end_of_the_message() -> None:
     """The class is kept when the message is cut."""
     assert error_text(ValueError("abcdef"), 2) == "ValueError: ef"
+
+
+def test_the_error_of_a_model_is_one_printable_line_of_bounded_length() -> None:
+    """Names in a model may be of any length and hold anything; the code stays at the end."""
+    error = ModelError(f"no input {'x' * 1_000_000}\x00\n\ud800", code="input-shape")
+
+    assert str(error).isprintable()
+    assert len(str(error)) < 2_100
+    assert str(error).startswith("no input xxx")
+    assert str(error).endswith("\ufffd\ufffd\ufffd [input-shape]")
+
+
+def test_unexpected_errors_are_described() -> None:
+    """Their text is not part of the new error; those of the package and of memory pass."""
+
+    def describe(kind: str) -> ModelError:
+        return ModelError(f"it failed ({kind})", code="not-loaded")
+
+    with pytest.raises(ModelError) as caught, described(describe):
+        raise KeyError("/secret/path")
+    assert str(caught.value) == "it failed (KeyError) [not-loaded]"
+    for error in (MemoryError(), WorkError("a full disk"), OSError(28, "No space left")):
+        with pytest.raises(type(error)), described(describe):
+            raise error

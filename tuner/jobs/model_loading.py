@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tuner.errors import WorkError
+from tuner.errors import ModelError, WorkerLost, WorkError
 from tuner.networks.base import LoadedModel, file_hash
 from tuner.workers.pool import CallTimeout, Pool
 
@@ -43,6 +44,41 @@ def check_file(model: LoadedModel) -> None:
     )
 
 
+def call_on_model(
+    worker: Pool, module: str, function: str, *args: Any, limits: LoadLimits, subject: str
+) -> Any:
+    """Call a worker function that reads a model.
+
+    Args:
+        worker: Process of the call.
+        module: Module of the function.
+        function: Name of the function.
+        args: Arguments of the function.
+        limits: Limits of the call.
+        subject: Name of the step for people.
+
+    Raises:
+        ModelError: If the function refuses the model, takes too long, or crashes its process.
+        WorkError: If the call failed, or the worker was killed.
+    """
+    try:
+        return worker.call(module, function, *args, timeout_secs=limits.secs)
+    except CallTimeout as error:
+        raise ModelError(
+            f"{subject} took longer than {limits.secs:g} s: use a smaller model, or raise the "
+            "limit of the service",
+            code="too-slow",
+        ) from error
+    except WorkerLost as error:
+        if not error.crashed:
+            raise
+        raise ModelError(
+            f"{subject} crashed its process: export the model to ONNX if it is a .pt2 file, and "
+            "with another opset or in parts if it is not; the log of the process has the details",
+            code="importer-crashed",
+        ) from error
+
+
 def load_in(
     worker: Pool,
     folder: Path,
@@ -55,19 +91,15 @@ def load_in(
 
     Raises:
         ModelError: If the model cannot be loaded.
-        WorkError: If loading takes too long or the worker is lost.
+        WorkError: If the worker is lost.
     """
-    try:
-        loaded: LoadedModel = worker.call(
-            "tuner.networks.worker",
-            "load_model",
-            reference,
-            dict(inputs),
-            random_weights,
-            str(folder),
-            limits.alone,
-            timeout_secs=limits.secs,
-        )
-    except CallTimeout as error:
-        raise WorkError(f"loading {reference} took longer than {limits.secs:g} s") from error
+    arguments = (reference, dict(inputs), random_weights, str(folder), limits.alone)
+    loaded: LoadedModel = call_on_model(
+        worker,
+        "tuner.networks.worker",
+        "load_model",
+        *arguments,
+        limits=limits,
+        subject=f"loading {reference}",
+    )
     return loaded

@@ -15,9 +15,9 @@ from tuner.context import Context
 from tuner.devices import target_cache
 from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import Extraction, TargetInfo
-from tuner.errors import ModelError, RequestError, TargetError, WorkerLost, WorkError
+from tuner.errors import ModelError, RequestError, TargetError, WorkError
 from tuner.jobs import model_cache
-from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, check_file
+from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model, check_file
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
 from tuner.settings import Settings
@@ -111,8 +111,14 @@ def prepare(
         is_split = networks.extraction_of(session, network_id, target_id) is not None
     if not is_split:
         check_file(model)
-        extraction: Extraction = _call(
-            limits, worker, settings.engine, "extract", model.file, target.spec
+        extraction: Extraction = call_on_model(
+            worker,
+            settings.engine,
+            "extract",
+            model.file,
+            target.spec,
+            limits=limits,
+            subject="splitting the network into tasks",
         )
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
@@ -160,14 +166,6 @@ def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: A
         return worker.call(module, function, *args, timeout_secs=limits.secs)
     except CallTimeout as error:
         raise WorkError(f"{function} took longer than {limits.secs:g} s") from error
-    except WorkerLost as error:
-        if function != "extract" or not error.crashed:
-            raise
-        raise ModelError(
-            "the compiler crashed on the model: export it to ONNX if it is a .pt2 file, and with "
-            "another opset or in parts if it is not; the log of the process has the details",
-            code="importer-crashed",
-        ) from error
 
 
 def _store(

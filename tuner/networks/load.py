@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.errors import ModelError
+from tuner.errors import ModelError, described
 from tuner.networks.base import Network
 
 if TYPE_CHECKING:
@@ -37,7 +37,18 @@ def load_network(
             f"the seed of random weights must be at least 0, got {random_weights}",
             code="random-weights",
         )
-    requested = dict(inputs or {})
+    # A file of an odd form can make any library fail that reads, checks or simplifies it.
+    with described(lambda kind: _unexpected(reference, kind)):
+        return _load(reference, dict(inputs or {}), random_weights, alone=alone)
+
+
+def _load(
+    reference: str,
+    requested: dict[str, tuple[int, ...]],
+    random_weights: int | None,
+    *,
+    alone: bool,
+) -> Network:
     if reference.startswith("zoo:"):
         return _load_zoo(reference.removeprefix("zoo:"), requested, random_weights)
     path = _existing_file(reference)
@@ -59,6 +70,14 @@ def load_network(
         return torch.load(path, requested)
     raise ModelError(
         f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}", code="unknown-format"
+    )
+
+
+def _unexpected(reference: str, kind: str) -> ModelError:
+    return ModelError(
+        f"{reference} cannot be cleaned ({kind}): export it again, with another opset if it stays "
+        "the same; the log of the process has the details",
+        code="not-loaded",
     )
 
 

@@ -1,7 +1,8 @@
 """Cleaning of ONNX models: fixed shapes, folded constants, no operators for training."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import onnx
 import onnx.inliner
@@ -13,11 +14,15 @@ from tuner.networks.branches import inline_constant_branches
 from tuner.networks.folding import fold_affine
 from tuner.networks.functions import inline_functions
 from tuner.networks.graph import drop_unused_constants, nodes_within
+from tuner.networks.loops import check_loops
 from tuner.networks.onnx_file import check_size
 from tuner.networks.quantised import replace_quantised
 from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.sums import replace_sums
+
+_NO_NUMBERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+_DTYPES = frozenset(onnx.TensorProto.DataType.values())
 
 
 def clean(
@@ -48,6 +53,7 @@ def clean(
     shapes = fix_shapes(declared, inputs or {})
     _set_input_shapes(model, shapes)
     _check(model)
+    check_loops(model)
     fixed = [key for key in shapes if declared[key] != shapes[key]]
     notes += tuple(f"fixed {key} to {'x'.join(map(str, shapes[key]))}" for key in fixed)
     declared_outputs = {} if fixed else _copy_outputs(model)
@@ -88,7 +94,9 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     if copy.functions:
-        copy = onnx.inliner.inline_local_functions(copy)
+        # It checks that functions do not call themselves.
+        with _invalid():
+            copy = onnx.inliner.inline_local_functions(copy)
     weights = {tensor.name for tensor in copy.graph.initializer}
     kept = [info for info in copy.graph.input if info.name not in weights]
     del copy.graph.input[:]
@@ -100,9 +108,15 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _check(model: onnx.ModelProto) -> None:
     check_size(model.ByteSize(), "the model")
-    try:
+    with _invalid():
         onnx.checker.check_model(model)
-    # The checker raises its own error, or the C++ binding's.
+
+
+@contextmanager
+def _invalid() -> Iterator[None]:
+    """Raise a ModelError instead of an error of the checker or of its C++ binding."""
+    try:
+        yield
     except Exception as error:
         raise ModelError(
             f"the ONNX checker refuses the model: {summary(error, max_chars=200)}",
@@ -190,7 +204,7 @@ def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
 def _dtype(info: onnx.ValueInfoProto) -> str:
     kind = info.type.WhichOneof("value")
     code = info.type.tensor_type.elem_type
-    if kind != "tensor_type" or code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+    if kind != "tensor_type" or code in _NO_NUMBERS or code not in _DTYPES:
         raise ModelError(
             f"{info.name!r} is not a tensor of numbers: export the model without it",
             code="not-a-tensor",

@@ -19,13 +19,12 @@ from tuner.engines.linker import link_shared, machine_of
 from tuner.engines.relax import cpu_codegen, cuda
 from tuner.engines.relax.call_rewriter import CallRewriter, LinkableObject
 from tuner.engines.relax.extract import find_subgraphs
-from tuner.engines.relax.failures import described
 from tuner.engines.relax.lower import lower
 from tuner.engines.relax.objects import OBJECT
 from tuner.engines.relax.settings import PASS_CONFIG
 from tuner.engines.relax.targets import make_target
 from tuner.engines.relax.weights import WEIGHTS, WeightPool
-from tuner.errors import LinkError, WorkError
+from tuner.errors import LinkError, WorkError, described
 from tuner.library.manifest import LIBRARY, KernelCall
 
 # Object of the kernels that are not subgraphs, while a library is linked.

@@ -13,7 +13,6 @@ from tuner.engines.base import ModelFile
 from tuner.engines.relax.affine import fold_affine
 from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
-from tuner.engines.relax.failures import described
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.layout import assign_layouts
@@ -29,7 +28,7 @@ from tuner.engines.relax.rewrites.powers import simplify_powers
 from tuner.engines.relax.rewrites.reshapes import sink_reshapes
 from tuner.engines.relax.slices import legalise_slice
 from tuner.engines.relax.transposed_convolutions import replace_transposed_convolutions
-from tuner.errors import ModelError
+from tuner.errors import ModelError, described
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from tuner.engines.relax import (
 )
 from tuner.engines.relax.blobs import DeviceModule
 from tuner.engines.relax.build import KERNEL, PACK, schedule_for_gpu, split_packing
-from tuner.engines.relax.failures import described
 from tuner.engines.relax.targets import make_target
-from tuner.errors import LinkError, OutOfMemory, error_text
+from tuner.errors import LinkError, OutOfMemory, described, error_text
 
 OBJECT = "kernel.o"
 PACKER = "pack.so"

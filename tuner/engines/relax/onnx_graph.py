@@ -9,9 +9,8 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.relax.converters import CONVERTERS
-from tuner.engines.relax.failures import described
 from tuner.engines.relax.linkable import describe
-from tuner.errors import ModelError
+from tuner.errors import ModelError, described
 
 
 def import_graph(model: onnx.ModelProto) -> tvm.IRModule:

@@ -8,9 +8,8 @@ from tvm import relax
 from tests.tuner.engines.relax.conftest import Save
 from tuner.engines.base import TargetInfo
 from tuner.engines.relax import worker
-from tuner.engines.relax.failures import described
 from tuner.engines.relax.linkable import check_linkable
-from tuner.errors import LinkError, ModelError, WorkError
+from tuner.errors import LinkError, ModelError, WorkError, described
 
 pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
 

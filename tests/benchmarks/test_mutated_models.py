@@ -1,0 +1,45 @@
+"""Mutated ONNX files through the loader, in a process with the limits of the service."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks._model_bases import write_bases
+from benchmarks.mutated_models import judge, run
+from tuner.service.limited_loading import ProcessLimits
+
+_N_MUTANTS = 50
+_LIMITS = ProcessLimits(4 << 30, 120.0)
+
+
+@pytest.mark.tvm
+def test_mutants_are_loaded_or_refused_with_a_code(tmp_path: Path) -> None:
+    """Each gets an error of the documented ones, or is split into tasks."""
+    write_bases(tmp_path / "bases", ["layers"])
+
+    outcomes = list(run(tmp_path, range(_N_MUTANTS), _LIMITS, ["layers"]))
+
+    assert [outcome for outcome in outcomes if outcome.broken] == []
+    codes = Counter(outcome.code for outcome in outcomes)
+    assert codes.total() == _N_MUTANTS
+    # Most mutants are damaged, and not all: otherwise nothing beyond the first bytes was parsed.
+    assert 5 <= codes["loaded"] <= _N_MUTANTS // 2, codes
+    assert len(codes) >= 5, codes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mutant 1 is not an ONNX model [damaged-file]", []),
+        ("mutant 1 failed", ["without a code"]),
+        ("mutant 1 [nonsense]", ["without a code"]),
+        ("at /src/relax/ir.cc:12: Check failed [not-lowered]", ["internal text"]),
+        ("cannot read /data/1.onnx [damaged-file]", ["internal text"]),
+        ("two\nlines [damaged-file]", ["not printable"]),
+        (f"{'x' * 9_000} [damaged-file]", ["too long"]),
+    ],
+)
+def test_errors_are_judged(text: str, expected: list[str]) -> None:
+    """A mutant counts as broken for what its owner could not use."""
+    assert list(judge(text, "/data/")) == expected
