@@ -20,6 +20,8 @@ MEDIA_TYPE = "application/problem+json"
 URN = "urn:subgraph-tuner:problem:"
 _RETRY_AFTER_SECS = 5
 _QUOTA_RETRY_AFTER_SECS = 60
+#: Retention runs every hour, and an administrator may be at it.
+DISK_RETRY_AFTER_SECS = 60
 _logger = logging.getLogger("api")
 
 
@@ -166,7 +168,8 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, HTTPException):
         return _of_http(error)
     if _is_full(error):
-        return Problem("disk-full", "there is not enough space to store this")
+        headers = {"retry-after": str(DISK_RETRY_AFTER_SECS)}
+        return Problem("disk-full", "there is not enough space to store this", headers=headers)
     for kind, slug in _OF_EXCEPTION:
         if isinstance(error, kind):
             return _of_known(slug, error)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import workers
+from records import leases, workers
 from records.jobs import count_by_state
 from records.models import JobState
 from tuner.queries import metrics
@@ -123,9 +123,27 @@ def _workers(session: Session) -> list[Metric]:
         "Seconds spent searching, training, building or measuring.",
         labels=labels,
     )
+    progress = GaugeMetricFamily(
+        "subgraph_tuner_worker_progress_age_seconds",
+        "Seconds since the main loop of the process was seen to run.",
+        labels=labels,
+    )
     for worker in workers.list_workers(session, seen_within=10 * workers.OFFLINE_AFTER):
         values = [worker.name, worker.role]
+        if (age := workers.progress_age_secs(worker)) is not None and worker.stopped is None:
+            progress.add_metric(values, age)
         up.add_metric(values, float(workers.is_alive(worker)))
         share.add_metric(values, worker.busy_share)
         busy.add_metric(values, worker.busy_secs)
-    return [up, share, busy]
+    return [up, share, busy, progress, *_lease(session)]
+
+
+def _lease(session: Session) -> list[Metric]:
+    age = GaugeMetricFamily(
+        "subgraph_tuner_coordinator_lease_age_seconds",
+        "Seconds since the lease of the coordinator was renewed; absent if no process holds it.",
+    )
+    secs = leases.age_secs(session, leases.COORDINATOR, leases.COORDINATOR_LEASE_SECS)
+    if secs is not None:
+        age.add_metric([], secs)
+    return [age]

@@ -3,7 +3,10 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from sqlalchemy import Engine, exc, text
+from sqlalchemy import Engine, exc
+from sqlalchemy.orm import Session
+
+from records import workers
 
 # Below the time-outs that probes have by default, which are a second or more.
 _TIMEOUT_SECS = 5.0
@@ -19,10 +22,12 @@ class Readiness:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, "readiness")
-        self._running: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[float | None] | None = None
 
-    async def check(self) -> None:
-        """Return once the database answers.
+    async def check(self) -> float | None:
+        """Return, once the database answers, the seconds since the coordinator made progress.
+
+        None means that no worker coordinates.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: If it does not, or not within seconds.
@@ -33,7 +38,7 @@ class Readiness:
             # Without a look at its error, asyncio would log the answer as lost.
             self._running.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         try:
-            await asyncio.wait_for(asyncio.shield(self._running), _TIMEOUT_SECS)
+            return await asyncio.wait_for(asyncio.shield(self._running), _TIMEOUT_SECS)
         except TimeoutError as error:
             raise exc.TimeoutError(f"no answer in {_TIMEOUT_SECS:.0f} s") from error
 
@@ -41,6 +46,7 @@ class Readiness:
         """Let the thread end."""
         self._thread.shutdown(wait=False)
 
-    def _ask(self) -> None:
-        with self._engine.connect() as connection:
-            connection.execute(text("SELECT 1"))
+    def _ask(self) -> float | None:
+        with Session(self._engine) as session:
+            active = workers.active_worker(session)
+            return None if active is None else workers.progress_age_secs(active)

@@ -23,8 +23,8 @@ from tuner.schemas import (
     WorkerInfo,
 )
 
-#: The largest number that a row can have.
-MAX_ID = 2**31 - 1
+#: The largest number that a row can have, and that JavaScript reads exactly.
+MAX_ID = 2**53 - 1
 
 
 def storable(text: str) -> str:

@@ -16,6 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api import quotas
 from api.app_state import State, state_of
 from api.auth import Subject
+from api.disk import check_disk
 from api.errors import Problem
 from api.forms import TuneForm, read_form
 from api.settings import ApiSettings
@@ -52,6 +53,7 @@ async def submit_form(
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise Problem("invalid", "the body must be multipart/form-data")
     _check_key(key)
+    await run_in_threadpool(check_disk, state_of(request).settings, request)
     async with _received(request) as form:
         # The page shows an invalid form again.
         request.state.form = form

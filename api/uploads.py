@@ -44,6 +44,7 @@ class Staged:
 
     def keep(self) -> None:
         """Move the copy to its final path; call this in the transaction that refers to it."""
+        os.utime(self.path)  # retention spares young files, whose job may not be stored yet
         self.path.replace(self.final_path)
         descriptor = os.open(self.final_path.parent, os.O_RDONLY)
         try:

@@ -3,7 +3,7 @@
 ``attempts`` of a job, a build or a pick counts how often a process began to load or finish it, to
 build it, or to run its round, without an end: while nothing works on it, the number of processes
 that died over it. An orderly end, an error included, takes the attempt back, and a trial clears
-those of its pick.
+those of its pick. A process that lost its database takes its attempts back when it has one again.
 """
 
 from collections.abc import Sequence
@@ -45,6 +45,11 @@ def end_job(session: Session, job_id: int, *, clear: bool = False) -> None:
         session.execute(_CLEAR_JOB, {"of_job": job_id})
     else:
         session.execute(_MORE_OF_JOB, {"of_job": job_id, "more": -1})
+
+
+def end_build(session: Session, build_id: int) -> None:
+    """Take the last attempt at a build back."""
+    session.execute(_LESS_OF_BUILD, {"of_build": build_id})
 
 
 def begin_rounds(session: Session, pick_ids: Sequence[int]) -> None:
@@ -131,6 +136,11 @@ _MORE_OF_PICK = (
             else_=0,
         )
     )
+)
+_LESS_OF_BUILD = (
+    update(_BUILD)
+    .where(_BUILD.c.id == bindparam("of_build"), _BUILD.c.attempts > 0)
+    .values(attempts=_BUILD.c.attempts - 1)
 )
 _CLEAR_ROUNDS = (
     update(_PICK)

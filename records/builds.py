@@ -97,12 +97,6 @@ def builds_of(session: Session, job_id: int) -> list[Build]:
     return list(session.scalars(stmt))
 
 
-def visible_archives(session: Session) -> set[str]:
-    """Return the file names of all archives except those of deleted jobs."""
-    stmt = select(Build.archive).join(Job, Job.id == Build.job_id).where(~Job.hidden)
-    return {archive for archive in session.scalars(stmt) if archive is not None}
-
-
 def _add_event(session: Session, build: Build) -> None:
     data = {"build": build.id, "state": build.state, "message": build.message}
     events.add_event(session, build.job_id, "build", data)

@@ -17,6 +17,10 @@ from records.models import now
 from records.service_models import Lease
 from records.upsert import insert
 
+#: Role of the one process that measures, and the duration of its lease, seconds.
+COORDINATOR = "coordinator"
+COORDINATOR_LEASE_SECS = 10.0
+
 
 @dataclass(frozen=True)
 class HeldLease:
@@ -72,6 +76,20 @@ def release(session: Session, held: HeldLease) -> None:
         .where(Lease.name == held.name, Lease.epoch == held.epoch)
         .values(expires=_database_now(session), holder="")
     )
+
+
+def age_secs(session: Session, name: str, secs: float) -> float | None:
+    """Return the seconds since a lease was acquired or renewed; None if no process holds it.
+
+    Args:
+        session: The transaction.
+        name: The role.
+        secs: Duration of the lease.
+    """
+    lease = session.get(Lease, name)
+    if lease is None or not lease.holder:
+        return None
+    return secs - (lease.expires - _database_now(session)).total_seconds()
 
 
 def fenced(

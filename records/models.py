@@ -12,6 +12,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     Text,
@@ -57,6 +58,12 @@ def now() -> datetime:
 
 # Without none_as_null, None would be stored as the JSON text "null", and IS NULL would be false.
 _JSON = JSON(none_as_null=True)
+
+
+# Of tables that grow with every trial or request. PostgreSQL spends numbers on rows that conflict,
+# too. SQLite numbers rows by INTEGER alone, which has 64 bits there. Numbers up to 2**53 are exact
+# in JSON and JavaScript.
+BIG = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class Base(DeclarativeBase):
@@ -205,7 +212,7 @@ class Job(Base):
     hidden: Mapped[bool] = mapped_column(default=False, server_default=false())
     owner: Mapped[str | None]
     project: Mapped[str | None]
-    n_events: Mapped[int] = mapped_column(default=0, server_default="0")
+    n_events: Mapped[int] = mapped_column(BIG, default=0, server_default="0")
     attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     quarantined: Mapped[bool] = mapped_column(default=False, server_default=false())
     objective: Mapped[str]
@@ -245,7 +252,7 @@ class Pick(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
     sequence: Mapped[int]
     task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), index=True)
@@ -285,7 +292,7 @@ class JobFailure(Base):
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
     error_kind: Mapped[str] = mapped_column(primary_key=True)
     n_trials: Mapped[int]
-    record_id: Mapped[int] = mapped_column(ForeignKey("measure_record.id"))
+    record_id: Mapped[int] = mapped_column(BIG, ForeignKey("measure_record.id"))
 
 
 class JobStatus(Base):
@@ -313,7 +320,7 @@ class Event(Base):
     __tablename__ = "event"
 
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), primary_key=True)
-    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    sequence: Mapped[int] = mapped_column(BIG, primary_key=True, autoincrement=False)
     kind: Mapped[str]
     data: Mapped[dict[str, Any]]
     created: Mapped[datetime] = mapped_column(default=now)
@@ -341,9 +348,9 @@ class MeasureRecord(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("task.id"))
-    pick_id: Mapped[int | None] = mapped_column(ForeignKey("pick.id"), index=True)
+    pick_id: Mapped[int | None] = mapped_column(BIG, ForeignKey("pick.id"), index=True)
     trace: Mapped[str]
     trace_hash: Mapped[str]
     module_hash: Mapped[str | None]
@@ -377,7 +384,7 @@ class MeasureFeature(Base):
 
     __tablename__ = "measure_feature"
 
-    record_id: Mapped[int] = mapped_column(ForeignKey("measure_record.id"), primary_key=True)
+    record_id: Mapped[int] = mapped_column(BIG, ForeignKey("measure_record.id"), primary_key=True)
     features: Mapped[bytes]
 
 
@@ -387,7 +394,7 @@ class BestRecord(Base):
     __tablename__ = "best_record"
 
     task_id: Mapped[int] = mapped_column(ForeignKey("task.id"), primary_key=True)
-    record_id: Mapped[int] = mapped_column(ForeignKey("measure_record.id"), unique=True)
+    record_id: Mapped[int] = mapped_column(BIG, ForeignKey("measure_record.id"), unique=True)
     latency: Mapped[float]
     confirmed: Mapped[bool]
 

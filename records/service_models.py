@@ -6,7 +6,7 @@ from typing import Any, Literal
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, Text, false
 from sqlalchemy.orm import Mapped, mapped_column
 
-from records.models import Base, now
+from records.models import BIG, Base, now
 
 DeviceState = Literal["measuring", "idle", "apart", "lost"]
 
@@ -37,7 +37,7 @@ class AuditEvent(Base):
 
     __tablename__ = "audit_event"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     created: Mapped[datetime] = mapped_column(default=now, index=True)
     subject: Mapped[str]
     address: Mapped[str]
@@ -52,7 +52,7 @@ class Upload(Base):
     __tablename__ = "upload"
     __table_args__ = (Index(None, "owner", "created"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"), index=True)
     owner: Mapped[str | None]
     sha256: Mapped[str]
@@ -84,11 +84,14 @@ class Lease(Base):
 
 
 class Worker(Base):
-    """A process that measures or is on standby; ``busy_share`` covers the last minute."""
+    """A process that measures or is on standby; ``busy_share`` covers the last minute.
+
+    ``progress`` is the last time at which its main loop was seen to run.
+    """
 
     __tablename__ = "worker"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     host: Mapped[str]
     pid: Mapped[int]
@@ -100,6 +103,7 @@ class Worker(Base):
     busy_share: Mapped[float] = mapped_column(default=0.0)
     started: Mapped[datetime] = mapped_column(default=now)
     heartbeat: Mapped[datetime] = mapped_column(default=now)
+    progress: Mapped[datetime | None]
     stopped: Mapped[datetime | None]
 
 
@@ -129,7 +133,7 @@ class Calibration(Base):
     __tablename__ = "calibration"
     __table_args__ = (Index(None, "target_id", "kernel", "device", "id"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     device: Mapped[str]
     host: Mapped[str]
     target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
@@ -150,7 +154,7 @@ class Build(Base):
         Index(None, "job_id", "id"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BIG, primary_key=True)
     job_id: Mapped[int] = mapped_column(ForeignKey("job.id"))
     model_index: Mapped[int] = mapped_column(default=0)
     strict: Mapped[bool] = mapped_column(default=False)

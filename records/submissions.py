@@ -120,12 +120,6 @@ def has_any(session: Session) -> bool:
     return session.scalar(stmt) is not None
 
 
-def visible_requests(session: Session) -> list[dict[str, Any]]:
-    """Return the requests of all jobs of the service except deleted ones."""
-    stmt = select(Job.request).where(Job.submission != "", ~Job.hidden)
-    return [request for request in session.scalars(stmt) if request is not None]
-
-
 def resume(session: Session, job_id: int) -> bool:
     """Queue a paused, failed or cancelled job again; False if it cannot be resumed.
 

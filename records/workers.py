@@ -1,7 +1,7 @@
 """Worker status: the processes that measure, their activity and utilisation."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete, select, update
@@ -17,7 +17,11 @@ OFFLINE_AFTER = timedelta(seconds=30)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReport:
-    """A periodic report of a process; ``busy_share`` is the recent use of its device, 0 to 1."""
+    """A periodic report of a process; ``busy_share`` is the recent use of its device, 0 to 1.
+
+    ``progress`` is the time at which its main loop, which does not send the report, was last seen
+    to run.
+    """
 
     name: str
     host: str
@@ -28,6 +32,7 @@ class WorkerReport:
     job_id: int | None = None
     busy_secs: float = 0.0
     busy_share: float = 0.0
+    progress: datetime | None = None
 
 
 def report(session: Session, new: WorkerReport) -> None:
@@ -58,6 +63,17 @@ def list_workers(session: Session, *, seen_within: timedelta | None = None) -> l
     if seen_within is not None:
         stmt = stmt.where(Worker.heartbeat > now() - seen_within)
     return list(session.scalars(stmt))
+
+
+def active_worker(session: Session) -> Worker | None:
+    """Return the process that reported last that it coordinates; None if none does."""
+    stmt = select(Worker).where(Worker.role == "active", Worker.stopped.is_(None))
+    return session.scalars(stmt.order_by(Worker.heartbeat.desc()).limit(1)).first()
+
+
+def progress_age_secs(worker: Worker) -> float | None:
+    """Return the seconds since a process was seen to make progress; None if it reports none."""
+    return None if worker.progress is None else (now() - worker.progress).total_seconds()
 
 
 def is_alive(worker: Worker) -> bool:

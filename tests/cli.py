@@ -78,7 +78,12 @@ class Cli:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TUNER_")}
         config = self.folder / "config.toml"
         config.touch()
-        places = {"TUNER_DATA_DIR": str(self.data_dir), "TUNER_CONFIG": str(config)}
+        places = {
+            "TUNER_DATA_DIR": str(self.data_dir),
+            "TUNER_CONFIG": str(config),
+            # As on a machine of its own: other tests measure at the same time.
+            "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
+        }
         return {**kept, "PYTHONPATH": str(ROOT), **places, **self.settings, **changes}
 
     def start(self, *args: str, **environ: str) -> subprocess.Popen[str]:

@@ -1,19 +1,21 @@
 """Settings, from flags, ``TUNER_*`` environment variables, a config file and defaults."""
 
-import math
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from tuner import retention_settings
 from tuner.engines import environments
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
+from tuner.quantities import parse_age, parse_size
+from tuner.retention_settings import RetentionSettings
 
 DEFAULT_DEVICE_TOLERANCE = 0.05
+DEFAULT_MAX_STALL_SECS = 120.0
 
 _APP = "subgraph-tuner"
 _KEYS = (
@@ -28,15 +30,13 @@ _KEYS = (
     "device_tolerance",
     "relay_python",
     "worker_memory",
+    "max_stall",
+    *retention_settings.KEYS,
 )
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
 # Less does not suffice to import a compiler.
 _MIN_WORKER_BYTES = 256 << 20
+# A busy machine keeps a healthy loop from its core for longer than that now and then.
+_MIN_STALL_SECS = 5.0
 # Environment variables in which process launchers number their processes.
 _RANKS = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"),
@@ -81,6 +81,8 @@ class Settings:
             ``tuner engine install relay`` makes.
         worker_bytes: Memory of each worker process, bytes; None for shares of this machine's, see
             :func:`tuner.workers.memory.memory_limits`.
+        max_stall_secs: Time without progress of a coordinator's main loop after which it ends.
+        retention: Limits on what the service keeps.
     """
 
     database: str
@@ -96,6 +98,8 @@ class Settings:
     environment: str = ""
     relay_python: Path = Path()
     worker_bytes: int | None = None
+    max_stall_secs: float = DEFAULT_MAX_STALL_SECS
+    retention: RetentionSettings = retention_settings.DEFAULTS
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
@@ -175,20 +179,18 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         # Not resolved: the path of the link is what makes Python use that environment.
         relay_python=Path(str(python)).expanduser().absolute() if python else Path(),
         worker_bytes=_worker_bytes(values.get("worker_memory")),
+        max_stall_secs=_max_stall(values.get("max_stall")),
+        retention=retention_settings.parse(values),
     )
 
 
-def parse_size(name: str, text: str) -> int:
-    """Read a size such as ``5GB`` or ``500 MiB``, in bytes.
-
-    Raises:
-        RequestError: If the text is not a size; the message begins with the name.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    n_bytes = float(match[1]) * _UNITS.get(match[2].upper(), math.inf) if match else math.inf
-    if not math.isfinite(n_bytes):
-        raise RequestError(f"{name} takes a size such as 500MB or 5GB, got {text!r}")
-    return int(n_bytes)
+def _max_stall(value: Any) -> float:
+    if value is None or value == "":
+        return DEFAULT_MAX_STALL_SECS
+    secs = parse_age("max_stall", str(value))
+    if secs < _MIN_STALL_SECS:
+        raise RequestError(f"max_stall must be at least {_MIN_STALL_SECS:g}s, got {value!r}")
+    return secs
 
 
 def _worker_bytes(value: Any) -> int | None:

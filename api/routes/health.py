@@ -5,10 +5,25 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
 
 from api.auth import Subject
 from api.dependencies import StateDep, require
 from api.openapi import problems
+
+
+class Ready(BaseModel):
+    """The answer of a process that serves.
+
+    Attributes:
+        status: Always "ready".
+        coordinator_progress_age_secs: Seconds since the main loop of the active worker was seen to
+            run; null without one.
+    """
+
+    status: Literal["ready"] = "ready"
+    coordinator_progress_age_secs: float | None
+
 
 router = APIRouter(tags=["health"])
 
@@ -20,10 +35,9 @@ async def healthz() -> dict[Literal["status"], Literal["ok"]]:
 
 
 @router.get("/readyz", responses=problems(500, 503))
-async def readyz(state: StateDep) -> dict[Literal["status"], Literal["ready"]]:
+async def readyz(state: StateDep) -> Ready:
     """Answer while the database does; requires no token."""
-    await state.readiness.check()
-    return {"status": "ready"}
+    return Ready(coordinator_progress_age_secs=await state.readiness.check())
 
 
 @router.get(

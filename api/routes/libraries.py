@@ -21,6 +21,7 @@ from api.dependencies import (
     StateDep,
     WriterDep,
 )
+from api.disk import check_disk
 from api.errors import Problem, respond
 from api.etag import matches
 from api.openapi import problems
@@ -40,7 +41,7 @@ ModelIndex = Annotated[
 
 
 @router.post(
-    "/jobs/{job_id}/build", response_model=Build, status_code=202, responses=problems(404, 409)
+    "/jobs/{job_id}/build", response_model=Build, status_code=202, responses=problems(404, 409, 507)
 )
 def request_build(
     job_id: Id,
@@ -67,6 +68,7 @@ def request_build(
             f"job {job_id} is {job.state}, and its network is not split into tasks yet",
             advice="Wait until its table has tasks.",
         )
+    check_disk(state.settings)
     with quotas.enforced(session, subject, state.settings, fills_disk_later=True):
         build = builds.request_build(
             session, job_id, model_index=options.model_index, strict=options.strict

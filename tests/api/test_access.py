@@ -336,8 +336,8 @@ def test_nul_in_an_address_is_a_bad_request(served: Served) -> None:
 
 
 def test_numbers_outside_the_range_of_ids_are_rejected(served: Served) -> None:
-    """Numbers that PostgreSQL cannot store are rejected before a query."""
-    for number in (2**31, 2**63, 2**70, 0, -1):
+    """Numbers that JSON or PostgreSQL cannot hold are rejected before a query."""
+    for number in (2**53, 2**63, 2**70, 0, -1):
         for path in (f"jobs/{number}", f"jobs/{number}/tasks", f"records/best?target={number}"):
             answer = served.client.get(f"/api/v1/{path}")
             assert answer.status_code == 422, path

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from records import audit, jobs
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.services import Service
+from tuner.retention_settings import RetentionSettings
 
 AT = "/api/v1/tune"
 
@@ -225,6 +227,28 @@ def test_a_full_disk_is_a_problem(tmp_path: Path) -> None:
     assert full.json()["type"].endswith("disk-full")
     assert remaining == []
     assert after.status_code == 202
+
+
+def test_a_nearly_full_disk_is_a_problem_before_anything_is_stored(
+    quick: ApiSettings,
+) -> None:
+    """Below the floor, uploads and imports get 507 with a time to try again; reading goes on."""
+    floor = RetentionSettings(min_free_disk=2**60)
+    tight = replace(quick, tuner=replace(quick.tuner, retention=floor))
+    with serving(tight) as served:
+        refused = [
+            served.client.post(AT, files=upload()),
+            served.client.post("/api/v1/records", content=b""),
+        ]
+        assert leftovers(served.data_dir) == []
+        listed = served.client.get("/api/v1/jobs")
+
+    for answer in refused:
+        assert answer.status_code == 507, answer.text
+        assert answer.json()["type"].endswith("disk-full")
+        assert "are kept free" in answer.json()["detail"]
+        assert int(answer.headers["retry-after"]) > 0
+    assert (listed.status_code, listed.json()["items"]) == (200, [])
 
 
 def test_uploads_of_the_same_model_at_once_are_one_job(served: Served) -> None:

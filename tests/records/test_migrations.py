@@ -29,7 +29,7 @@ from records import (
     tasks,
     tokens,
 )
-from records.models import Base, Job, JobFailure, MeasureRecord
+from records.models import Base, Job, JobFailure, MeasureRecord, Pick
 from records.rounds import RoundResult
 from tests.records import make
 from tests.records.test_submissions import submission_of
@@ -247,3 +247,32 @@ def test_downgrade_drops_conditions_and_devices(engine: Engine) -> None:
         assert [pick.id for pick in picks.open_picks(session, job_id)] == [pick_id]
         assert devices.list_devices(session) == []
         assert calibrations.latest(session, make.target(session)) == {}
+
+
+def test_rows_have_numbers_beyond_32_bits(engine: Engine) -> None:
+    """A database that has counted to 2**31 goes on, in every table that refers to its trials."""
+    large = 2**31 + 5
+    with database.sessions(engine).begin() as session:
+        job_id, task_id = make.job(session), make.task(session)
+        if engine.dialect.name == "postgresql":
+            for table in ("measure_record", "pick"):
+                session.execute(text(f"SELECT setval('{table}_id_seq', {large})"))
+        else:
+            session.add(
+                Pick(id=large, job_id=job_id, sequence=7, task_id=task_id, n_trials=1, terms={})
+            )
+            session.flush()
+        pick = make.pick(session, job_id, task_id, 1)
+        assert pick.id > large - 1
+        kept = make.timed(task_id, "kept", 1.0, pick_id=pick.id, features=b"f")
+        record = measure_records.add_record(session, kept)
+        measure_records.add_record(
+            session, make.failed(task_id, "failed", "run_error", pick_id=pick.id)
+        )
+        assert record is not None
+        if engine.dialect.name == "postgresql":
+            assert record.id > large
+            assert session.get_one(JobFailure, (job_id, "run_error")).record_id > large
+            assert bests.best_records(session, [task_id])[task_id].record_id == record.id
+        session.execute(text("UPDATE job SET n_events = 3000000000"))
+        assert events.add_event(session, job_id, "status", {}) == 3_000_000_001

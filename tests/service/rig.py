@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from records import builds, database, workers
+from records import builds, database, events, workers
 from records.models import Event, Job, MeasureRecord, Pick
 from records.service_models import Build, Worker
 from tests.cli import ROOT
@@ -47,7 +47,10 @@ class Rig:
         self.sessions = database.sessions(self.engine)
 
     def start(self, name: str = "data", *args: str, **environ: str) -> subprocess.Popen[bytes]:
-        """Start a worker with a named data directory, and a log in the folder above."""
+        """Start a worker with a named data directory, and a log in the folder above.
+
+        It is on the same machine as others, unless it has a ``TUNER_RUNTIME_DIR`` of its own.
+        """
         process = self.tuner("worker", "--data-dir", str(self.folder / name), *args, **environ)
         self.processes.append(process)
         return process
@@ -78,6 +81,8 @@ class Rig:
             "TUNER_CONFIG": str(config),
             "TUNER_DATABASE": self.url,
             "TUNER_N_BUILDERS": "1",
+            # As on a machine of its own: other tests measure at the same time.
+            "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
             **(engine if self.is_toy else {}),
             **changes,
         }
@@ -108,6 +113,12 @@ class Rig:
         with contextlib.suppress(OperationalError):
             return self.job(job_id).state
         return ""
+
+    def phase(self, job_id: int) -> str:
+        """Read what the coordinator reports of a job."""
+        with self.sessions() as session:
+            status = events.status_of(session, job_id)
+        return "" if status is None else status.phase
 
     def n_trials(self) -> int:
         """Count the records; 0 while the database is away."""

@@ -4,18 +4,20 @@ import contextlib
 import errno
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from records import submissions
 from records.models import MeasureRecord
 from tests.service.rig import Rig, rig, wait_for
+from tuner.disk_floor import WAITING
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 
 _TRIALS = 48
+FULL = os.strerror(errno.ENOSPC)
 
 
 @pytest.fixture
@@ -64,37 +66,44 @@ def check_whole(opened: Rig, job: int) -> None:
     ids=["toy", "relax"],
 )
 @pytest.mark.slow("waits for a full disk")
-def test_a_job_fails_when_the_data_directory_is_full_and_is_resumed(
-    postgres_url: str, disk: Path, tmp_path: Path, is_toy: bool
+@pytest.mark.parametrize("floor", ["", "0"], ids=["floor", "no floor"])
+def test_a_job_waits_while_the_data_directory_is_full(
+    postgres_url: str, disk: Path, tmp_path: Path, is_toy: bool, floor: str
 ) -> None:
-    """The job fails without a failed candidate; the worker lives, and the records stay."""
+    """It says what it waits for, no candidate fails, and it goes on by itself with new room."""
     with rig(postgres_url, tmp_path, run_secs=0.05, is_toy=is_toy) as opened:
-        worker = opened.start("disk")
+        worker = opened.start("disk", TUNER_MIN_FREE_DISK=floor)
         job = opened.submit(trials=_TRIALS)
         wait_for(lambda: opened.n_trials() >= 8, 120.0)
         ballast = fill(disk)
-        wait_for(lambda: opened.state(job) == "failed")
+        wait_for(lambda: opened.phase(job) == WAITING, 60.0)
         n_before = opened.n_trials()
+        second = opened.submit("zoo:mlp?batch=2", trials=8)
+        time.sleep(3.0)
 
         assert 8 <= n_before < _TRIALS
-        message = opened.job(job).message or ""
-        assert message.startswith(f"cannot measure: {os.strerror(errno.ENOSPC)}; make room")
+        assert opened.n_trials() == n_before
+        assert [opened.state(each) for each in (job, second)] == ["running", "queued"]
         assert worker.poll() is None
 
         ballast.unlink()
-        with opened.sessions.begin() as session:
-            assert submissions.resume(session, job)
+        wait_for(lambda: opened.state(second) == "done", 240.0)
         wait_for(lambda: opened.state(job) == "done", 240.0)
-        check_whole(opened, job)
+        opened.check_counts(job)
+        assert opened.job(job).reached_trials == _TRIALS
+        assert not [text for text in opened.all(MeasureRecord.error_text) if text and FULL in text]
 
 
 @pytest.mark.slow("builds on a full disk for 15 s")
 def test_a_library_that_does_not_fit_is_a_failed_build(
     postgres_url: str, disk: Path, tmp_path: Path
 ) -> None:
-    """The build says why it failed, leaves nothing behind, and succeeds with new room."""
+    """The build says why it failed, leaves nothing behind, and succeeds with new room.
+
+    With a floor of free space it waits instead.
+    """
     with rig(postgres_url, tmp_path) as opened:
-        opened.start("disk")
+        opened.start("disk", TUNER_MIN_FREE_DISK="0")
         job = opened.submit(trials=8)
         wait_for(lambda: opened.state(job) == "done")
         ballast = fill(disk)
@@ -119,7 +128,7 @@ def test_a_job_continues_when_the_disk_of_its_database_has_room_again(
 ) -> None:
     """The worker stands by and tries again, as without a database."""
     with rig(f"sqlite:///{disk / 'tuner.db'}", tmp_path, run_secs=0.05) as opened:
-        worker = opened.start("data")
+        worker = opened.start("data", TUNER_MIN_FREE_DISK="0")
         job = opened.submit(trials=_TRIALS)
         wait_for(lambda: opened.n_trials() >= 8)
         ballast = fill(disk)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from records.models import MeasureRecord
+from tests.cli import ROOT
 from tests.service.rig import Rig, rig, serve, wait_for
 from tuner.client import TunerClient
 
@@ -131,9 +132,9 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
     """
     with rig(postgres_url, tmp_path, run_secs=0.05) as opened:
         job = opened.submit(trials=_TRIALS)
-        sleeper = opened.start("one")
+        sleeper = opened.start("one", TUNER_RUNTIME_DIR=str(tmp_path / "machine-one"))
         wait_for(lambda: opened.n_trials() >= 4)
-        other = opened.start("two")
+        other = opened.start("two", TUNER_RUNTIME_DIR=str(tmp_path / "machine-two"))
         wait_for(lambda: len(opened.workers()) == 2)
 
         os.kill(sleeper.pid, signal.SIGSTOP)
@@ -148,6 +149,55 @@ def test_a_worker_that_slept_through_its_lease_writes_nothing(
         lost = [line for line in opened.logs() if "another process is coordinator" in str(line)]
         assert lost
         assert opened.active() == [other.pid]
+
+
+def hang(opened: Rig, pid: int) -> None:
+    """Block the main thread of a worker for ever; its other threads run on."""
+    os.kill(pid, signal.SIGUSR2)
+    wait_for((opened.folder / "hung" / str(pid)).is_file)
+
+
+@pytest.mark.guards_data
+@pytest.mark.slow("30 s: a main loop hangs and a lease expires, four times")
+@pytest.mark.parametrize("shares_folder", [True, False], ids=["one folder", "two folders"])
+@pytest.mark.parametrize("shares_machine", [True, False], ids=["one machine", "two machines"])
+def test_a_standby_takes_over_from_a_worker_that_hangs(
+    postgres_url: str, tmp_path: Path, shares_folder: bool, shares_machine: bool
+) -> None:
+    """The lease depends on the main loop, and not on the thread that renews it.
+
+    With the data directory in common or not, on one machine or two; a worker that hangs in a round
+    ends, so that two never measure at once on one machine.
+    """
+    hangs = str(Path(__file__).with_name("hanging"))
+    with rig(postgres_url, tmp_path, run_secs=0.05) as opened, counting_active(opened) as seen:
+        (tmp_path / "hung").mkdir()
+        environ = {
+            "PYTHONPATH": f"{hangs}:{ROOT}",
+            "HANG_FOLDER": str(tmp_path / "hung"),
+            "TUNER_MAX_STALL": "5s",
+        }
+        places = ["data", "data" if shares_folder else "other"]
+        machines = ["one", "one" if shares_machine else "two"]
+        job = opened.submit(trials=_TRIALS)
+        pair = [
+            opened.start(place, **environ, TUNER_RUNTIME_DIR=str(tmp_path / machine))
+            for place, machine in zip(places, machines, strict=True)
+        ]
+        wait_for(lambda: len(opened.workers()) == 2 and opened.n_trials() >= 4)
+        (active,) = opened.active()
+        first, second = sorted(pair, key=lambda process: process.pid != active)
+        children = psutil.Process(active).children(recursive=True)
+
+        hang(opened, first.pid)
+        assert first.wait(20.0) == 70
+        wait_for(lambda: opened.active() == [second.pid], 30.0)
+
+        check_done(opened, job)
+        assert not psutil.wait_procs(children, 5.0)[1]
+        (given_up,) = [line for line in opened.logs() if "the lease is given up" in str(line)]
+        assert "sleep" in "".join(given_up["stack"])
+    assert set(seen) == {0, 1}
 
 
 @pytest.mark.guards_data

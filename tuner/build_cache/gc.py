@@ -16,10 +16,7 @@ from tuner.build_cache.index import IndexedEntry, OrphanBlobs
 from tuner.build_cache.keys import is_digest
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.locks import KeyLock
-from tuner.build_cache.process_identity import has_ended
-
-# Age at which temporary files of processes on other hosts are removed.
-_FOREIGN_MAX_AGE_SECS = 24 * 3600.0
+from tuner.build_cache.process_identity import is_left
 
 Progress = Callable[[int], None]
 
@@ -83,7 +80,7 @@ def collect(
         entries = entries[len(excess) :]
         # Folder by folder: a disk takes many times as long for the same in any other order.
         for entry in sorted(excess, key=lambda entry: (entry.folder, entry.digest)):
-            if dry_run or _remove(local, entry):
+            if dry_run or remove(local, entry):
                 collected.count(entry)
             else:
                 collected.n_held += 1
@@ -122,7 +119,7 @@ def remove_old_libraries(data_dir: Path, *, dry_run: bool) -> int:
     return n_bytes
 
 
-def _remove(local: LocalTier, entry: IndexedEntry) -> bool:
+def remove(local: LocalTier, entry: IndexedEntry) -> bool:
     """Remove an entry; False if a process holds it open, or it cannot be removed."""
     try:
         descriptor = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -210,14 +207,4 @@ def _temporary_files(local: LocalTier) -> Iterator[Path]:
         paths = list(local.scratch.iterdir())
     except OSError:
         return
-    for path in paths:
-        ended = has_ended(".".join(path.name.split(".")[:4]))
-        if _is_old(path) if ended is None else ended:
-            yield path
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return path.lstat().st_mtime < time.time() - _FOREIGN_MAX_AGE_SECS
-    except OSError:
-        return False
+    yield from filter(is_left, paths)

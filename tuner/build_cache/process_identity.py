@@ -1,9 +1,12 @@
 """Tags of processes in the names of temporary files, which show whether their writer has ended."""
 
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 
+# Age at which files of processes that may have ended, such as those of other hosts, are left ones.
+_FOREIGN_MAX_AGE_SECS = 24 * 3600.0
 _DEAD_STATES = ("Z", "X", "x")
 
 
@@ -25,6 +28,17 @@ def has_ended(tag: str) -> bool | None:
     if not boot or (boot, namespace) != (_boot(), _namespace()):
         return None
     return _started(int(pid)) != started
+
+
+def is_left(path: Path) -> bool:
+    """Return whether a file's name begins with the tag of a process that ended, or may have."""
+    ended = has_ended(".".join(path.name.split(".")[:4]))
+    if ended is not None:
+        return ended
+    try:
+        return path.lstat().st_mtime < time.time() - _FOREIGN_MAX_AGE_SECS
+    except OSError:
+        return False
 
 
 @lru_cache(maxsize=2)

@@ -59,7 +59,7 @@ class TunerClient:
     ...     job = client.wait(submitted.job.id)
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout_secs: float = 30.0) -> None:
+    def __init__(self, url: str, token: str | None = None, timeout_secs: float = 25.0) -> None:
         self._transport = Transport(url, token, timeout_secs)
         self._open = partial(Transport, url, token, timeout_secs)
         self.url = self._transport.url

@@ -11,7 +11,7 @@ from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.schemas import Event
 
 # The service sends a heartbeat every 15 seconds.
-_READ_TIMEOUT_SECS = 45.0
+_READ_TIMEOUT_SECS = 25.0
 _CONNECT_TIMEOUT_SECS = 10.0
 
 

@@ -30,6 +30,10 @@ Answer = TypeVar("Answer")
 Shape = TypeVar("Shape")
 
 
+# Packets that are lost are sent again for minutes; a new connection may find another way.
+_CONNECT_TIMEOUT_SECS = 10.0
+
+
 class Transport:
     """HTTP connections to one service; not thread-safe.
 
@@ -40,7 +44,7 @@ class Transport:
         self.url = _checked(url)
         self._http = httpx.Client(
             headers=_headers(token),
-            timeout=timeout_secs,
+            timeout=httpx.Timeout(timeout_secs, connect=min(timeout_secs, _CONNECT_TIMEOUT_SECS)),
             # A proxy cannot reach a loopback address of this machine.
             trust_env=not _is_loopback(httpx.URL(self.url).host),
         )

@@ -1,9 +1,12 @@
 """Locks that let one process at a time measure on a device of this machine.
 
 A lock is a file that the kernel locks for a process, so that it ends with the process, however
-that ends. The CPU's lies in the data directory: cores may be divided among users, containers and
-data directories, and then each measures on its own. A GPU is one device to all of them, and its
-lock is one for the whole machine.
+that ends. It lies on a file system of this machine: on one that machines share, a lock of one would
+keep the others from their own devices, and might outlive its holder.
+
+The CPU's is one for the data directory: cores may be divided among users, containers and data
+directories, and then each measures on its own. Coordinators hold the cores that they may use as
+well. A GPU is one device to all of them, and its lock is one for the whole machine.
 """
 
 import fcntl
@@ -20,16 +23,40 @@ GPU_LOCKS = Path("/tmp/subgraph-tuner-gpus")
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
+def runtime_dir() -> Path:
+    """Return the folder of this user's locks on this machine; ``TUNER_RUNTIME_DIR`` replaces it.
+
+    A login session's folder would not do: services of the same user have none.
+    """
+    return Path(
+        os.environ.get("TUNER_RUNTIME_DIR") or f"/tmp/subgraph-tuner-{os.geteuid()}"
+    ).absolute()
+
+
 @contextmanager
 def device_lock(data_dir: Path) -> Iterator[None]:
     """Hold the CPU for measuring inside; two runs at once would slow each other down.
 
     Raises:
-        DeviceBusy: If another process with this data directory holds it.
+        DeviceBusy: If another process of this machine with this data directory holds it, or the
+            lock cannot be used.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(data_dir / "measuring.lock", _FLAGS | os.O_CREAT, 0o666)
-    with _held(descriptor, "this machine"):
+    status = data_dir.stat()
+    with _user_lock(f"data-{status.st_dev}-{status.st_ino}", "this machine"):
+        yield
+
+
+@contextmanager
+def cores_lock() -> Iterator[None]:
+    """Hold every core that this process may use against other coordinators of this machine.
+
+    Raises:
+        DeviceBusy: If another one holds one of them, or a lock cannot be used.
+    """
+    with ExitStack() as stack:
+        for core in sorted(os.sched_getaffinity(0)):
+            stack.enter_context(_user_lock(f"core-{core}", f"core {core} of this machine"))
         yield
 
 
@@ -54,6 +81,22 @@ def gpu_lock(uuid: str) -> Iterator[None]:
 
 
 @contextmanager
+def _user_lock(name: str, device: str) -> Iterator[None]:
+    """Hold a lock of this user on this machine."""
+    with ExitStack() as stack:
+        try:
+            folder = _open_private(runtime_dir())
+            stack.callback(os.close, folder)
+            descriptor = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=folder)
+        except OSError as error:
+            raise DeviceBusy(f"the lock of {device} cannot be used: {error}") from error
+        # A sweep of old files skips a folder that is locked (tmpfiles.d(5)).
+        fcntl.flock(folder, fcntl.LOCK_SH)
+        stack.enter_context(_held(descriptor, device))
+        yield
+
+
+@contextmanager
 def _held(descriptor: int, device: str) -> Iterator[None]:
     """Hold the lock of an open file, write the holder's process id to it, and close it after."""
     try:
@@ -71,6 +114,21 @@ def _held(descriptor: int, device: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_private(folder: Path) -> int:
+    """Open a folder of this user alone.
+
+    Raises:
+        OSError: If it cannot be opened, or is another user's, who could remove files in it.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise PermissionError(f"{folder} belongs to another user; set TUNER_RUNTIME_DIR")
+    return descriptor
 
 
 def _open_folder(folder: Path) -> int:

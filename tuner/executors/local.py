@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from tuner.build_cache.process_identity import is_left, process_tag
 from tuner.devices.runners.base import Fleet, Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
@@ -74,7 +75,8 @@ class LocalExecutor:
         self._runners: Sequence[Runner] = runners or ()
         self._fleet = fleet
         self._artifacts = scratch_folder(settings.data_dir)
-        shutil.rmtree(self._artifacts, ignore_errors=True)  # what a killed run left
+        shutil.rmtree(self._artifacts, ignore_errors=True)
+        remove_left_scratch(settings.data_dir)
 
     @property
     def runners(self) -> Sequence[Runner]:
@@ -134,5 +136,11 @@ class LocalExecutor:
 
 
 def scratch_folder(data_dir: Path) -> Path:
-    """Return the folder of artifacts; each run removes what a killed one left there."""
-    return data_dir / "scratch"
+    """Return the folder of this process's artifacts: machines may share a data directory."""
+    return data_dir / "scratch" / process_tag()
+
+
+def remove_left_scratch(data_dir: Path) -> None:
+    """Remove the artifacts of processes that were killed."""
+    for left in filter(is_left, (data_dir / "scratch").glob("*")):
+        shutil.rmtree(left, ignore_errors=True)

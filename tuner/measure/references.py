@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -54,13 +55,15 @@ async def _ensure(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind, see
         return str(path)
     path = _kept_path(setup, task, kind)
     async with setup.context.reference_locks[str(path)]:
-        if not path.is_file():
+        try:
+            os.utime(path)  # retention spares what was used lately
+        except OSError:
             await _make(setup, task, request, path)
     return str(path)
 
 
 def _own_folder(setup: MeasureSetup) -> Path:
-    """Return the folder of files that one round uses; the next start removes what is left."""
+    """Return the folder of files that one round uses; a later start removes what is left."""
     return scratch_folder(setup.context.data_dir) / "references"
 
 
@@ -92,8 +95,12 @@ async def _make(
     except WorkError as error:
         kind = OutOfMemory if isinstance(error, OutOfMemory) else WorkError
         raise kind(f"workload {task.workload} cannot be verified: {error}") from error
-    partial = path.with_name(f"{path.name}.partial")
+    # Another process may make the same file.
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     with raising_disk_full():
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.rename(path)
+        try:
+            partial.write_bytes(content)
+            partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)

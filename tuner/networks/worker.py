@@ -28,6 +28,7 @@ def load_model(
     # An existing file may have been truncated by a power failure, or altered.
     if not path.is_file() or path.read_bytes() != network.model:
         _write(path, network.model)
+    path.touch()  # the service removes files that were not used for a day
     return LoadedModel(
         name=network.name,
         sha256=network.sha256,

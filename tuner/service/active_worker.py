@@ -5,8 +5,10 @@ from dataclasses import replace
 
 from records import leases
 from records.leases import HeldLease
+from tuner import disk_floor
 from tuner.context import Context
 from tuner.devices.calibration.calibrator import CalibrationSettings
+from tuner.disk_floor import DiskWatch
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices
 from tuner.service.build_queue import BuildQueue
@@ -19,6 +21,7 @@ from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
 from tuner.tuning.storage_retry import wait_for_lock
+from tuner.tuning.unsettled_attempts import UnsettledAttempts
 
 _LEASE_CHECK_INTERVAL_SECS = 0.5
 
@@ -29,7 +32,8 @@ class ActiveWorker:
     Its parts are tasks of one event loop:
 
     * ``coordinator`` assigns rounds to devices and writes their trials.
-    * ``lease-keeper`` ends the worker when another process holds the lease.
+    * ``lease-keeper`` reports the progress of the loop, on which the lease depends, and ends the
+      worker when another process holds the lease.
     * ``job-poller`` claims submitted jobs, loads their models and has them admitted.
     * ``build-queue`` compiles and packs requested libraries.
     * ``retention`` removes files and rows that nothing needs any more.
@@ -45,6 +49,7 @@ class ActiveWorker:
         lease: Lease of this process.
         held: The term for which the lease was acquired; writes in any other are refused.
         limits: Limits on the loading and compiling of models.
+        unsettled: Attempts that earlier terms of this process could not take back.
     """
 
     def __init__(
@@ -54,14 +59,20 @@ class ActiveWorker:
         lease: CoordinatorLease,
         held: HeldLease,
         limits: ProcessLimits,
+        unsettled: UnsettledAttempts | None = None,
     ) -> None:
         settings = context.settings
-        fenced = replace(context, sessions=leases.fenced(context.engine, held, wait_for_lock))
+        fenced = replace(context, sessions=leases.fenced(context.engine, held, self._wait_for_lock))
         describe = describer_of(executor) if has_remote_devices(settings) else None
         tuning_context = TuningContext(
-            fenced.sessions, executor, settings.data_dir, worker=lease.name
+            fenced.sessions,
+            executor,
+            settings.data_dir,
+            worker=lease.name,
+            unsettled=unsettled,
+            disk=DiskWatch(settings),
         )
-        gate = tuning_context.cpu_gate
+        self._tuning_context = tuning_context
         self._lease = lease
         self._coordinator = Coordinator(
             tuning_context,
@@ -69,12 +80,12 @@ class ActiveWorker:
             keep_running=True,
             calibration=CalibrationSettings(settings.device_tolerance),
         )
-        loader = JobLoader(fenced, limits, lease.report_activity, describe)
-        self._job_poller = JobPoller(loader, tuning_context, self._coordinator)
-        self._build_queue = BuildQueue(
-            fenced, limits, gate, tuning_context.suspect_lock, lease.report_activity
+        loader = JobLoader(
+            fenced, limits, lease.report_activity, tuning_context.unsettled, describe
         )
-        self._retention = RetentionTask(fenced, gate)
+        self._job_poller = JobPoller(loader, tuning_context, self._coordinator)
+        self._build_queue = BuildQueue(fenced, limits, tuning_context, lease.report_activity)
+        self._retention = RetentionTask(fenced, tuning_context.cpu_gate)
 
     def run(self) -> None:
         """Run until an error or an interrupt ends the worker; active jobs return to the queue.
@@ -108,13 +119,21 @@ class ActiveWorker:
             task.result()
 
     async def _keep_lease(self) -> None:
-        """Check the lease, which a thread renews, and report when there is nothing to do."""
+        """Check the lease, which a thread renews, and report progress and idleness."""
         while True:
             self._lease.check()
+            self._lease.report_progress()
             if not (
                 self._coordinator.active_job_ids
                 or self._job_poller.is_loading
                 or self._build_queue.is_building
             ):
-                self._lease.report_activity(None, "waiting for jobs")
+                lacks_disk = self._tuning_context.lacks_disk
+                reason = disk_floor.WAITING if lacks_disk else "waiting for jobs"
+                self._lease.report_activity(None, reason)
             await asyncio.sleep(_LEASE_CHECK_INTERVAL_SECS)
+
+    def _wait_for_lock(self, waited_secs: float) -> bool:
+        """Wait for the database in the main loop, which is not stuck by that."""
+        self._lease.report_progress()
+        return wait_for_lock(waited_secs)

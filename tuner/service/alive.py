@@ -1,6 +1,7 @@
 """Health check of this machine's worker, for containers: exit status 0 or 1.
 
-It reads the heartbeats in the database, because a process that hangs still exists.
+It reads the heartbeats and the progress in the database, because a process that hangs still exists,
+and a thread of it may still send heartbeats.
 """
 
 import socket
@@ -11,6 +12,9 @@ from records.errors import RecordsError
 from tuner.errors import TunerError
 from tuner.settings import Settings, read_settings
 
+# Beyond the time after which a worker ends itself.
+_GRACE_SECS = 30.0
+
 
 def find_trouble(settings: Settings, host: str) -> str:
     """Return the reason why no worker of a host counts as alive; empty if one does."""
@@ -20,10 +24,16 @@ def find_trouble(settings: Settings, host: str) -> str:
             here = [worker for worker in workers.list_workers(session) if worker.host == host]
     finally:
         engine.dispose()
-    if any(workers.is_alive(worker) for worker in here):
+    alive = [worker for worker in here if workers.is_alive(worker)]
+    limit = settings.max_stall_secs + _GRACE_SECS
+    if any((workers.progress_age_secs(worker) or 0.0) <= limit for worker in alive):
         return ""
     if not here:
         return f"no worker on {host} has ever sent a heartbeat"
+    if alive:
+        return (
+            f"worker {alive[0].name} made no progress since {alive[0].progress:%Y-%m-%d %H:%M:%S}"
+        )
     return f"worker {here[0].name} was last seen at {here[0].heartbeat:%Y-%m-%d %H:%M:%S}"
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from records import attempts, builds, jobs
 from records.errors import NoSuchRow
@@ -12,7 +11,6 @@ from scheduler.turns import Turns
 from tuner.build_cache.opening import open_cache
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.context import Context
-from tuner.devices.cpu_gate import CpuGate
 from tuner.errors import RequestError, TunerError, WorkError
 from tuner.jobs.submission import request_of
 from tuner.service import logs
@@ -20,6 +18,7 @@ from tuner.service.archives import Archive, pack
 from tuner.service.background import run_beside_measurements, run_between_measurements
 from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
 from tuner.service.limited_loading import ProcessLimits, loaded_model, user_facing_errors
+from tuner.tuning.context import TuningContext
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 _POLL_INTERVAL_SECS = 0.5
@@ -31,13 +30,14 @@ class BuildQueue:
     """Serves builds one at a time, owner by owner in turn, and those of an owner in order.
 
     A build that fails for any reason but a lost database affects no other. Measurements do not
-    wait for a build: its compilers pause while a CPU is measured.
+    wait for a build: its compilers pause while a CPU is measured. Nor does a build wait for one
+    that several processes died over, which waits for its turn: see :mod:`records.attempts`.
+    Without free disk space all wait.
 
     Args:
         context: Settings and database.
         limits: Limits on the loading and compiling of a model.
-        gate: Gate of the coordinator's CPU.
-        suspect_lock: Lock of work that several processes died over; see :mod:`records.attempts`.
+        tuning_context: Context of the coordinator.
         on_activity: Receives the job whose library is built.
 
     Attributes:
@@ -48,14 +48,13 @@ class BuildQueue:
         self,
         context: Context,
         limits: ProcessLimits,
-        gate: CpuGate,
-        suspect_lock: asyncio.Lock,
+        tuning_context: TuningContext,
         on_activity: ActivityCallback,
     ) -> None:
         self._context = context
         self._limits = limits
-        self._gate = gate
-        self._suspect_lock = suspect_lock
+        self._gate = tuning_context.cpu_gate
+        self._tuning_context = tuning_context
         self._on_activity = on_activity
         self.is_building = False
         self._turns = Turns()
@@ -76,28 +75,41 @@ class BuildQueue:
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
-        build = await run_between_measurements(self._gate, self._next_build, "next-build")
-        if build is None:
+        if self._tuning_context.lacks_disk:
             return False
-        self.is_building = True
+        turn = self._tuning_context.suspect_turn
+        may_be_suspect = turn.try_take()
         try:
+            build = await run_between_measurements(
+                self._gate, lambda: self._next_build(with_suspects=may_be_suspect), "next-build"
+            )
+            if may_be_suspect and (build is None or not _is_suspect(build)):
+                turn.give_back()
+                may_be_suspect = False
+            if build is None:
+                return False
+            self.is_building = True
             with logs.bound(job=build.job_id, build=build.id):
                 _LOG.info("building the library")
                 self._on_activity(build.job_id, "building the library")
-                if build.attempts < attempts.SUSPECT_DEATHS:
-                    await self._serve(build)
-                else:
-                    async with self._suspect_lock:
-                        await self._serve(build)
+                await self._serve(build)
         finally:
             self.is_building = False
+            if may_be_suspect:
+                turn.give_back()
         return True
 
-    def _next_build(self) -> Build | None:
-        """Return the next waiting build; those that too many processes died over are failed."""
+    def _next_build(self, *, with_suspects: bool) -> Build | None:
+        """Return the next waiting build; those that too many processes died over are failed.
+
+        Args:
+            with_suspects: False to leave out builds that several processes died over.
+        """
         with self._context.readers() as session:
             waiting = self._turns.ordered(builds.waiting(session), lambda item: item.owner)
         for build, owner in waiting:
+            if _is_suspect(build) and not with_suspects:
+                continue
             if build.attempts < attempts.MAX_DEATHS:
                 self._turns.serve(owner)
                 return build
@@ -107,6 +119,13 @@ class BuildQueue:
         return None
 
     async def _serve(self, build: Build) -> None:
+        try:
+            await self._run(build)
+        except FATAL_DB_ERRORS:
+            self._tuning_context.unsettled.add_build(build.id)
+            raise
+
+    async def _run(self, build: Build) -> None:
         self._set(build.id, "running", message=None, attempts=build.attempts + 1)
         name = f"build-{build.id}"
         try:
@@ -123,8 +142,10 @@ class BuildQueue:
             _LOG.exception("the build failed")
             self._set(build.id, "failed", message=f"internal error: {type(error).__name__}")
         except BaseException:
-            with suppress(*FATAL_DB_ERRORS):  # the next coordinator serves running builds, too
+            try:
                 self._set(build.id, "queued", attempts=build.attempts)
+            except FATAL_DB_ERRORS:  # the next coordinator serves running builds, too
+                self._tuning_context.unsettled.add_build(build.id)
             raise
         else:
             self._set(
@@ -186,3 +207,7 @@ class BuildQueue:
     def _set(self, build_id: int, state: str, *, attempts: int = 0, **values: object) -> None:
         with self._context.sessions.begin() as session:
             builds.set_build(session, build_id, state, attempts=attempts, **values)
+
+
+def _is_suspect(build: Build) -> bool:
+    return attempts.SUSPECT_DEATHS <= build.attempts < attempts.MAX_DEATHS

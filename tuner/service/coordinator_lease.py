@@ -4,8 +4,14 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,12 +21,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from records import database, leases, workers
 from records.errors import LeaseLost, RecordsError
 from records.leases import HeldLease
+from records.models import now
 from tuner.errors import summary
+from tuner.settings import DEFAULT_MAX_STALL_SECS
 from tuner.workers.utilisation import UtilisationMeter
 
-ROLE = "coordinator"
-LEASE_SECS = 10.0
+ROLE = leases.COORDINATOR
+LEASE_SECS = leases.COORDINATOR_LEASE_SECS
 _HEARTBEAT_INTERVAL_SECS = 2.5
+_STALLED_STATUS = 70  # EX_SOFTWARE of sysexits.h
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,12 +44,32 @@ class _Activity:
     device: dict[str, Any] = field(default_factory=dict)
 
 
+def end_process() -> None:
+    """Kill the processes that this one started, so that none of them measures, then end it.
+
+    Threads that hang cannot be asked to, and the locks of devices end with the process.
+    """
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    os._exit(_STALLED_STATUS)
+
+
 class CoordinatorLease:
     """Lease of the coordinator, which this process may hold, and the heartbeat of this process.
 
     Inside its context, a thread renews the lease and reports the process every few seconds. It is
     a thread because the event loop may be busy, or wait for a database, for longer than a lease
-    lasts. Methods may be called from any thread.
+    lasts. But it renews the lease only while the main loop makes progress: one that hangs would
+    otherwise keep every standby waiting. Then it ends the process, see :func:`end_process`.
+    Methods may be called from any thread.
+
+    Args:
+        engine: The database.
+        max_stall_secs: Time without progress after which the lease is given up.
+        on_stall: Called instead of a renewal once the main loop has stalled.
 
     Attributes:
         host: Name of this machine.
@@ -48,8 +77,18 @@ class CoordinatorLease:
         meter: Measures the utilisation of the workers in the current role.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        max_stall_secs: float = DEFAULT_MAX_STALL_SECS,
+        on_stall: Callable[[], None] = end_process,
+    ) -> None:
         self._sessions = database.sessions(engine)
+        self._max_stall_secs = max_stall_secs
+        self._on_stall = on_stall
+        self._main_thread = threading.get_ident()
+        self._progressed = time.monotonic()
+        self._progress_due = self._progressed + max_stall_secs
         self._activity = _Activity()
         self._held: HeldLease | None = None
         self._is_lost = False
@@ -65,6 +104,7 @@ class CoordinatorLease:
         """Acquire the lease, to be renewed from now on; None if another process holds it."""
         with self._sessions.begin() as session:
             held = leases.acquire(session, ROLE, self.name, LEASE_SECS)
+        self.report_progress()
         with self._lock:
             self._held, self._is_lost = held, False
         return held
@@ -90,6 +130,17 @@ class CoordinatorLease:
         if self._is_lost:
             raise LeaseLost(f"another process is {ROLE} now")
 
+    def report_progress(self, within_secs: float | None = None) -> None:
+        """Note that the main loop runs.
+
+        Args:
+            within_secs: Time within which it will report again; None for that of the lease. A
+                step outside of the loop may announce that it takes longer.
+        """
+        self._main_thread = threading.get_ident()
+        self._progressed = time.monotonic()
+        self._progress_due = self._progressed + (within_secs or self._max_stall_secs)
+
     def report_activity(self, job_id: int | None, text: str) -> None:
         """Set the activity that the next heartbeats report."""
         self._activity = replace(self._activity, job_id=job_id, text=text)
@@ -112,6 +163,9 @@ class CoordinatorLease:
             held = self._held
         if held is None:
             return
+        if time.monotonic() > self._progress_due:
+            self._give_up()
+            return
         try:
             with self._sessions.begin() as session:
                 renewed = leases.renew(session, held, LEASE_SECS)
@@ -121,6 +175,16 @@ class CoordinatorLease:
             return
         if not renewed and held == self._held:
             self._is_lost = True
+
+    def _give_up(self) -> None:
+        """Let the lease expire because the main loop hangs, and say where it does."""
+        frame = sys._current_frames().get(self._main_thread)
+        _LOG.error(
+            "the main loop made no progress for %.0f s: the lease is given up",
+            time.monotonic() - self._progressed,
+            extra={"stack": traceback.format_stack(frame) if frame is not None else []},
+        )
+        self._on_stall()
 
     def _report(self) -> None:
         activity = self._activity
@@ -134,6 +198,7 @@ class CoordinatorLease:
             job_id=activity.job_id,
             busy_secs=self.meter.busy_secs,
             busy_share=self.meter.share(),
+            progress=now() - timedelta(seconds=time.monotonic() - self._progressed),
         )
         try:
             with self._sessions.begin() as session:

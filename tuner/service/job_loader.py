@@ -25,6 +25,7 @@ from tuner.tuning.session import TuningSession
 from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.unsettled_attempts import UnsettledAttempts
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class JobLoader:
         context: Settings and database.
         limits: Limits on the loading of a model.
         on_activity: Receives the job that is worked on.
+        unsettled: Attempts that could not be taken back without a database.
         describe: Describes targets of devices on other machines; None for this machine's.
     """
 
@@ -64,11 +66,13 @@ class JobLoader:
         context: Context,
         limits: ProcessLimits,
         on_activity: ActivityCallback,
+        unsettled: UnsettledAttempts | None = None,
         describe: DescribeTarget | None = None,
     ) -> None:
         self._context = context
         self._limits = limits
         self._on_activity = on_activity
+        self._unsettled = unsettled or UnsettledAttempts()
         self._describe = describe
         self._claimed: set[int] = set()
         self._turns = Turns()
@@ -145,8 +149,14 @@ class JobLoader:
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
-        for job_id in list(self._claimed):
-            self._end(job_id, "queued")
+        claimed, self._claimed = list(self._claimed), set()
+        for i, job_id in enumerate(claimed):
+            try:
+                self._end(job_id, "queued")
+            except FATAL_DB_ERRORS:
+                for lost in claimed[i:]:
+                    self._unsettled.add_job(lost)
+                raise
 
     def _guard(self, job_id: int, work: Callable[[], Result | None]) -> Result | None:
         """Do a part of the work on a job; an error fails the job, and the result is None."""

@@ -20,6 +20,8 @@ MAX_CONCURRENT_LOADS = 2
 class JobPoller:
     """Claims jobs, owner by owner in turn, and loads a few of them at once.
 
+    Without free disk space it claims none.
+
     A job that several processes died over is loaded apart from other suspects, see
     :mod:`records.attempts`.
 
@@ -49,7 +51,8 @@ class JobPoller:
         try:
             while True:
                 self._reap_loads()
-                if len(self._loads) < MAX_CONCURRENT_LOADS and await self._start_load():
+                may_load = len(self._loads) < MAX_CONCURRENT_LOADS and not self._context.lacks_disk
+                if may_load and await self._start_load():
                     continue
                 await self._wait()
         finally:
@@ -61,8 +64,8 @@ class JobPoller:
     async def _start_load(self) -> bool:
         """Claim a job and start to load it; returns whether one was waiting."""
         busy = self._coordinator.active_job_ids | set(self._loads.values())
-        lock = self._context.suspect_lock
-        may_be_suspect = not lock.locked() and await lock.acquire()
+        turn = self._context.suspect_turn
+        may_be_suspect = turn.try_take()
         job = None
         try:
             job = await run_between_measurements(
@@ -73,12 +76,12 @@ class JobPoller:
         finally:
             is_suspect = job is not None and job.attempts > attempts.SUSPECT_DEATHS
             if may_be_suspect and not is_suspect:
-                lock.release()
+                turn.give_back()
         if job is None:
             return False
         load = asyncio.create_task(self._load(job), name=f"load-job-{job.id}")
         if is_suspect:
-            load.add_done_callback(lambda _: lock.release())
+            load.add_done_callback(lambda _: turn.give_back())
         self._loads[load] = job.id
         return True
 

@@ -1,34 +1,42 @@
-"""Removal of files and rows that the service no longer needs.
-
-Events are kept, so that a client can resume a stream at any of them.
-"""
+"""Removal of files and rows that the service no longer needs, within the limits of its settings."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Collection
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
-from records import builds, calibrations, devices, submissions, workers
+from sqlalchemy.orm import Session
+
+from records import calibrations, devices, purge, workers
+from records.models import now
+from tuner.build_cache import gc
+from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
-from tuner.jobs.submission import uploads_of
-from tuner.service.archives import archives_of
 from tuner.service.background import run_between_measurements
+from tuner.service.job_files import remove_files
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.workers.log_rotation import rotate
 
 _RETENTION_INTERVAL_SECS = 3600.0
-# A younger file may belong to a request that is not stored yet.
-_MIN_FILE_AGE_SECS = 24 * 3600.0
+_LOG_INTERVAL_SECS = 60.0
 _MAX_SILENCE = timedelta(days=7)
 _MAX_CALIBRATION_AGE = timedelta(days=30)
 
 _LOG = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+# Work of one transaction; returns the number of rows that it removed.
+Step = Callable[[Session], int]
+
 
 class RetentionTask:
-    """The part of a service worker that removes unused files and rows, at once and every hour."""
+    """The part of a service worker that removes unused files and rows, at once and every hour.
+
+    Every step is short and runs between measurements. Logs are rotated every minute.
+    """
 
     def __init__(self, context: Context, gate: CpuGate) -> None:
         self._context = context
@@ -40,40 +48,97 @@ class RetentionTask:
         Raises:
             LeaseLost, sqlalchemy.exc.OperationalError, ...: If the database is lost.
         """
+        loop = asyncio.get_running_loop()
         while True:
-            try:
-                await run_between_measurements(
-                    self._gate, lambda: remove_unused(self._context), "retention"
-                )
-            except FATAL_DB_ERRORS:
-                raise
-            except Exception:
-                _LOG.exception("unused files and rows cannot be removed")
-            await asyncio.sleep(_RETENTION_INTERVAL_SECS)
+            due = loop.time() + _RETENTION_INTERVAL_SECS
+            for work in (remove_files, collect_cache, forget_silent):
+                await self._try(work)
+            await self._purge()
+            while loop.time() < due:
+                await self._try(rotate_logs)
+                await asyncio.sleep(min(_LOG_INTERVAL_SECS, max(due - loop.time(), 0.0)))
+
+    async def _try(self, work: Callable[[Context], Result]) -> Result | None:
+        """Do one piece of work between measurements; None if it fails."""
+        try:
+            return await run_between_measurements(
+                self._gate, lambda: work(self._context), "retention"
+            )
+        except FATAL_DB_ERRORS:
+            raise
+        except Exception:
+            _LOG.exception("unused files and rows cannot be removed")
+        return None
+
+    async def _purge(self) -> None:
+        for step in await self._try(list_purges) or ():
+            while await self._try(partial(_do, step)):
+                pass
 
 
 def remove_unused(context: Context) -> None:
-    """Remove files that no visible job or build names, and rows of workers that are gone."""
-    data_dir = context.settings.data_dir
-    # The names are read first: a file that is named afterwards is too young to be removed.
+    """Do all that the service does every hour, without a pause."""
+    for work in (remove_files, collect_cache, forget_silent, rotate_logs):
+        work(context)
+    for step in list_purges(context):
+        while _do(step, context):
+            pass
+
+
+def list_purges(context: Context) -> list[Step]:
+    """Return the steps that remove old rows; each is repeated until it removes none."""
+    retention, at = context.settings.retention, now()
+
+    def limit(secs: float | None) -> datetime:
+        # Nothing is older than the oldest time.
+        oldest = datetime.min.replace(tzinfo=UTC)
+        return oldest if secs is None else max(at - timedelta(seconds=secs), oldest)
+
+    deleted, events = limit(retention.keep_deleted_rows), limit(retention.keep_events)
+    features, entries = limit(retention.keep_features), limit(retention.keep_audit)
     with context.readers() as session:
-        requests = submissions.visible_requests(session)
-        archives = builds.visible_archives(session)
-    uploads = {path.name for request in requests for path in uploads_of(request, data_dir)}
-    _remove(data_dir / "uploads", "*.onnx", uploads)
-    _remove(archives_of(data_dir), "*", archives)
+        of_deleted = purge.deleted_jobs(session, deleted)
+        with_events = purge.jobs_with_old_events(session, events)
+    steps: list[Step] = [
+        partial(purge.purge_job, job_id=job_id, before=deleted) for job_id in of_deleted
+    ]
+    steps += [partial(purge.remove_events, job_id=job_id, before=events) for job_id in with_events]
+    steps.append(partial(purge.remove_features, before=features))
+    steps.append(partial(purge.remove_audit, before=entries))
+    return steps
+
+
+def _do(step: Step, context: Context) -> int:
+    """Do one step in a transaction of its own."""
+    with context.sessions.begin() as session:
+        return step(session)
+
+
+def collect_cache(context: Context) -> None:
+    """Remove entries of the build cache beyond its limits, as ``tuner cache gc`` does."""
+    settings = context.settings
+    collected = gc.collect(
+        open_local(settings).local,
+        max_bytes=settings.retention.cache_max_size,
+        unused_for_secs=settings.retention.cache_max_age,
+    )
+    if collected.n_entries or collected.n_strays:
+        _LOG.info(
+            "removed %d entries of the build cache and %d files of killed processes",
+            collected.n_entries,
+            collected.n_strays,
+        )
+
+
+def forget_silent(context: Context) -> None:
+    """Remove rows of workers and devices that are gone, and old calibrations."""
     with context.sessions.begin() as session:
         workers.forget(session, _MAX_SILENCE)
         devices.forget(session, _MAX_SILENCE)
         calibrations.forget(session, _MAX_CALIBRATION_AGE)
 
 
-def _remove(folder: Path, pattern: str, named: Collection[str]) -> None:
-    limit = time.time() - _MIN_FILE_AGE_SECS
-    for path in folder.glob(pattern):
-        try:
-            if path.name not in named and path.stat().st_mtime < limit:
-                path.unlink()
-                _LOG.info("removed %s/%s: nothing names it", folder.name, path.name)
-        except OSError as error:
-            _LOG.warning("cannot remove %s/%s: %s", folder.name, path.name, error.strerror)
+def rotate_logs(context: Context) -> None:
+    """Rotate the logs of worker processes that are too long."""
+    for log in (context.settings.data_dir / "logs").glob("*.log"):
+        rotate(log, context.settings.retention.log_max_size)

@@ -7,27 +7,31 @@ import logging
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from records import database
 from records.errors import RecordsError
 from records.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
-from tuner.devices.locks import device_lock
+from tuner.devices.locks import cores_lock, device_lock
 from tuner.errors import DeviceBusy, TunerError, WorkError, summary
 from tuner.executors.base import Executor
-from tuner.executors.factory import open_executor
+from tuner.executors.factory import has_remote_devices, open_executor
 from tuner.service.active_worker import ActiveWorker
 from tuner.service.coordinator_lease import CoordinatorLease
 from tuner.service.limited_loading import ProcessLimits
+from tuner.settings import Settings
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
+from tuner.tuning.unsettled_attempts import UnsettledAttempts
 from tuner.workers.base import CallTimeout
 
 _LEASE_POLL_INTERVAL_SECS = 1.0
 _IDLE_TRANSACTION_TIMEOUT_SECS = 5.0
 _MAX_BACK_OFF_SECS = 15.0
 _ENGINE_START_TIMEOUT_SECS = 120.0
+# Of workers, a cluster included, before the event loop runs; and of their end after it.
+_MAX_START_SECS = 900.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,14 +45,15 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
         Interrupted: On Ctrl-C or SIGTERM.
     """
     n_failures = 0
+    unsettled = UnsettledAttempts()
     database.end_idle_transactions(context.engine, _IDLE_TRANSACTION_TIMEOUT_SECS)
-    with CoordinatorLease(context.engine) as lease:
+    with CoordinatorLease(context.engine, context.settings.max_stall_secs) as lease:
         while True:
             began = time.monotonic()
             try:
-                with coordinating(context, lease) as held:
+                with coordinating(context, lease, unsettled) as held:
                     began = time.monotonic()
-                    _coordinate(context, lease, held, limits)
+                    _coordinate(context, lease, held, limits, unsettled)
             except Exception as error:
                 # The error may have replaced an interrupt.
                 interrupts.raise_if_interrupted()
@@ -64,16 +69,27 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
 
 
 @contextmanager
-def coordinating(context: Context, lease: CoordinatorLease) -> Iterator[HeldLease]:
-    """Wait for the lease and for this machine's device, and hold both inside."""
+def coordinating(
+    context: Context, lease: CoordinatorLease, unsettled: UnsettledAttempts | None = None
+) -> Iterator[HeldLease]:
+    """Wait for the lease and for this machine's device, and hold both inside.
+
+    Args:
+        context: Settings and database.
+        lease: Lease of this process.
+        unsettled: Attempts to take back as soon as there is a database.
+    """
     lease.set_role("standby", "standing by")
     _LOG.info("standing by")
     reported = ""
     while True:
+        lease.report_progress()
+        if unsettled is not None:
+            unsettled.settle(context.sessions)
         held = lease.acquire()
         if held is not None:
             try:
-                with device_lock(context.settings.data_dir):
+                with _device_locks(context.settings):
                     yield held
                     return
             except DeviceBusy as error:
@@ -86,16 +102,38 @@ def coordinating(context: Context, lease: CoordinatorLease) -> Iterator[HeldLeas
         _sleep(_LEASE_POLL_INTERVAL_SECS)
 
 
+@contextmanager
+def _device_locks(settings: Settings) -> Iterator[None]:
+    """Hold the CPU, which a worker with remote devices does not measure, on this machine.
+
+    Raises:
+        DeviceBusy: If another process of this machine holds it.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(device_lock(settings.data_dir))
+        if not has_remote_devices(settings):
+            stack.enter_context(cores_lock())
+        yield
+
+
 def _coordinate(
-    context: Context, lease: CoordinatorLease, held: HeldLease, limits: ProcessLimits
+    context: Context,
+    lease: CoordinatorLease,
+    held: HeldLease,
+    limits: ProcessLimits,
+    unsettled: UnsettledAttempts,
 ) -> None:
     """Run the jobs of the service while the lease is held."""
     _LOG.info("coordinating", extra={"epoch": held.epoch})
     lease.set_role("active", "starting workers")
+    lease.report_progress(_MAX_START_SECS)
     with open_executor(context.settings, lease.meter) as executor:
         executor.warm_up()
         lease.set_role("active", "waiting for jobs", _cpu_fingerprint(executor))
-        ActiveWorker(context, executor, lease, held, limits).run()
+        try:
+            ActiveWorker(context, executor, lease, held, limits, unsettled).run()
+        finally:
+            lease.report_progress(_MAX_START_SECS)
 
 
 def _cpu_fingerprint(executor: Executor) -> dict[str, object]:

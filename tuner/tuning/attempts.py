@@ -1,7 +1,7 @@
 """Counting of the attempts at the rounds and finals of a job, over restarts of the process."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
 from records import attempts
 from records.models import Pick
@@ -25,14 +25,35 @@ class JobAttempts:
         self._counts = counts
         # Deaths of processes by pick, for rounds that were begun before.
         self._deaths: dict[int, int] = {}
+        # Pick that has the turn of suspects.
+        self._suspect: int | None = None
 
     def add_open(self, picks: Sequence[Pick]) -> None:
         """Add the rounds that ran when an earlier process ended."""
         self._deaths |= {pick.id: pick.attempts for pick in picks}
 
+    def may_begin(self, pick: Pick) -> bool:
+        """Return whether a round may begin now; one that several processes died over takes turns.
+
+        The turn ends with :meth:`round`, or with :meth:`leave` if the round is not begun.
+        """
+        deaths = self._deaths.get(pick.id, 0) if self._counts else 0
+        if not attempts.SUSPECT_DEATHS <= deaths < attempts.MAX_DEATHS:
+            return True
+        if self._suspect is not None or not self._context.suspect_turn.try_take():
+            return False
+        self._suspect = pick.id
+        return True
+
+    def leave(self, pick: Pick | None = None) -> None:
+        """End the turn of a round, or that of any."""
+        if self._suspect is not None and (pick is None or pick.id == self._suspect):
+            self._suspect = None
+            self._context.suspect_turn.give_back()
+
     @asynccontextmanager
     async def round(self, pick: Pick) -> AsyncIterator[None]:
-        """Count an attempt at a round; one that several processes died over runs apart.
+        """Count an attempt at a round.
 
         Raises:
             WorkError: If the round is quarantined, and by that its job.
@@ -42,13 +63,12 @@ class JobAttempts:
             yield
         elif deaths >= attempts.MAX_DEATHS:
             raise WorkError(self._quarantine(pick))
-        elif deaths >= attempts.SUSPECT_DEATHS:
-            async with self._context.suspect_lock:
+        else:
+            try:
                 await self._begin(pick)
                 yield
-        else:
-            await self._begin(pick)
-            yield
+            finally:
+                self.leave(pick)
         self._deaths.pop(pick.id, None)
 
     def give_back(self, pick: Pick) -> None:
@@ -71,8 +91,11 @@ class JobAttempts:
             yield
             has_ended = True
         finally:
-            with suppress(*FATAL_DB_ERRORS), sessions.begin() as session:
-                attempts.end_job(session, self._job_id, clear=has_ended)
+            try:
+                with sessions.begin() as session:
+                    attempts.end_job(session, self._job_id, clear=has_ended)
+            except FATAL_DB_ERRORS:
+                self._context.unsettled.add_job(self._job_id)
 
     async def _begin(self, pick: Pick) -> None:
         writer = self._context.record_writer

@@ -14,6 +14,7 @@ from records.models import Pick
 from records.picks import NewPick
 from records.suspects import Blame
 from tuner.devices.device import Device
+from tuner.disk_floor import DiskWatch
 from tuner.engines.base import Candidate, TargetInfo
 from tuner.errors import DeviceBusy, TargetError
 from tuner.executors.base import Executor
@@ -22,7 +23,9 @@ from tuner.measure.crash_counts import CrashCounts
 from tuner.tuning.cost_model_manager import CostModelManager
 from tuner.tuning.progress_throttle import ProgressThrottle
 from tuner.tuning.record_writer import RecordWriter
+from tuner.tuning.suspect_turn import SuspectTurn
 from tuner.tuning.task_state_cache import TaskStateCache
+from tuner.tuning.unsettled_attempts import UnsettledAttempts
 from tuner.tuning.write_policy import WritePolicy
 
 if TYPE_CHECKING:
@@ -44,7 +47,9 @@ class TuningContext:
         progress_throttle: Limit on how often the status of jobs is published.
         in_flight: Candidates of running rounds, by task and pick; no other round proposes them.
         devices: Present devices, by name.
-        suspect_lock: Lock of work that several processes died over; see :mod:`records.attempts`.
+        suspect_turn: Turn of work that several processes died over; see :mod:`records.attempts`.
+        unsettled: Attempts that could not be taken back without a database.
+        disk: Watch over the free disk space of a service; None for a command.
         targets_with_peaks: Targets whose peaks are known.
         rounds_without_peaks: Rounds of each other target, by its id.
         worker: Name of this process in the database; empty outside the service.
@@ -57,6 +62,8 @@ class TuningContext:
         data_dir: Path,
         *,
         worker: str = "",
+        unsettled: UnsettledAttempts | None = None,
+        disk: DiskWatch | None = None,
     ) -> None:
         self.sessions = sessions
         self.executor = executor
@@ -66,7 +73,9 @@ class TuningContext:
             crash_counts = CrashCounts(suspects.all_suspects(session), self._store_blame)
         self.measure_context = MeasureContext(executor, data_dir, crash_counts=crash_counts)
         self.cpu_gate = self.measure_context.cpu_gate
-        self.suspect_lock = asyncio.Lock()
+        self.suspect_turn = SuspectTurn()
+        self.unsettled = unsettled or UnsettledAttempts()
+        self.disk = disk
         self.task_states = TaskStateCache(sessions, self.now, self.record_writer.flush)
         self.progress_throttle = ProgressThrottle(self.now)
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
@@ -83,6 +92,11 @@ class TuningContext:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return time.monotonic()
+
+    @property
+    def lacks_disk(self) -> bool:
+        """True while a service has too little free disk space to begin anything."""
+        return self.disk is not None and self.disk.is_short
 
     @property
     def has_multiple_devices(self) -> bool:

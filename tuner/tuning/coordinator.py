@@ -16,16 +16,17 @@ from records import jobs
 from records.models import JobState, Pick
 from records.picks import NewPick
 from scheduler import fairness
+from tuner import disk_floor
 from tuner.devices.calibration.calibrator import CalibrationSettings
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
-from tuner.errors import DeviceApart, DeviceLost, TunerError, WorkError
+from tuner.errors import DeviceApart, DeviceLost, DiskFull, TunerError, WorkError
 from tuner.tuning import event_loop
 from tuner.tuning.active_job import ActiveJob, RunningRound
 from tuner.tuning.context import TuningContext
 from tuner.tuning.device_manager import DeviceManager
 from tuner.tuning.pick_batch import PendingPick, PickBatch
-from tuner.tuning.session import TuningSession
+from tuner.tuning.session import WAITING, TuningSession
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 # Longest wait before the limits of jobs and the list of devices are read again.
@@ -161,6 +162,12 @@ class Coordinator:
         except DeviceLost as error:
             self._devices.mark_lost(running.device, error)
             job.is_finishing = False
+        except DiskFull as error:
+            job.is_finishing = False
+            if self._context.disk is None:
+                self._fail_with(job, error)
+            else:
+                self._context.disk.note_full()
         except asyncio.CancelledError:  # another round of its job failed
             return
         except FATAL_DB_ERRORS:
@@ -200,7 +207,7 @@ class Coordinator:
             Whether there may be more to assign at once.
         """
         self._devices.refresh(self._targets, self._jobs_by_device)
-        may_be_more = self._dispatch_rounds()
+        may_be_more = not self._context.lacks_disk and self._dispatch_rounds()
         self._start_pending()
         if not may_be_more:
             self._report_waiting()
@@ -302,13 +309,14 @@ class Coordinator:
         return None
 
     def _report_waiting(self) -> None:
-        """Publish that jobs wait for a device, and end those that were stopped."""
+        """Publish that jobs wait for a device or disk space, and end those that were stopped."""
+        lacks_disk = self._context.lacks_disk
         if self._devices.queries:
             return
         for job in list(self._active_jobs.values()):
-            if job.n_rounds or self._devices.measures(job.session.target):
+            if job.n_rounds or (not lacks_disk and self._devices.measures(job.session.target)):
                 continue
-            if not job.session.report_waiting():
+            if not job.session.report_waiting(disk_floor.WAITING if lacks_disk else WAITING):
                 self._finish(job)
 
     def _targets(self) -> dict[int, TargetInfo]:
@@ -350,7 +358,10 @@ class Coordinator:
         self.unfinished = set(self._active_jobs)
         for job in self._active_jobs.values():
             # After one failure the others are left out, because each attempt may take minutes.
-            has_database = has_database and self._suspend(job)
+            if has_database:
+                has_database = self._suspend(job)
+            else:
+                job.session.leave_rounds()
         self._active_jobs.clear()
 
     def _flush_on_shutdown(self) -> bool:

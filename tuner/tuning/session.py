@@ -15,7 +15,7 @@ from records.models import Job, JobState, Pick
 from records.picks import NewPick
 from tuner.devices.device import Device
 from tuner.engines.base import TargetInfo
-from tuner.errors import DeviceLost, WorkError
+from tuner.errors import DeviceLost, DiskFull, WorkError
 from tuner.jobs.preparation import Prepared
 from tuner.tuning import finals
 from tuner.tuning.attempts import JobAttempts
@@ -29,6 +29,7 @@ from tuner.tuning.session_options import SessionOptions, round_size
 from tuner.tuning.snapshot import JobSnapshot, read_snapshot
 from tuner.tuning.status import StatusCallback, TuningStatus
 from tuner.tuning.status_publisher import StatusPublisher, StatusUpdate
+from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
 WAITING = "waiting for a device"
 
@@ -108,13 +109,23 @@ class TuningSession:
 
     def suspend(self, state: JobState, message: str | None = None) -> None:
         """End this run of the job in a state; a job that is done or was stopped keeps its own."""
+        self._attempts.leave()
         self._context.task_states.unregister_job(self.job_id)
         self._context.record_writer.drop_errors(self.job_id)
-        with self._context.sessions.begin() as session:
-            self._timer.save(session)
-            # The process lives: whatever ended the rounds that are open, it was not their end.
-            attempts.clear_rounds(session, self.job_id)
-            jobs.set_state(session, self.job_id, state, message, only_from=("running",))
+        try:
+            with self._context.sessions.begin() as session:
+                self._timer.save(session)
+                # The process lives: whatever ended the rounds that are open, it was not their end.
+                attempts.clear_rounds(session, self.job_id)
+                jobs.set_state(session, self.job_id, state, message, only_from=("running",))
+        except FATAL_DB_ERRORS:
+            self.leave_rounds()
+            raise
+
+    def leave_rounds(self) -> None:
+        """Note that the process survives its open rounds, without a database to store that in."""
+        if self._is_submitted:
+            self._context.unsettled.add_rounds(self.job_id)
 
     def next_pick(self) -> Pick | NewPick | None:
         """Return the open pick of a killed run or of a lost device, or else choose a new one.
@@ -146,6 +157,7 @@ class TuningSession:
 
         Raises:
             DeviceLost: If the device was lost; :meth:`next_pick` returns the pick again.
+            DiskFull: If the disk is full; in a service, :meth:`next_pick` returns the pick again.
             WorkError: If searches fail repeatedly.
         """
         failure: SearchFailed | NothingLeft | None = None
@@ -160,7 +172,9 @@ class TuningSession:
                 completed = True
             except (SearchFailed, NothingLeft) as error:
                 failure, completed = error, True
-            except DeviceLost:
+            except (DeviceLost, DiskFull) as error:
+                if isinstance(error, DiskFull) and self._context.disk is None:
+                    raise
                 self._attempts.give_back(pick)
                 self._open_picks.append(pick)
                 raise
@@ -192,16 +206,16 @@ class TuningSession:
         if self.first_record_at is None:
             self.first_record_at = self._context.now()
 
-    def report_waiting(self) -> bool:
-        """Publish that no device measures for this job now.
+    def report_waiting(self, reason: str = WAITING) -> bool:
+        """Publish that no device measures for this job now, or another reason to wait.
 
         Returns:
             False if the job was stopped, and waits no longer.
         """
         if not self._refresh_limits(_LIMITS_INTERVAL_SECS):
             return False
-        if self._publisher.phase != WAITING:
-            self._publish_if_due(WAITING)
+        if self._publisher.phase != reason:
+            self._publish_if_due(reason)
         return True
 
     async def finish(self, device: Device) -> bool:
@@ -252,6 +266,8 @@ class TuningSession:
         spent = snapshot.spent_trials(budget.trials)
         pick = self._next_open_pick()
         if budget.exhausted(spent, self._timer.secs):
+            if pick is not None:
+                self._attempts.leave(pick)
             if pick is not None and task_states.trials_of(pick) >= pick.n_trials:
                 self._end_round(pick)
             elif pick is not None:
@@ -271,17 +287,20 @@ class TuningSession:
         )
 
     def _next_open_pick(self) -> Pick | None:
-        """Return the first pick whose round was not completed, if there is one.
+        """Return the first pick whose round was not completed and may begin, if there is one.
 
         After an upgrade, or on another device, the network may have other tasks; rounds of tasks
         that it has lost are given up.
         """
         task_ids = {task.task_id for task in self._prepared.tasks}
-        while self._open_picks:
+        for _ in range(len(self._open_picks)):
             pick = self._open_picks.popleft()
-            if pick.task_id in task_ids:
+            if pick.task_id not in task_ids:
+                self._end_round(pick, failed="its task is not of this network any more")
+            elif self._attempts.may_begin(pick):
                 return pick
-            self._end_round(pick, failed="its task is not of this network any more")
+            else:
+                self._open_picks.append(pick)
         return None
 
     def _gain_below_threshold(self, snapshot: JobSnapshot) -> bool:

@@ -27,6 +27,7 @@ from tuner.engines.environments import Interpreter
 from tuner.errors import WorkerLost, WorkError
 from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import done_event
+from tuner.workers.log_rotation import rotate
 from tuner.workers.pause_group import current_group
 from tuner.workers.spawn_context import WorkerContext
 from tuner.workers.worker_process import invoke, set_up
@@ -70,6 +71,7 @@ class Pool:
 
     def __init__(self, settings: WorkerSettings) -> None:
         settings.log.parent.mkdir(parents=True, exist_ok=True)
+        rotate(settings.log)
         self._settings = settings
         self._pool = self._start()
         self._timeouts: dict[Future[Any], float] = {}

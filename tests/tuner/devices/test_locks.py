@@ -1,6 +1,7 @@
 """Tests of device locks: held by real processes, and left by killed ones."""
 
 import asyncio
+import os
 import stat
 import subprocess
 import sys
@@ -133,6 +134,82 @@ def test_cpu_is_held_for_a_data_directory(tmp_path: Path) -> None:
         pytest.raises(DeviceBusy, match="is measuring on this machine"),
         locks.device_lock(tmp_path / "a"),
     ):
+        pass
+
+
+_HOLD_CPU = """
+import sys
+from pathlib import Path
+from tuner.devices.locks import cores_lock, device_lock
+with device_lock(Path(sys.argv[1])), cores_lock():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def cpu_holder(data_dir: Path, machine: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Run a coordinator's process on a machine until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD_CPU, str(data_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TUNER_RUNTIME_DIR": str(machine)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_machines_with_a_common_folder_measure_each_on_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is not in the data directory, but in a folder of the machine."""
+    monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "here"))
+    with cpu_holder(tmp_path / "data", tmp_path / "there"):
+        with locks.device_lock(tmp_path / "data"), locks.cores_lock():
+            pass
+        assert list((tmp_path / "data").iterdir()) == []
+
+    assert stat.S_IMODE((tmp_path / "here").stat().st_mode) == 0o700
+
+
+def test_coordinators_of_a_machine_share_no_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two data directories, one measures; a command with another one may, by decision 0025."""
+    monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "here"))
+    with cpu_holder(tmp_path / "data", tmp_path / "here") as process:
+        with (
+            locks.device_lock(tmp_path / "other"),
+            pytest.raises(DeviceBusy, match=f"process {process.pid} is measuring on core"),
+            locks.cores_lock(),
+        ):
+            pass
+        with (
+            pytest.raises(DeviceBusy, match=f"process {process.pid} is measuring on this machine"),
+            locks.device_lock(tmp_path / "data"),
+        ):
+            pass
+        cores = os.sched_getaffinity(0)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {max(cores) + 1})
+        with locks.cores_lock():
+            pass
+
+
+def test_locks_in_a_folder_of_another_user_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner could remove the files, and two processes would hold one lock."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to give a folder away")
+    (tmp_path / "here").mkdir()
+    os.chown(tmp_path / "here", 65534, 65534)
+    monkeypatch.setenv("TUNER_RUNTIME_DIR", str(tmp_path / "here"))
+
+    with pytest.raises(DeviceBusy, match="belongs to another user"), locks.device_lock(tmp_path):
         pass
 
 

@@ -63,6 +63,18 @@ def test_a_silent_worker_is_not_alive(settings: Settings, sessions: sessionmaker
     assert find_trouble(settings, "here").startswith("worker here:1 was last seen at ")
 
 
+def test_a_worker_whose_main_loop_hangs_is_not_alive(
+    settings: Settings, sessions: sessionmaker[Session]
+) -> None:
+    """A thread sends heartbeats, but nothing else happens."""
+    report(sessions, "here")
+    with sessions.begin() as session:
+        hung = now() - timedelta(seconds=settings.max_stall_secs + 60)
+        session.execute(update(Worker).values(progress=hung))
+
+    assert find_trouble(settings, "here").startswith("worker here:1 made no progress since ")
+
+
 def test_a_stopped_worker_is_not_alive(settings: Settings, sessions: sessionmaker[Session]) -> None:
     """A worker that reported its end is not alive."""
     report(sessions, "here")

@@ -3,15 +3,18 @@
 import asyncio
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from records import attempts, suspects
-from records.models import Pick
+from records.models import Job, Pick
 from records.picks import NewPick
 from tests.engines.toy_network import Workshop
 from tuner.jobs.spec import TuneSpec
 from tuner.measure.crash_counts import QUARANTINE_REASON
 from tuner.tuning.session import TuningSession
 from tuner.tuning.session_options import SessionOptions
+from tuner.tuning.unsettled_attempts import UnsettledAttempts
 
 
 def open_round(shop: Workshop, n_deaths: int, submission: str = "s") -> TuningSession:
@@ -74,23 +77,66 @@ def test_a_user_decides_about_the_rounds_of_a_command_line(workshop: Workshop) -
     assert workshop.job().state == "done"
 
 
-def test_a_suspect_waits_for_others(workshop: Workshop) -> None:
-    """While another suspect runs, the round is not begun, so that a death does not count for it."""
+def test_a_suspect_waits_without_holding_up_its_job(workshop: Workshop) -> None:
+    """While another suspect runs, the job goes on with other rounds, and the suspect is next."""
     session = open_round(workshop, attempts.SUSPECT_DEATHS)
 
     async def work() -> None:
         context = workshop.context
         session.start()
+        assert context.suspect_turn.try_take()
+        assert isinstance(session.next_pick(), NewPick)
+        assert attempts_at(workshop) == attempts.SUSPECT_DEATHS
+
+        context.suspect_turn.give_back()
         pick = session.next_pick()
         assert isinstance(pick, Pick)
-        async with context.suspect_lock:
-            device = await context.device_for(session.target)
-            running = asyncio.ensure_future(session.run_round(pick, device))
-            await asyncio.sleep(0.05)
-            assert attempts_at(workshop) == attempts.SUSPECT_DEATHS
-        await running
+        assert not context.suspect_turn.try_take()
+        session.on_round_started(pick)
+        await session.run_round(pick, await context.device_for(session.target))
+        assert context.suspect_turn.try_take()
 
     asyncio.run(work())
+
+
+def test_a_suspect_that_is_not_begun_leaves_its_turn(workshop: Workshop) -> None:
+    """A job that ends with the turn of its round gives it back."""
+    session = open_round(workshop, attempts.SUSPECT_DEATHS)
+
+    async def work() -> None:
+        session.start()
+        assert isinstance(session.next_pick(), Pick)
+        assert not workshop.context.suspect_turn.try_take()
+        session.suspend("queued")
+        assert workshop.context.suspect_turn.try_take()
+
+    asyncio.run(work())
+
+
+def test_a_lost_database_is_not_a_death(workshop: Workshop) -> None:
+    """The process takes its attempts back once there is a database; earlier deaths stay."""
+    session = open_round(workshop, 1)
+    job_id = session.job_id
+    with workshop.sessions.begin() as database:
+        for _ in range(2):
+            attempts.begin_job(database, job_id)
+    unsettled = UnsettledAttempts()
+    unsettled.add_job(job_id)
+    unsettled.add_rounds(job_id)
+
+    def lose(*_: object) -> None:
+        raise OperationalError("UPDATE", {}, Exception("the server does not answer"))
+
+    event.listen(workshop.sessions.kw["bind"], "begin", lose)
+    with pytest.raises(OperationalError):
+        unsettled.settle(workshop.sessions)
+    event.remove(workshop.sessions.kw["bind"], "begin", lose)
+    for _ in range(2):
+        unsettled.settle(workshop.sessions)
+
+    with workshop.sessions() as database:
+        assert database.get_one(Job, job_id).attempts == 1
+    assert attempts_at(workshop) == 0
 
 
 def test_suspects_are_known_to_the_next_coordinator(workshop: Workshop) -> None:

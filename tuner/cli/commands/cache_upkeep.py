@@ -48,11 +48,11 @@ def gc(
     from tuner.cli.rendering import cache_tables
     from tuner.formatting import size
     from tuner.interrupts import interruptible
-    from tuner.settings import parse_size
+    from tuner.quantities import parse_age, parse_size
 
     settings = cache_store.read_settings(cache_dir, data_dir)
     max_bytes = None if max_size is None else parse_size("--max-size", max_size)
-    secs = None if unused_for is None else cache_tables.parse_age("--unused-for", unused_for)
+    secs = None if unused_for is None else parse_age("--unused-for", unused_for)
     with interruptible():
         collected = cache_gc.collect(
             cache_store.tier_of(settings),

@@ -1,7 +1,6 @@
 """Tables of build cache entries for a terminal, and the ages that options take."""
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,24 +13,10 @@ from tuner.build_cache.index import IndexedEntry
 from tuner.build_cache.keys import PartDifference
 from tuner.build_cache.stats import KindStats, VerifyResult
 from tuner.cli.console import stdout_console
-from tuner.errors import RequestError
 from tuner.formatting import age, printable, size
 
 SHORT = 12
-_SECS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _VALUE_CHARS = 200
-
-
-def parse_age(option: str, text: str) -> float:
-    """Read a span of time such as ``30d`` or ``12h``, in seconds.
-
-    Raises:
-        RequestError: If the text is not a span of time.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
-    if match is None:
-        raise RequestError(f"{option} takes a time such as 12h or 30d, got {text!r}")
-    return float(match[1]) * _SECS[match[2]]
 
 
 def show_entries(rows: Sequence[tuple[IndexedEntry, Header | None]], n_entries: int) -> None:

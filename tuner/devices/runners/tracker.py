@@ -20,7 +20,7 @@ _RPC_MAGIC, _SHUTDOWN = 0xFF271, 1
 _CONNECT_TIMEOUT_SECS = 5.0
 _MAX_BYTES = 2**24
 # A tracker whose host vanished never answers; the system probes it and gives up after a minute.
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 
 # Host and port.
 Server = tuple[str, int]

@@ -57,7 +57,11 @@ class Shell:
         }
         config = self.folder / "config.toml"
         config.touch()
-        paths = {"TUNER_DATA_DIR": str(self.folder / "data"), "TUNER_CONFIG": str(config)}
+        paths = {
+            "TUNER_DATA_DIR": str(self.folder / "data"),
+            "TUNER_CONFIG": str(config),
+            "TUNER_RUNTIME_DIR": str(self.folder / "locks"),
+        }
         return {**inherited, "PYTHONPATH": str(ROOT), **paths, **changes}
 
     def __call__(self, *args: str, stdin: str = "", **environ: str) -> Answer:

@@ -11,9 +11,8 @@ import pytest
 from tests.tuner.build_cache.entries import CODE, WEIGHTS, key, large, put
 from tests.tuner.cli.commands.conftest import Shell
 from tuner.build_cache.cache import Cache
-from tuner.cli.rendering.cache_tables import parse_age
 from tuner.errors import RequestError
-from tuner.settings import parse_size
+from tuner.quantities import parse_age, parse_size
 
 DIGESTS = [key(number, trace=f"t{number}").digest for number in range(3)]
 

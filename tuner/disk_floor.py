@@ -1,0 +1,102 @@
+"""Floor of free disk space, below which a service begins nothing that needs more of it."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from sqlalchemy import exc, make_url
+
+from tuner.formatting import size
+from tuner.settings import Settings
+
+#: Reason that a job which waits for disk space shows.
+WAITING = "waiting for free disk space"
+_DEFAULT_MIN_FREE = 2**30
+# Of a disk whose twentieth is less than that.
+_DEFAULT_SHARE = 0.05
+_CHECK_INTERVAL_SECS = 1.0
+# Time for which a disk that was full counts as such, whatever is free now.
+_FULL_SECS = 5.0
+
+_LOG = logging.getLogger(__name__)
+
+
+def folders_of(settings: Settings) -> dict[str, Path]:
+    """Return the folders that a service fills, by their names for people."""
+    folders = {"data directory": settings.data_dir, "build cache": settings.cache_dir}
+    try:
+        url = make_url(settings.database)
+    except exc.ArgumentError:
+        return folders
+    if url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:"):
+        folders["database"] = Path(str(url.database)).absolute().parent
+    return folders
+
+
+def shortage(settings: Settings, n_bytes: int = 0) -> str:
+    """Return the reason why there is too little disk space; empty if there is enough.
+
+    Args:
+        settings: Folders and the floor.
+        n_bytes: Bytes that are about to be stored in the data directory.
+    """
+    return _shortage(folders_of(settings), settings.retention.min_free_disk, n_bytes)
+
+
+def _shortage(folders: Mapping[str, Path], floor: int | None, n_bytes: int) -> str:
+    for name, folder in folders.items():
+        usage = shutil.disk_usage(_existing(folder))
+        limit = (
+            min(_DEFAULT_MIN_FREE, int(_DEFAULT_SHARE * usage.total)) if floor is None else floor
+        )
+        free = usage.free - (n_bytes if name == "data directory" else 0)
+        if free < limit:
+            return (
+                f"the disk of the {name} has {size(usage.free)} left, of which {size(limit)} are "
+                "kept free"
+            )
+    return ""
+
+
+def _existing(folder: Path) -> Path:
+    """Return a folder, or the closest one above it that exists."""
+    candidates: Iterable[Path] = (folder, *folder.parents)
+    return next(path for path in candidates if path.exists())
+
+
+class DiskWatch:
+    """Watch over the free disk space of a service; used by one thread.
+
+    Args:
+        settings: Folders and the floor.
+        clock: Monotonic clock, seconds.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folders = folders_of(settings)
+        self._floor = settings.retention.min_free_disk
+        self._clock = clock
+        self._due = -float("inf")
+        self._is_short = False
+
+    @property
+    def is_short(self) -> bool:
+        """True while there is too little; read from the disk once a second."""
+        if self._clock() >= self._due:
+            self._due = self._clock() + _CHECK_INTERVAL_SECS
+            self._set(_shortage(self._folders, self._floor, 0))
+        return self._is_short
+
+    def note_full(self) -> None:
+        """Note that a write failed, whatever the floor is."""
+        self._due = self._clock() + _FULL_SECS
+        self._set("the disk is full")
+
+    def _set(self, reason: str) -> None:
+        if reason and not self._is_short:
+            _LOG.warning("%s: %s", WAITING, reason)
+        elif self._is_short and not reason:
+            _LOG.info("there is enough free disk space again")
+        self._is_short = bool(reason)
