@@ -4,15 +4,27 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import exc, make_url, text
 
-from records import database
+from records import database, events
+from tests.cli import ROOT
 from tests.records.conftest import postgres, postgres_url
+from tests.service.rig import rig, serve, wait_for
+from tests.tuner.client.tokens import make_token
+from tuner.client import TunerClient
+from tuner.client.errors import ServiceError
+from tuner.devices.runners.addresses import parse_addresses
+from tuner.devices.runners.tracker import Tracker
+from tuner.errors import DeviceLost
 
 __all__ = ["postgres", "postgres_url"]
 
@@ -44,9 +56,15 @@ asyncio.run(main())
 
 @dataclass(frozen=True)
 class Network:
-    """A link to a namespace in which PostgreSQL listens."""
+    """A link to a namespace in which PostgreSQL listens.
+
+    Attributes:
+        url: The database over the link.
+        direct: The same database without it.
+    """
 
     url: str
+    direct: str
 
     def lose_packets(self) -> None:
         """Drop every answer on its way back: no reset, no error, silence."""
@@ -55,6 +73,24 @@ class Network:
     def mend(self) -> None:
         """Deliver packets again."""
         _run("ip", "netns", "exec", _NAME, "ip", "route", "del", "blackhole", f"{_HERE}/32")
+
+    @contextmanager
+    def program(self, *command: str, log: Path, **environ: str) -> Iterator[None]:
+        """Run a program within the namespace."""
+        with log.open("ab") as stream:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", _NAME, *command],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+            )
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
 
 
 def _run(*command: str) -> None:
@@ -86,7 +122,8 @@ def network(postgres_url: str) -> Iterator[Network]:
         )
         assert forwarder.stdout is not None
         assert forwarder.stdout.readline() == b"ready\n"
-        yield Network(f"postgresql://postgres@{_THERE}:{_PORT}/{parsed.database}")
+        url = f"postgresql://postgres@{_THERE}:{_PORT}/{parsed.database}"
+        yield Network(url, postgres_url)
     finally:
         if forwarder is not None:
             forwarder.kill()
@@ -122,7 +159,112 @@ def _ask(network: Network, connection: object, *, waits: bool) -> None:
     if not waits:
         connection.execute(text("SELECT 2"))
         return
-    import threading
-
     threading.Timer(0.5, network.lose_packets).start()
     connection.execute(text("SELECT pg_sleep(60)"))
+
+
+_TRIALS = 200
+_RECOVERY_SECS = 30.0
+
+
+@pytest.mark.guards_data
+@pytest.mark.slow("a minute of tuning, half of it without a network")
+def test_a_service_recovers_within_half_a_minute(network: Network, tmp_path: Path) -> None:
+    """The API says that it is unavailable, and API and worker go on once packets arrive."""
+    with rig(network.url, tmp_path, run_secs=0.1) as opened:
+        _, url = serve(opened)
+        opened.engine.dispose()
+        opened.engine = database.open_database(network.direct)
+        opened.sessions = database.sessions(opened.engine)
+        job = opened.submit(trials=_TRIALS)
+        wait_for(lambda: opened.n_trials() >= 4, 60.0)
+
+        network.lose_packets()
+        lost = time.monotonic()
+        answer = httpx.get(f"{url}/api/v1/jobs/{job}", timeout=60.0, trust_env=False)
+        assert answer.status_code == 503, answer.text
+        assert time.monotonic() - lost < _RECOVERY_SECS
+        standing_by = "standing by again"
+        wait_for(lambda: standing_by in (tmp_path / "serve.0.log").read_text(), 60.0)
+        assert time.monotonic() - lost < 2 * _RECOVERY_SECS
+        n_before = opened.n_trials()
+        network.mend()
+        mended = time.monotonic()
+
+        wait_for(lambda: opened.n_trials() > n_before, _RECOVERY_SECS)
+        left = _RECOVERY_SECS - (time.monotonic() - mended)
+        path = f"{url}/api/v1/jobs/{job}"
+        wait_for(lambda: httpx.get(path, timeout=30.0, trust_env=False).is_success, left)
+        wait_for(lambda: opened.state(job) == "done", 180.0)
+        opened.check_counts(job)
+        assert opened.job(job).attempts == 0
+
+
+@pytest.mark.slow("half a minute without a network")
+def test_a_client_recovers_within_half_a_minute(network: Network, tmp_path: Path) -> None:
+    """An event that happened while packets were lost arrives, once, after they arrive again."""
+    port = 8080
+    url = f"http://{_THERE}:{port}"
+    token = make_token(network.direct, "read", "admin")
+    seen: list[int] = []
+    with rig(network.direct, tmp_path) as opened:
+        job = opened.submit()
+        api = (sys.executable, "-m", "api", "--host", _THERE, "--port", str(port))
+        places = opened.environ() | {"TUNER_DATA_DIR": str(tmp_path / "data")}
+        with network.program(*api, log=tmp_path / "api.log", **places):
+
+            def read() -> None:
+                # It reads until the link is removed.
+                with suppress(ServiceError), TunerClient(url, token) as client:
+                    for event in client.events(job):
+                        seen.append(event.sequence)  # noqa: PERF401  seen by the other thread
+
+            def is_ready() -> bool:
+                try:
+                    return httpx.get(f"{url}/readyz", timeout=1.0, trust_env=False).is_success
+                except httpx.TransportError:
+                    return False
+
+            wait_for(is_ready, 60.0)
+            threading.Thread(target=read, daemon=True).start()
+            wait_for(lambda: seen, 20.0)
+            network.lose_packets()
+            with opened.sessions.begin() as session:
+                number = events.add_event(session, job, "priority", {"priority": 1})
+            # Longer than any time-out of the client, which is connecting again by then.
+            time.sleep(_RECOVERY_SECS)
+            network.mend()
+
+            wait_for(lambda: number in seen, _RECOVERY_SECS)
+            with TunerClient(url, token) as client:
+                assert client.job(job).job.id == job
+    assert seen == list(range(1, number + 1))
+
+
+@pytest.mark.tvm
+@pytest.mark.slow("15 s without an answer, and TVM's tracker")
+def test_a_tracker_that_falls_silent_is_noticed_within_half_a_minute(
+    network: Network, tmp_path: Path
+) -> None:
+    """A request for a server, which may wait without limit while there is an answer, fails."""
+    (address,) = parse_addresses(f"{_THERE}:9190/rasp4b")
+    command = (sys.executable, "-m", "tvm.exec.rpc_tracker", "--host", _THERE, "--port", "9190")
+    failed = threading.Event()
+    with network.program(*command, log=tmp_path / "tracker.log"):
+
+        def is_up() -> bool:
+            try:
+                return Tracker(address).servers() == []
+            except DeviceLost:
+                return False
+
+        def request() -> None:
+            with pytest.raises(DeviceLost):
+                Tracker(address).request()
+            failed.set()
+
+        wait_for(is_up, 120.0)
+        threading.Thread(target=request, daemon=True).start()
+        assert not failed.wait(3.0)
+        network.lose_packets()
+        assert failed.wait(_RECOVERY_SECS)

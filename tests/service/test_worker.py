@@ -242,10 +242,11 @@ def test_a_slow_load_holds_up_no_other_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("starts workers for 10 s")
-def test_a_worker_waits_for_the_device(tmp_path: Path) -> None:
+def test_a_worker_waits_for_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process measures on its machine, it reports that and claims no job."""
     with rig(f"sqlite:///{tmp_path / 'tuner.db'}", tmp_path) as opened:
         job = opened.submit(trials=0)
+        monkeypatch.setenv("TUNER_RUNTIME_DIR", opened.environ()["TUNER_RUNTIME_DIR"])
         with device_lock(tmp_path / "data"):
             opened.start()
             wait_for(lambda: any("is measuring" in line["message"] for line in opened.logs()))
