@@ -4,8 +4,8 @@ Times records of a network again through the path of every trial: alone, beside 
 busy half of the time, and alone again. Prints one JSON line: how far the latencies differ, how many
 samples were taken again, and what that cost.
 
-    python -m benchmarks.networks --models squeezenet --seconds 60 --data-dir build/contention
-    python -m benchmarks.contention --model squeezenet --data-dir build/contention
+    python -m benchmarks.versus --only light-squeezenet --seconds 60 --data-dir build/contention
+    python -m benchmarks.contention --model squeezenet --data-dir build/contention/light-squeezenet
 """
 
 import argparse

@@ -411,6 +411,17 @@ class CostModel(Base):
     created: Mapped[datetime] = mapped_column(default=now)
 
 
+class Profile(Base):
+    """The last profile of a network's library on a target."""
+
+    __tablename__ = "profile"
+
+    network_id: Mapped[int] = mapped_column(ForeignKey("network.id"), primary_key=True)
+    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"), primary_key=True)
+    content: Mapped[dict[str, Any]]
+    created: Mapped[datetime] = mapped_column(default=now)
+
+
 class Library(Base):
     """A compiled network in the build cache."""
 

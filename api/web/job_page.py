@@ -14,6 +14,7 @@ from api.web import access, charts
 from api.web.charts import Chart, Curve
 from api.web.errors import Message
 from api.web.job_list import progress_of
+from api.web.profile_section import read_section
 from api.web.rendering import render
 from api.web.sorting import Keys, read_sorting, sort_rows
 from records import jobs, libraries
@@ -111,6 +112,7 @@ def job_page(
         builds=builds,
         models=models,
         coverages=_coverages(session, builds, models),
+        profiled=read_section(session, view.job.network_id, view.job.target_id),
         actions=_actions_of(view.job, builds, subject) if may_change else (),
         may_change=may_change,
     )

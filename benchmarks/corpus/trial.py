@@ -92,7 +92,7 @@ def _compare(result: Result, entry: Entry, model: str, folder: Path) -> None:
             library,
             model=None if model.startswith("zoo:") else model,
             against="all",
-            arrays=_arrays(entry, library),
+            arrays=fixed_inputs(entry, library),
             n_turns=_N_TURNS,
             seed=_SEED,
             data_dir=folder / "data",
@@ -100,7 +100,7 @@ def _compare(result: Result, entry: Entry, model: str, folder: Path) -> None:
     _keep(result, comparison)
 
 
-def _arrays(entry: Entry, library: Path) -> dict[str, Any] | None:
+def fixed_inputs(entry: Entry, library: Path) -> dict[str, Any] | None:
     """Return inputs with the values of the entry; None if all can be drawn."""
     if not entry.values:
         return None

@@ -83,7 +83,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     with (
         tempfile.TemporaryDirectory() as scratch,
         device_lock(settings.data_dir),
-        _gpu_locked(device),
+        gpu_locked(device),
         fresh_worker(settings, "bench-library") as worker,
         ExitStack() as stack,
     ):
@@ -153,7 +153,7 @@ def _load_model(
     )
 
 
-def _gpu_locked(device: Device) -> AbstractContextManager[None]:
+def gpu_locked(device: Device) -> AbstractContextManager[None]:
     """Lock the GPU that a library runs on, the first that a process sees."""
     visible = gpus.visible_gpu() if device == "cuda" else None
     return nullcontext() if visible is None else gpu_lock(visible[0].uuid)

@@ -12,6 +12,7 @@ from tuner.build_cache.entries import Entry
 from tuner.build_cache.keys import Key
 from tuner.compile.object_compiler import ObjectCompiler
 from tuner.compile.subgraphs import BuildStep, SubgraphObjects, subgraph_request
+from tuner.engines import call_timers
 from tuner.engines.base import LinkRequest, LinkResult, variant_of
 from tuner.errors import WorkError
 from tuner.jobs.model_loading import check_file
@@ -57,6 +58,7 @@ class LibraryFiles:
                     for workload in self._tasks
                 },
                 "manifest": manifests.VERSION,
+                "timers": call_timers.VERSION,
             },
             self.networks[0].model.name,
         )
@@ -138,12 +140,14 @@ class LibraryFiles:
             engine=self._engine,
             source=first.model.source,
             kernel_calls=result.calls,
+            pipeline=target.pipeline,
         )
 
     def _subgraph(
         self, task: WeightedTask, entry: Entry, result: LinkResult
     ) -> manifests.SubgraphEntry:
         best = self.best.get(task.workload_hash)
+        linking = entry.info["linking"]
         return manifests.SubgraphEntry(
             name=task.name,
             workload=task.workload_hash,
@@ -153,7 +157,8 @@ class LibraryFiles:
             trace=None if best is None else best.trace_hash,
             entry=entry.digest,
             objects={name: file.sha256 for name, file in entry.files.items()},
-            variant="" if best is None else variant_of(best.trace),
+            variant=linking.get("variant", "" if best is None else variant_of(best.trace)),
+            n_parallel=linking.get("n_parallel"),
         )
 
 

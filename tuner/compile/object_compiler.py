@@ -178,7 +178,8 @@ class ObjectCompiler:
         if self.explain and not hit:
             nearest = self.cache.nearest(self.key_of(request))
         secs = float(entry.info["secs"])
-        step = BuildStep(request.workload, request.name, hit, secs, nearest)
+        variant = str(entry.info["linking"].get("variant", variant_of(request.trace)))
+        step = BuildStep(request.workload, request.name, hit, secs, nearest, variant)
         ready[request.workload] = _Ready(entry, step)
         self.on_step(step)
 

@@ -43,6 +43,8 @@ class BuildStep:
         secs: Time that its compilation took, now or earlier.
         why: Difference from the nearest entry, for a miss that is explained; None if the cache
             has no such entry.
+        variant: Variant that it was compiled as, by its record or by rule; empty for the
+            workload itself.
     """
 
     workload: str
@@ -50,6 +52,7 @@ class BuildStep:
     hit: bool
     secs: float
     why: KeyDifference | None = None
+    variant: str = ""
 
 
 OnStep = Callable[[BuildStep], None]

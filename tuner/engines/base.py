@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from tuner.engines.tensor_digests import TensorDigest
 from tuner.library.manifest import KernelCall, Weight
 
 ErrorKind = Literal[
@@ -476,6 +477,21 @@ class ProfiledRun:
 
 
 @dataclass(frozen=True)
+class ObservedCall:
+    """A kernel call of a run, and its data.
+
+    Attributes:
+        call: Number of the call, as in the library's manifest.
+        sources: Positions in the run of the calls that wrote its inputs.
+        outputs: Digests of its outputs.
+    """
+
+    call: int
+    sources: tuple[int, ...]
+    outputs: tuple[TensorDigest, ...]
+
+
+@dataclass(frozen=True)
 class SanitizerResult:
     """The result of one sanitizer tool for a kernel.
 
@@ -581,6 +597,13 @@ class Engine(Protocol):
 
         Raises:
             WorkError: If the library has no timers.
+        """
+
+    def observe_network(self, request: NetworkRun) -> tuple[ObservedCall, ...]:
+        """Run a library on a CPU once and observe the data of every kernel call inside it.
+
+        Raises:
+            WorkError: If the calls of the library cannot be observed.
         """
 
     def run_network(self, request: NetworkRun) -> tuple[float, ...]:

@@ -1,4 +1,8 @@
-"""Timers around the kernel calls of a library, switched on only while it is profiled."""
+"""Timers around the kernel calls of a library, switched on only while it is profiled.
+
+A timer can also show the arguments of its call to an observer, and record events of a GPU before
+and after the call, as the clock of the host shows when a kernel is launched, not when it runs.
+"""
 
 import ctypes
 import subprocess
@@ -10,7 +14,10 @@ from typing import Any, Self
 from tuner.engines.linker import find_compiler
 from tuner.errors import WorkError, summary
 
-_SWITCH = "tuner_time_calls"
+#: Version of the timers, which is part of the key of a library in the build cache.
+VERSION = 2
+_SWITCH, OBSERVE = "tuner_time_calls", "tuner_observe_calls"
+_RECORD, STALL = "tuner_record_events", "tuner_stall"
 # A kernel has the calling convention of TVM's FFI. A timer that is off costs one branch.
 _SOURCE = f"""
 #include <stdint.h>
@@ -19,11 +26,32 @@ _SOURCE = f"""
 typedef struct {{ int64_t start, end, call; }} span;
 static span *spans;
 static int64_t capacity, count;
+static void (*observe)(int64_t, const void *, int32_t);
+static int is_on;
 
 int64_t {_SWITCH}(span *buffer, int64_t size) {{
   int64_t recorded = count;
   spans = buffer, capacity = size, count = 0;
+  is_on = spans || observe;
   return recorded;
+}}
+
+void {OBSERVE}(void (*observer)(int64_t, const void *, int32_t)) {{
+  observe = observer;
+  is_on = spans || observe;
+}}
+
+static int (*record)(void *, void *);
+static void **events;
+
+void {_RECORD}(int (*function)(void *, void *), void **buffer) {{
+  record = function, events = buffer;
+}}
+
+void {STALL}(void *nanoseconds) {{
+  int64_t rest = (intptr_t)nanoseconds;
+  struct timespec time = {{rest / INT64_C(1000000000), rest % INT64_C(1000000000)}};
+  nanosleep(&time, 0);
 }}
 
 static int64_t now(void) {{
@@ -35,10 +63,14 @@ static int64_t now(void) {{
 #define TIMED(index, name, kernel) \\
   int kernel(void *, const void *, int32_t, void *); \\
   int name(void *self, const void *arguments, int32_t n_arguments, void *result) {{ \\
-    if (__builtin_expect(spans == 0, 1)) return kernel(self, arguments, n_arguments, result); \\
+    if (__builtin_expect(!is_on, 1)) return kernel(self, arguments, n_arguments, result); \\
+    int marks = record && count < capacity; \\
+    if (marks) record(events[2 * count], 0); \\
     int64_t start = now(); \\
     int status = kernel(self, arguments, n_arguments, result); \\
+    if (marks) record(events[2 * count + 1], 0); \\
     if (count < capacity) spans[count++] = (span){{start, now(), index}}; \\
+    if (observe && !status) observe(index, arguments, n_arguments); \\
     return status; \\
   }}
 """
@@ -81,10 +113,13 @@ class CallTimers:
         switch: Function that gives the timers a buffer, or takes it away; it returns how many
             calls were recorded since it was called before.
         buffer: Room for the calls of one run.
+        record: Function that gives the timers a function and the events that it records, two for
+            each call, or takes them away.
     """
 
     switch: Any
     buffer: Any
+    record: Any
 
     @classmethod
     def open(cls, library: Path, n_calls: int) -> Self:
@@ -98,14 +133,18 @@ class CallTimers:
             WorkError: If the library has none.
         """
         try:
-            switch = getattr(ctypes.CDLL(str(library)), _SWITCH)
+            loaded = ctypes.CDLL(str(library))
+            switch, record = getattr(loaded, _SWITCH), getattr(loaded, _RECORD, None)
         except (OSError, AttributeError) as error:
             raise WorkError(
                 f"the kernels of {library} cannot be timed: {summary(error)}"
             ) from error
         switch.argtypes = (ctypes.c_void_p, ctypes.c_int64)
         switch.restype = ctypes.c_int64
-        return cls(switch, (_Span * n_calls)())
+        if record is not None:
+            record.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+            record.restype = None
+        return cls(switch, (_Span * n_calls)(), record)
 
     def start(self) -> None:
         """Record the calls from now on."""

@@ -20,7 +20,6 @@ from tuner.jobs import model_cache
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model, check_file
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
-from tuner.settings import Settings
 from tuner.workers.pool import CallTimeout, Pool
 
 _LOG = logging.getLogger(__name__)
@@ -105,7 +104,10 @@ def prepare(
         model = replace(model, name=request.name)
     with sessions.begin() as session:
         network_id = networks.ensure_network(
-            session, _network_key(model, settings, target), model.name, _described(model)
+            session,
+            network_key(model.sha256, settings.engine, target.pipeline),
+            model.name,
+            _described(model),
         ).id
         target_id = targets.ensure_target(session, target.spec, dict(target.device)).id
         is_split = networks.extraction_of(session, network_id, target_id) is not None
@@ -252,7 +254,7 @@ def _described(model: LoadedModel) -> dict[str, Any]:
     }
 
 
-def _network_key(model: LoadedModel, settings: Settings, target: TargetInfo) -> str:
-    """Hash the inputs of an extraction: the model, the engine, and the engine's passes."""
-    text = "\n".join((model.sha256, settings.engine, target.pipeline))
+def network_key(sha256: str, engine: str, pipeline: str) -> str:
+    """Hash the inputs of an extraction: the cleaned model, the engine, and the engine's passes."""
+    text = "\n".join((sha256, engine, pipeline))
     return hashlib.sha256(text.encode()).hexdigest()

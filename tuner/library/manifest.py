@@ -29,7 +29,10 @@ class SubgraphEntry:
         trace: Hash of the record's trace; None for a fallback.
         entry: Digest of its entry in the build cache.
         objects: The sha256 of its object files by name.
-        variant: Variant of the record; empty for the workload itself.
+        variant: Variant that it was built as, with or without a record; empty for the workload
+            itself.
+        n_parallel: Largest number of pieces that its threads share; 1 for a kernel of one thread,
+            None if unknown.
     """
 
     name: str
@@ -41,6 +44,7 @@ class SubgraphEntry:
     entry: str = ""
     objects: Mapping[str, str] = field(default_factory=dict)
     variant: str = ""
+    n_parallel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,12 @@ class KernelCall:
     Attributes:
         kernel: Name of the kernel, unique for each call.
         workload: Hash of its workload; empty for a kernel that is not a subgraph, such as a copy.
+        n_outputs: Number of its last arguments that it writes.
     """
 
     kernel: str
     workload: str
+    n_outputs: int = 1
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ class Manifest:
         source: The model that it was last built from; None if an older tuner built it.
         kernel_calls: Kernel calls of all programs, by their number in a profile; empty if the
             library cannot be profiled.
+        pipeline: Identifier of the passes that split the networks; empty if an older tuner built
+            it.
         files: The sha256 of every file by name.
         engine: Module that built it; manifests without one are those of the first engine.
     """
@@ -125,6 +133,7 @@ class Manifest:
     engine: str = "tuner.engines.relax.worker"
     source: Source | None = None
     kernel_calls: tuple[KernelCall, ...] = ()
+    pipeline: str = ""
 
     @property
     def inputs(self) -> Inputs:

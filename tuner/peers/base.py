@@ -3,16 +3,15 @@
 A peer is a module with the functions of :class:`Peer`. It loads a model once per process.
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from tuner.engines.base import NetworkRun
+from tuner.engines.tensor_digests import TensorDigest
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array, read_arrays, write_arrays
 
@@ -54,16 +53,46 @@ class PeerNode:
     Attributes:
         name: Name of the node.
         operator: Operator that it computes.
-        n_elements: Elements of its first output; 0 if unknown.
-        flop: Operations of a convolution or product; 0 for other nodes.
         secs: Median duration, seconds.
+        origins: Numbers of the model's nodes that it computes, as far as the peer tells.
     """
 
     name: str
     operator: str
-    n_elements: int
-    flop: float
     secs: float
+    origins: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A node of a model's graph.
+
+    Attributes:
+        name: Its name, or that of its first output if it has none.
+        operator: Operator.
+        inputs: Names of the values that it reads.
+        outputs: Names of the values that it writes.
+    """
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ObservedGraph:
+    """The graph of a model, and its data in a run.
+
+    Attributes:
+        nodes: Nodes by number.
+        inputs: Names of the inputs.
+        digests: Digests of the values that nodes write, by name.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    inputs: tuple[str, ...]
+    digests: Mapping[str, TensorDigest]
 
 
 class Peer(Protocol):
@@ -102,28 +131,6 @@ class ProfilingPeer(Peer, Protocol):
         Raises:
             RequestError: If the runtime cannot load or run the model.
         """
-
-
-def make_node(
-    name: str,
-    operator: str,
-    inputs: Sequence[Sequence[int]],
-    output: Sequence[int],
-    secs: Sequence[float],
-) -> PeerNode:
-    """Describe a node by the shapes of its inputs and of its first output.
-
-    A weight of rank r + 1 for data of rank r has its groups on the first axis.
-    """
-    kind = operator.lower()
-    n_terms = 0
-    if len(inputs) >= 2 and "conv" in kind:
-        data, weight = inputs[:2]
-        n_terms = math.prod(weight[1 + len(weight) - len(data) :])
-    elif inputs and inputs[0] and any(word in kind for word in ("gemm", "matmul", "connected")):
-        n_terms = inputs[0][-1]
-    n_elements = math.prod(output)
-    return PeerNode(name, operator, n_elements, 2.0 * n_elements * n_terms, median(secs))
 
 
 def read_inputs(model: PeerModel, request: NetworkRun) -> dict[str, Array]:

@@ -1,20 +1,35 @@
 """ONNX Runtime as a peer: its CUDA provider for libraries of GPUs, its CPU provider otherwise."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import onnx
 import onnxruntime
 
 from tuner.engines.base import NetworkRun
+from tuner.engines.tensor_digests import digest_of
 from tuner.errors import RequestError, summary
 from tuner.library.arrays import Array
-from tuner.peers.base import PeerInfo, PeerModel, PeerNode, make_node, read_inputs, time_runs
+from tuner.peers.base import (
+    ObservedGraph,
+    PeerInfo,
+    PeerModel,
+    PeerNode,
+    read_inputs,
+    time_runs,
+)
+from tuner.peers.graph_nodes import nodes_of, origins_in, read_graph, write_labelled
 
 _CUDA, _CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 # Suffix of the events in ONNX Runtime's profile that time a node.
 _KERNEL = "_kernel_time"
+# Values of a model that are in memory at a time while they are observed.
+_VALUES_AT_ONCE = 128
 _sessions: dict[str, Any] = {}
 
 
@@ -35,34 +50,67 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
 def profile_model(model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]:
     """Time the nodes of a model; see :class:`tuner.peers.base.ProfilingPeer`."""
     with TemporaryDirectory() as folder:
+        labelled, optimised = Path(folder) / "labelled.onnx", Path(folder) / "optimised.onnx"
+        write_labelled(model.path, labelled)
         options = onnxruntime.SessionOptions()
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        session = _open(model, options)
+        options.optimized_model_filepath = str(optimised)
+        session = _open(replace(model, path=str(labelled)), options)
         feeds = read_inputs(model, request)
-        time_runs(lambda: session.run(None, feeds), list, request)
+        time_runs(lambda: session.run(None, feeds), list, replace(request, outputs=""))
         events = json.loads(Path(session.end_profiling()).read_text())
+        graph = onnx.load(str(optimised), load_external_data=False).graph
+    outputs = {node.name: tuple(node.output) for node in graph.node}
     secs: dict[str, list[float]] = {}
-    nodes: dict[str, dict[str, Any]] = {}
+    operators: dict[str, str] = {}
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
             name = event["name"].removesuffix(_KERNEL)
             secs.setdefault(name, []).append(event["dur"] / 1e6)
-            nodes[name] = event["args"]
+            operators[name] = event["args"]["op_name"]
     return tuple(
-        make_node(
+        PeerNode(
             name,
-            node["op_name"],
-            _shapes(node, "input_type_shape"),
-            next(iter(_shapes(node, "output_type_shape")), ()),
-            secs[name][-request.n_runs :],
+            operator,
+            median(secs[name][-request.n_runs :]),
+            origins_in(name, *outputs.get(name, ())),
         )
-        for name, node in nodes.items()
+        for name, operator in operators.items()
     )
 
 
-def _shapes(node: dict[str, Any], which: str) -> list[list[int]]:
-    return [shape for value in node.get(which, ()) for shape in value.values()]
+def observe_graph(model: PeerModel, request: NetworkRun) -> ObservedGraph:
+    """Run a model once, unoptimised, and take a digest of every value that its nodes write.
+
+    Raises:
+        RequestError: If the runtime cannot load or run the model.
+    """
+    loaded = read_graph(model.path)
+    graph = loaded.graph
+    shown = {info.name for info in graph.output}
+    names = [name for node in graph.node for name in node.output if name]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in shown)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "observed.onnx"
+        onnx.save(loaded, path)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = _open(replace(model, path=str(path), device="cpu"), options)
+    feeds = read_inputs(model, request)
+    digests = {}
+    for start in range(0, len(names), _VALUES_AT_ONCE):
+        chosen = names[start : start + _VALUES_AT_ONCE]
+        try:
+            values = session.run(chosen, feeds)
+        except Exception as error:  # its own exception types are not part of its public API
+            raise RequestError(f"ONNX Runtime cannot run the model: {summary(error)}") from error
+        for name, value in zip(chosen, values, strict=True):
+            if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+                digests[name] = digest_of(value)
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = tuple(info.name for info in graph.input if info.name not in weights)
+    return ObservedGraph(nodes_of(loaded), inputs, digests)
 
 
 def _session(model: PeerModel) -> Any:

@@ -1,7 +1,10 @@
 """OpenVINO as a peer, on the CPU."""
 
 from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -9,8 +12,11 @@ import openvino
 
 from tuner.engines.base import NetworkRun
 from tuner.errors import RequestError, summary
-from tuner.peers.base import PeerInfo, PeerModel, PeerNode, make_node, read_inputs, time_runs
+from tuner.peers.base import PeerInfo, PeerModel, PeerNode, read_inputs, time_runs
+from tuner.peers.graph_nodes import origins_in, write_labelled
 
+# Entry of a node's information that lists the layers that were fused into it.
+_LAYERS = "originalLayersNames"
 _requests: dict[str, Any] = {}
 
 
@@ -34,7 +40,10 @@ def run_model(model: PeerModel, request: NetworkRun) -> tuple[float, ...]:
 
 def profile_model(model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]:
     """Time the nodes of a model; see :class:`tuner.peers.base.ProfilingPeer`."""
-    compiled = _compile(model, {"PERF_COUNT": True})
+    with TemporaryDirectory() as folder:
+        labelled = Path(folder) / "labelled.onnx"
+        write_labelled(model.path, labelled)
+        compiled = _compile(replace(model, path=str(labelled)), {"PERF_COUNT": True})
     infer = compiled.create_infer_request()
     arrays = read_inputs(model, request)
     feeds = {port: arrays[_name(port, arrays)] for port in infer.model_inputs}
@@ -43,23 +52,25 @@ def profile_model(model: PeerModel, request: NetworkRun) -> tuple[PeerNode, ...]
         infer.infer(feeds, share_inputs=True, share_outputs=True)
         for node in infer.get_profiling_info():
             secs.setdefault(node.node_name, []).append(node.real_time.total_seconds())
-    nodes = {node.get_friendly_name(): node for node in compiled.get_runtime_model().get_ops()}
+    layers = {
+        node.get_friendly_name(): _layers(node) for node in compiled.get_runtime_model().get_ops()
+    }
     return tuple(
-        make_node(
+        PeerNode(
             node.node_name,
             node.node_type,
-            [_shape(value) for value in nodes[node.node_name].inputs()],
-            _shape(nodes[node.node_name].output(0)),
-            secs[node.node_name],
+            median(secs[node.node_name]),
+            origins_in(node.node_name, layers[node.node_name]),
         )
         for node in infer.get_profiling_info()
-        if node.node_name in nodes and median(secs[node.node_name]) > 0.0
+        if node.node_name in layers and median(secs[node.node_name]) > 0.0
     )
 
 
-def _shape(value: Any) -> list[int]:
-    shape = value.get_partial_shape()
-    return [] if shape.is_dynamic else list(shape.to_shape())
+def _layers(node: Any) -> str:
+    """Return the names of the layers that were fused into a node."""
+    information = node.get_rt_info()
+    return str(information[_LAYERS].astype(str)) if _LAYERS in information else ""
 
 
 def _infer_request(model: PeerModel) -> Any:

@@ -1,42 +1,40 @@
 """Profile of a library: the time of every kernel inside the running network."""
 
-import math
 import tempfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from records import targets, tasks
-from records.tasks import WeightedTask
+from records import profiles, targets
 from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
 from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import open_peers, peer_model_of
+from tuner.compile.benchmark import gpu_locked
 from tuner.context import Context
+from tuner.devices.cpu_caches import n_cores
 from tuner.devices.locks import device_lock
 from tuner.devices.target_matching import kind_named
-from tuner.engines.base import NetworkRun, ProfiledRun, TimedCall
-from tuner.errors import RequestError
+from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun
+from tuner.errors import RequestError, TunerError
+from tuner.jobs.preparation import network_key
 from tuner.library import manifest
 from tuner.library.arrays import write_arrays
-from tuner.peers.base import PeerNode
+from tuner.peers.base import Device, ObservedGraph, PeerNode
+from tuner.peers.catalogue import PEERS
+from tuner.profiling.kernel_profiles import profile_calls, profile_kernels, read_facts
+from tuner.profiling.node_matching import CallGroup, group_calls
 from tuner.profiling.peer_profile import match
-from tuner.profiling.results import CallProfile, KernelProfile, LibraryProfile
-from tuner.profiling.verdicts import KernelFacts, judge
+from tuner.profiling.results import LibraryProfile, as_json
 from tuner.settings import Settings
-from tuner.tuning.snapshot import read_states
-from tuner.tuning.task_profiles import is_memory_bound, roof_secs
-from tuner.tuning.task_state import TaskFeatures, TaskState
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _TIMEOUT_SECS = 600.0
 _RUNS_IN_TURN = 10
-# Share of the trials that count as the latest ones, and the gain in them that is one.
-_LATEST, _MIN_GAIN = 1 / 3, 0.02
-OTHER_KERNELS = "other kernels"
+# The runtime whose values the kernels are recognised by.
+_OBSERVER = next(peer for peer in PEERS if peer.name == "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,8 @@ class ProfileRequest:
         arrays: A ``.npz`` file with an array for each input; None to draw them.
         n_runs: Number of profiled runs, at least 1.
         seed: Seed of the inputs that are drawn.
-        model: Model that the library was built from; None if a zoo network, or without peers.
+        model: Model that the library was built from, for the nodes of the kernels and for peers;
+            None if a zoo network, or to do without them.
         against: Names of peers to profile too, or ``all``.
         random_weights: Seed of random weights; None for what the library was built with.
     """
@@ -63,11 +62,11 @@ class ProfileRequest:
 
 
 def profile_library(context: Context, folder: Path, request: ProfileRequest) -> LibraryProfile:
-    """Run a library and time every kernel call inside it.
+    """Run a library and time every kernel call inside it; pages of its jobs show the result.
 
     Raises:
-        RequestError: If the library is missing or damaged, has no timers or runs on a GPU,
-            or the inputs or peers cannot be used.
+        RequestError: If the library is missing or damaged, has no timers, or the inputs or peers
+            cannot be used.
     """
     described = manifest.read(folder)
     manifest.verify(folder, described)
@@ -76,14 +75,19 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
             f"the kernels of {folder} cannot be timed: it was built by engine "
             f"{described.engine.split('.')[2]}, or on a machine without a C compiler"
         )
-    if kind_named(described.target) == "cuda":
-        raise RequestError("the kernels of a GPU cannot be timed from the host")
+    device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
+    if device == "cuda" and request.against:
+        raise RequestError(
+            "other runtimes are profiled on a CPU only, but the library is for a GPU",
+            field="against",
+        )
     arrays = None if request.arrays is None else read_inputs(request.arrays)
     program = choose_program(described, request.shapes, arrays)
     settings = context.settings.with_engine(described.engine)
     with (
         tempfile.TemporaryDirectory() as scratch,
         device_lock(settings.data_dir),
+        gpu_locked(device),
         fresh_worker(settings, "profile") as worker,
     ):
         file = Path(scratch) / "inputs.npz"
@@ -91,21 +95,43 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
         ranges = model.ranges if model else {}
         write_arrays(file, arrays or draw_inputs(program.inputs, request.seed, ranges))
         plain, profiled = _run(settings.engine, worker, folder, file, request.n_runs)
-        nodes = _profile_peers(settings, request, model, file) if model else []
-    secs = median(run.secs for run in profiled)
-    calls, facts = _calls(described, profiled), _facts(context, described, program)
-    names = [(call.name, call.workload) for call in calls]
-    flops = {workload: fact.flop for workload, fact in facts.items()}
-    return LibraryProfile(
+        nodes = (
+            _match_nodes(settings, worker, folder, model, file)
+            if device == "cpu"
+            else _MatchedNodes(problem="nodes are known for libraries of a CPU only")
+        )
+        peers = _profile_peers(settings, request, model, file) if model else []
+    calls = profile_calls(described, profiled, nodes.groups, nodes.names)
+    call_secs = [call.secs for call in calls]
+    facts = read_facts(context, described, program)
+    profile = LibraryProfile(
         model_name=described.model_name,
         n_runs=len(profiled),
-        median_secs=secs,
+        median_secs=median(run.secs for run in profiled),
         plain_secs=median(plain),
         between_secs=median(run.secs - sum(call.secs for call in run.calls) for run in profiled),
-        kernels=_kernels(described, profiled, facts, secs),
+        kernels=profile_kernels(described, calls, facts),
         calls=calls,
-        peers=tuple(match(name, version, names, flops, own) for name, version, own in nodes),
+        n_threads=n_cores(),
+        peers=tuple(
+            match(name, version, nodes.groups, call_secs, own) for name, version, own in peers
+        ),
+        nodes_problem=nodes.problem,
     )
+    fingerprint = targets.fingerprint(described.target, dict(described.device))
+    network = network_key(program.network, described.engine, described.pipeline)
+    with context.sessions.begin() as session:
+        profiles.store_profile(session, network, fingerprint, as_json(profile))
+    return profile
+
+
+@dataclass(frozen=True)
+class _MatchedNodes:
+    """The nodes of a model that the calls of a library compute, or why they are unknown."""
+
+    groups: tuple[CallGroup, ...] = ()
+    names: tuple[str, ...] = ()
+    problem: str = ""
 
 
 def _load_model(
@@ -115,11 +141,41 @@ def _load_model(
     request: ProfileRequest,
     folder: Path,
 ) -> BenchModel | None:
-    if not request.against:
+    source = described.source
+    is_zoo = source is not None and source.name.startswith("zoo:")
+    if not request.against and request.model is None and not is_zoo:
         return None
     return load_bench_model(
         settings, described, program, request.model, request.random_weights, folder
     )
+
+
+def _match_nodes(
+    settings: Settings, library: Pool, folder: Path, model: BenchModel | None, inputs: Path
+) -> _MatchedNodes:
+    """Run library and model on the same inputs, and find the nodes that each call computes."""
+    if model is None:
+        return _MatchedNodes(problem="give the model to see the nodes of each kernel")
+    if model.original.format not in _OBSERVER.formats:
+        return _MatchedNodes(problem="nodes are known for ONNX models only")
+    if not _OBSERVER.is_installed():
+        return _MatchedNodes(problem=f"nodes need {_OBSERVER.name}: {_OBSERVER.fix}")
+    run = NetworkRun(str(folder.absolute()), str(inputs), "", 1)
+    try:
+        calls: tuple[ObservedCall, ...] = library.call(
+            settings.engine, "observe_network", run, timeout_secs=_TIMEOUT_SECS
+        )
+        with fresh_worker(settings, "profile-nodes") as worker:
+            graph: ObservedGraph = worker.call(
+                _OBSERVER.module,
+                "observe_graph",
+                peer_model_of(model, "cpu"),
+                run,
+                timeout_secs=_TIMEOUT_SECS,
+            )
+    except TunerError as error:
+        return _MatchedNodes(problem=str(error))
+    return _MatchedNodes(group_calls(calls, graph), tuple(node.name for node in graph.nodes))
 
 
 def _profile_peers(
@@ -152,106 +208,3 @@ def _run(
         plain += worker.call(engine, "run_network", run, timeout_secs=_TIMEOUT_SECS)
         profiled += worker.call(engine, "profile_network", run, timeout_secs=_TIMEOUT_SECS)
     return plain, profiled
-
-
-def _facts(
-    context: Context, described: manifest.Manifest, program: manifest.Program
-) -> dict[str, KernelFacts]:
-    """Read what the database knows about the subgraphs of a program, by workload."""
-    fingerprint = targets.fingerprint(described.target, dict(described.device))
-    with context.readers() as session:
-        known = tasks.tasks_of_target(session, fingerprint, described.engine, program.calls)
-        states = read_states(session, [task.task_id for task in known])
-    return {task.workload_hash: _facts_of(task, states.get(task.task_id)) for task in known}
-
-
-def _facts_of(task: WeightedTask, state: TaskState | None) -> KernelFacts:
-    curve = TaskState([]).features() if state is None else state.features()
-    return KernelFacts(
-        flop=task.flop,
-        n_bytes=int((task.profile or {}).get("n_bytes", 0)),
-        roof_secs=roof_secs(task),
-        is_memory_bound=is_memory_bound(task),
-        n_trials=curve.n_trials,
-        is_improving=_is_improving(curve),
-    )
-
-
-def _is_improving(features: TaskFeatures) -> bool:
-    """Return whether the latest third of the trials lowered the latency by more than 2 %."""
-    if not features.alive or not math.isfinite(features.best_secs):
-        return False
-    trials = 0
-    for secs, n_trials in zip(features.curve, features.trials, strict=True):
-        trials += n_trials
-        if trials >= features.n_trials * (1 - _LATEST):
-            return secs > features.best_secs * (1 + _MIN_GAIN)
-    return False
-
-
-def _calls(described: manifest.Manifest, runs: Sequence[ProfiledRun]) -> tuple[CallProfile, ...]:
-    names = {subgraph.workload: subgraph.name for subgraph in described.subgraphs}
-    calls = []
-    for number, same in enumerate(zip(*(run.calls for run in runs), strict=True)):
-        called = described.kernel_calls[same[0].call]
-        ends = [_end(run.calls[number - 1]) if number else 0.0 for run in runs]
-        calls.append(
-            CallProfile(
-                kernel=called.kernel,
-                workload=called.workload,
-                name=names.get(called.workload, called.kernel),
-                start_secs=median(call.start_secs for call in same),
-                secs=median(call.secs for call in same),
-                gap_secs=median(
-                    call.start_secs - end for call, end in zip(same, ends, strict=True)
-                ),
-            )
-        )
-    return tuple(calls)
-
-
-def _end(call: TimedCall) -> float:
-    return call.start_secs + call.secs
-
-
-def _kernels(
-    described: manifest.Manifest,
-    runs: Sequence[ProfiledRun],
-    facts: Mapping[str, KernelFacts],
-    run_secs: float,
-) -> tuple[KernelProfile, ...]:
-    entries = {subgraph.workload: subgraph for subgraph in described.subgraphs}
-    secs_of_runs: dict[str, list[float]] = {}
-    for run in runs:
-        for workload, secs in _secs_by_workload(described, run).items():
-            secs_of_runs.setdefault(workload, []).append(secs)
-    n_calls = Counter(described.kernel_calls[call.call].workload for call in runs[0].calls)
-    kernels = []
-    for workload, n in n_calls.items():
-        secs_of_all = median(secs_of_runs[workload])
-        entry, fact = entries.get(workload), facts.get(workload, KernelFacts())
-        latency = None if entry is None else entry.latency
-        each = secs_of_all / n
-        kernels.append(
-            KernelProfile(
-                name=OTHER_KERNELS if entry is None else entry.name,
-                workload=workload,
-                n_calls=n,
-                secs=secs_of_all,
-                share=secs_of_all / run_secs,
-                record_secs=None if latency is None else latency * n,
-                gflops=fact.flop / each / 1e9 if each > 0.0 else 0.0,
-                roof_share=fact.roof_secs / each if fact.roof_secs and each > 0.0 else None,
-                n_trials=fact.n_trials,
-                verdict=judge(entry, fact, each),
-            )
-        )
-    return tuple(sorted(kernels, key=lambda kernel: -kernel.secs))
-
-
-def _secs_by_workload(described: manifest.Manifest, run: ProfiledRun) -> dict[str, float]:
-    secs: dict[str, float] = {}
-    for call in run.calls:
-        workload = described.kernel_calls[call.call].workload
-        secs[workload] = secs.get(workload, 0.0) + call.secs
-    return secs

@@ -1,16 +1,33 @@
-"""The time that other runtimes take for the same subgraphs."""
+"""The time that other runtimes take for the same nodes of a model."""
 
-import math
-import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.peers.base import PeerNode
+from tuner.profiling.node_matching import CallGroup, Groups
 
-# Padded channels, and operators that are fused into a subgraph, add to what a layer needs.
-_TOLERANCE = 1.2
-_SHAPE = re.compile(r"\[([\dx]+)\]$")
+
+@dataclass(frozen=True)
+class SharedWork:
+    """Calls of a library and nodes of a peer that compute the same nodes of the model.
+
+    Attributes:
+        calls: Positions of the calls in the run.
+        peer_nodes: Positions of the peer's nodes.
+        secs: Seconds of the library's calls together.
+        peer_secs: Seconds of the peer's nodes together.
+    """
+
+    calls: tuple[int, ...]
+    peer_nodes: tuple[int, ...]
+    secs: float
+    peer_secs: float
+
+    @property
+    def loss(self) -> float:
+        """Seconds that the library takes longer than the peer; negative if it is faster."""
+        return self.secs - self.peer_secs
 
 
 @dataclass(frozen=True)
@@ -20,58 +37,90 @@ class PeerProfile:
     Attributes:
         name: Name of the peer.
         version: Version of the peer.
-        by_workload: Seconds of the nodes that compute the same layers, by workload.
-        matched_secs: Seconds of all nodes that were matched.
         nodes: All nodes in the order in which they ran.
+        shared: Work of both, the largest loss of the library first.
     """
 
     name: str
     version: str
-    by_workload: dict[str, float]
-    matched_secs: float
     nodes: tuple[PeerNode, ...]
+    shared: tuple[SharedWork, ...]
 
     @property
     def secs(self) -> float:
         """Seconds of all nodes together."""
         return sum(node.secs for node in self.nodes)
 
+    @property
+    def matched_secs(self) -> float:
+        """Seconds of the nodes whose work is known to be that of calls."""
+        return sum(work.peer_secs for work in self.shared)
+
+    def by_workload(self, workloads: Sequence[str]) -> dict[str, float]:
+        """Return the seconds of the peer by workload, where all of its calls can be told apart.
+
+        Args:
+            workloads: Workload of every call, in order.
+        """
+        secs: dict[str, float] = defaultdict(float)
+        n_known: Counter[str] = Counter()
+        for work in self.shared:
+            names = {workloads[call] for call in work.calls}
+            if len(names) == 1:
+                (name,) = names
+                secs[name] += work.peer_secs
+                n_known[name] += len(work.calls)
+        total = Counter(workloads)
+        return {name: each for name, each in secs.items() if n_known[name] == total[name]}
+
 
 def match(
     name: str,
     version: str,
-    calls: Sequence[tuple[str, str]],
-    flops: Mapping[str, float],
+    groups: Sequence[CallGroup],
+    call_secs: Sequence[float],
     nodes: Sequence[PeerNode],
 ) -> PeerProfile:
-    """Match the calls of a library with the nodes of a peer.
+    """Lay the nodes of a peer beside the calls of a library that compute the same.
 
-    Convolutions and products are matched, each with the first node left that writes as much and
-    needs as many operations. The rest of a network has no counterpart that could be told.
+    A node of the model that several groups of calls compute, such as a mask, joins none of them.
 
     Args:
         name: Name of the peer.
         version: Version of the peer.
-        calls: Name and workload of the library's calls, in order.
-        flops: Operations of one call, by workload.
+        groups: Groups of the library's calls.
+        call_secs: Seconds of each call.
         nodes: Nodes of the peer, in the order in which they ran.
     """
-    by_workload: dict[str, float] = defaultdict(float)
-    left = [node for node in nodes if node.flop > 0.0]
-    for call, workload in calls:
-        n_elements, flop = _n_elements(call), flops.get(workload, 0.0)
-        for node in left:
-            if _is_close(n_elements, node.n_elements) and _is_close(flop, node.flop):
-                by_workload[workload] += node.secs
-                left.remove(node)
-                break
-    return PeerProfile(name, version, dict(by_workload), sum(by_workload.values()), tuple(nodes))
-
-
-def _is_close(own: float, other: float) -> bool:
-    return other <= own * _TOLERANCE and own <= other * _TOLERANCE
-
-
-def _n_elements(name: str) -> int:
-    shape = _SHAPE.search(name)
-    return math.prod(map(int, shape[1].split("x"))) if shape else 0
+    n_groups = Counter(number for group in groups for number in group.nodes)
+    owners = {
+        number: position
+        for position, group in enumerate(groups)
+        for number in group.nodes
+        if n_groups[number] == 1
+    }
+    joined = Groups(len(groups) + len(nodes))
+    is_matched = []
+    for position, node in enumerate(nodes):
+        found_in = sorted({owners[number] for number in node.origins if number in owners})
+        joined.join([len(groups) + position, *found_in])
+        is_matched.append(bool(found_in))
+    work: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for position, group in enumerate(groups):
+        work[joined.find(position)][0].extend(group.calls)
+    for position in range(len(nodes)):
+        if is_matched[position]:
+            work[joined.find(len(groups) + position)][1].append(position)
+    shared = [
+        SharedWork(
+            tuple(sorted(calls)),
+            tuple(positions),
+            sum(call_secs[call] for call in calls),
+            sum(nodes[position].secs for position in positions),
+        )
+        for calls, positions in work.values()
+        if calls and positions
+    ]
+    return PeerProfile(
+        name, version, tuple(nodes), tuple(sorted(shared, key=lambda each: -each.loss))
+    )

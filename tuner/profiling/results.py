@@ -1,9 +1,11 @@
 """The profile of a library: its kernels, its calls and its peers."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.profiling.peer_profile import PeerProfile
+from tuner.peers.base import PeerNode
+from tuner.profiling.peer_profile import PeerProfile, SharedWork
 from tuner.profiling.verdicts import Verdict
 
 
@@ -18,6 +20,8 @@ class CallProfile:
         start_secs: Median start after the start of the run.
         secs: Median duration.
         gap_secs: Median time since the call before it ended, or since the start of the run.
+        nodes: Nodes of the ONNX model that it computes; empty if unknown.
+        with_calls: Positions of the calls that compute these nodes together with it.
     """
 
     kernel: str
@@ -26,6 +30,8 @@ class CallProfile:
     start_secs: float
     secs: float
     gap_secs: float
+    nodes: tuple[str, ...] = ()
+    with_calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,16 @@ class KernelProfile:
         name: Operators and output shape.
         workload: Hash of the workload; empty for the kernels that are not subgraphs.
         n_calls: Number of calls.
-        secs: Median duration of all calls together, seconds.
-        share: Their share of the run.
+        secs: Sum of the median durations of the calls, seconds.
+        share: Their share of the calls and of the time between them.
         record_secs: Latency of the record times the calls, seconds; None without a record.
+        flop: Operations of one call.
+        n_bytes: Bytes that one call must read and write, each once; 0 if unknown.
+        n_threads: Threads that share one call; None if unknown.
+        variant: Variant that it was built as, with or without a record; empty for the workload
+            itself.
+        nodes: Nodes of the ONNX model that its calls compute, some together with other kernels
+            (see :class:`CallProfile`); empty if unknown.
         gflops: Operations per second, in billions; 0 if the subgraph has none.
         roof_share: Share of the roof that the kernel reaches in the network; None if unknown.
         n_trials: Trials of the task so far; None if the database does not know it.
@@ -51,10 +64,30 @@ class KernelProfile:
     secs: float
     share: float
     record_secs: float | None
+    flop: float
+    n_bytes: int
+    n_threads: int | None
+    variant: str
+    nodes: tuple[str, ...]
     gflops: float
     roof_share: float | None
     n_trials: int | None
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """Nodes that library and peer compute, and the kernels that do; times are seconds."""
+
+    kernels: tuple[str, ...]
+    nodes: tuple[str, ...]
+    secs: float
+    peer_secs: float
+
+    @property
+    def loss(self) -> float:
+        """Seconds that the library takes longer; negative if it is faster."""
+        return self.secs - self.peer_secs
 
 
 @dataclass(frozen=True)
@@ -69,7 +102,9 @@ class LibraryProfile:
         between_secs: Median time of a run that no kernel takes.
         kernels: Subgraphs, the slowest first.
         calls: Calls in the order of the network.
+        n_threads: Threads of the library and of each peer.
         peers: Profiles of other runtimes.
+        nodes_problem: Reason why the nodes of the calls are unknown; empty if they are not.
     """
 
     model_name: str
@@ -79,7 +114,31 @@ class LibraryProfile:
     between_secs: float
     kernels: tuple[KernelProfile, ...]
     calls: tuple[CallProfile, ...]
+    n_threads: int
     peers: tuple[PeerProfile, ...] = ()
+    nodes_problem: str = ""
+
+    def peer_secs(self, peer: PeerProfile) -> dict[str, float]:
+        """Return the seconds that a peer takes for the same nodes, by workload, where known."""
+        return peer.by_workload([call.workload for call in self.calls])
+
+    def shared_work(self, peer: PeerProfile) -> list[NodeTimes]:
+        """Return the work of library and peer, the largest loss of the library first."""
+        return [
+            NodeTimes(
+                kernels=tuple(dict.fromkeys(self.calls[call].name for call in work.calls)),
+                nodes=tuple(
+                    dict.fromkeys(name for call in work.calls for name in self.calls[call].nodes)
+                ),
+                secs=work.secs,
+                peer_secs=work.peer_secs,
+            )
+            for work in peer.shared
+        ]
+
+    def losses(self, peer: PeerProfile) -> list[NodeTimes]:
+        """Return the work that the library does more slowly, the largest loss first."""
+        return [work for work in self.shared_work(peer) if work.loss > 0.0]
 
 
 def as_json(profile: LibraryProfile) -> dict[str, Any]:
@@ -87,4 +146,57 @@ def as_json(profile: LibraryProfile) -> dict[str, Any]:
     plain: dict[str, Any] = asdict(profile)
     for peer, described in zip(profile.peers, plain["peers"], strict=True):
         described["secs"] = peer.secs
+        described["matched_secs"] = peer.matched_secs
+        described["by_workload"] = profile.peer_secs(peer)
+        described["same_nodes"] = [asdict(work) for work in profile.shared_work(peer)]
     return plain
+
+
+def from_json(content: Mapping[str, Any]) -> LibraryProfile:
+    """Return the profile of plain data.
+
+    Raises:
+        TypeError, KeyError: If another version of the tuner wrote it.
+    """
+    return LibraryProfile(
+        **{
+            **content,
+            "kernels": tuple(
+                KernelProfile(
+                    **{
+                        **kernel,
+                        "nodes": tuple(kernel["nodes"]),
+                        "verdict": Verdict(**kernel["verdict"]),
+                    }
+                )
+                for kernel in content["kernels"]
+            ),
+            "calls": tuple(
+                CallProfile(
+                    **{
+                        **call,
+                        "nodes": tuple(call["nodes"]),
+                        "with_calls": tuple(call["with_calls"]),
+                    }
+                )
+                for call in content["calls"]
+            ),
+            "peers": tuple(map(_peer, content["peers"])),
+        }
+    )
+
+
+def _peer(content: Mapping[str, Any]) -> PeerProfile:
+    return PeerProfile(
+        name=content["name"],
+        version=content["version"],
+        nodes=tuple(
+            PeerNode(**{**node, "origins": tuple(node["origins"])}) for node in content["nodes"]
+        ),
+        shared=tuple(
+            SharedWork(
+                **{**work, "calls": tuple(work["calls"]), "peer_nodes": tuple(work["peer_nodes"])}
+            )
+            for work in content["shared"]
+        ),
+    )

@@ -33,6 +33,7 @@ def as_trace(profile: LibraryProfile) -> dict[str, Any]:
                 "args": {
                     "kernel": call.kernel,
                     "workload": call.workload,
+                    "nodes": ", ".join(call.nodes) or "unknown",
                     "verdict": verdicts[call.workload].reason,
                 },
             }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.library.manifest import SubgraphEntry
+from tuner.library.manifest import Source, SubgraphEntry
 
 Kind = Literal["copy", "untuned", "roof", "small", "improving", "cold", "memory", "compute"]
 
@@ -26,7 +26,6 @@ _AT_ROOF = 0.8
 _SMALL_SECS = 10e-6
 # Factor between the latency in the network and that of the record from which the data is cold.
 _COLD = 1.25
-_TUNE = "tuner tune"
 
 
 @dataclass(frozen=True)
@@ -63,28 +62,35 @@ class Verdict:
         return MEANINGS[self.kind]
 
 
-def judge(entry: SubgraphEntry | None, facts: KernelFacts, secs: float) -> Verdict:
+def judge(
+    entry: SubgraphEntry | None, facts: KernelFacts, secs: float, source: Source | None = None
+) -> Verdict:
     """Judge a kernel by the time of one call in the network, seconds.
 
     Args:
         entry: Its subgraph; None for a kernel that is not one.
         facts: Facts about the subgraph.
         secs: Time of one call.
+        source: Model of the library, for the command.
     """
     if entry is None or (facts.n_trials is not None and facts.flop == 0.0 and entry.record is None):
         return Verdict("copy")
     if facts.roof_secs >= _AT_ROOF * secs > 0.0:
         return Verdict("roof")
     if entry.latency is None:
-        return Verdict("untuned", _TUNE)
-    return _judge_tuned(facts, secs, entry.latency)
+        return Verdict("untuned", _tune(source))
+    return _judge_tuned(facts, secs, entry.latency, _tune(source))
 
 
-def _judge_tuned(facts: KernelFacts, secs: float, latency: float) -> Verdict:
+def _tune(source: Source | None) -> str:
+    return f"tuner tune {source.name if source is not None else 'MODEL'}"
+
+
+def _judge_tuned(facts: KernelFacts, secs: float, latency: float, tune: str) -> Verdict:
     if facts.is_improving:
-        return Verdict("improving", _TUNE)
+        return Verdict("improving", tune)
     if secs < _SMALL_SECS:
         return Verdict("small")
     if secs > _COLD * latency:
         return Verdict("cold")
-    return Verdict("memory" if facts.is_memory_bound else "compute", _TUNE)
+    return Verdict("memory" if facts.is_memory_bound else "compute", tune)

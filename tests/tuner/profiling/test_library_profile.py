@@ -35,9 +35,18 @@ def test_profile_of_a_library(cli: Cli) -> None:
     assert sum(kernel["n_calls"] for kernel in profile["kernels"]) == len(profile["calls"])
     assert 0.0 < profile["between_secs"] < profile["median_secs"]
     products = [kernel for kernel in profile["kernels"] if kernel["gflops"]]
+    assert [call["nodes"] for call in profile["calls"]] == [
+        ["flatten_0", "gemm_1", "relu_2"],
+        ["gemm_3", "relu_4"],
+        ["gemm_5"],
+        ["softmax"],
+    ]
     for peer in profile["peers"]:
+        assert peer["matched_secs"] == pytest.approx(peer["secs"])
         assert set(peer["by_workload"]) <= {kernel["workload"] for kernel in products}
-        assert peer["by_workload"], f"{peer['name']} matches no product"
+    assert len(profile["peers"][0]["by_workload"]) == len(products), "ONNX Runtime fuses as we do"
+    assert {kernel["n_threads"] for kernel in products} <= set(range(1, profile["n_threads"] + 1))
+    assert all(kernel["n_bytes"] for kernel in products)
     assert {kernel["verdict"]["kind"] for kernel in products} <= {"untuned", "roof"}
 
     page = (cli.folder / "profile.html").read_text()
@@ -57,7 +66,8 @@ def test_table_names_verdicts_and_what_would_help(cli: Cli) -> None:
 
     assert answer.status == 0, answer.err
     assert "untuned     has no record" in answer.out
-    assert "could gain from `tuner tune`" in answer.out
+    assert "could gain from `tuner tune zoo:mlp`" in answer.out
+    assert "matmul_add_relu[1x128]: flatten_0, gemm_1, relu_2" in answer.out
     assert "between" in answer.out
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.library.manifest import SubgraphEntry
+from tuner.library.manifest import Source, SubgraphEntry
 from tuner.profiling.verdicts import MEANINGS, KernelFacts, judge
 
 _TUNED = SubgraphEntry("conv2d[1x8x8x8]", "f" * 16, 1, 3, 1e-4)
@@ -39,5 +39,7 @@ def test_verdict(kind: str, entry: SubgraphEntry | None, facts: KernelFacts, sec
 
 def test_only_what_trials_could_improve_has_a_command() -> None:
     """A kernel at its roof is not worth a trial."""
-    assert judge(_TUNED, _FACTS, 1e-4).command == "tuner tune"
+    source = Source("net.onnx")
+    assert judge(_TUNED, _FACTS, 1e-4, source).command == "tuner tune net.onnx"
+    assert judge(_TUNED, _FACTS, 1e-4).command == "tuner tune MODEL"
     assert judge(_TUNED, replace(_FACTS, roof_secs=9e-5), 1e-4).command == ""

@@ -145,11 +145,13 @@ def _show_step(step: "BuildStep", *, explain: bool) -> None:
     """Print on stderr how the object of a subgraph came about; with ``explain``, why."""
     from tuner.cli.console import print_line, stderr_console
     from tuner.cli.rendering.cache_misses import explain_miss
+    from tuner.formatting import by_variant
 
+    name = by_variant(step.name, step.variant)
     if step.hit:
-        print_line(f"Cache hit: {step.name}", to_stderr=True)
+        print_line(f"Cache hit: {name}", to_stderr=True)
         return
-    print_line(f"Compiled in {step.secs:.2f} s: {step.name}", to_stderr=True)
+    print_line(f"Compiled in {step.secs:.2f} s: {name}", to_stderr=True)
     for line in explain_miss(step.why) if explain else ():
         stderr_console().print(
             f"  {line}", style="dim", highlight=False, markup=False, soft_wrap=True

@@ -1,25 +1,40 @@
 """The profile of a library as a table with notes."""
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
 from tuner.cli.console import stdout_console
-from tuner.formatting import DASH, count, milliseconds, percent, throughput
+from tuner.formatting import DASH, by_variant, count, milliseconds, percent, throughput
 from tuner.profiling.results import KernelProfile, LibraryProfile
 from tuner.profiling.verdicts import MEANINGS
 
-_COLUMNS = ("Subgraph", "Calls", "Time\n(ms)", "Share", "Record\n(ms)", "GFLOPS", "Roof", "Trials")
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
+_COLUMNS = (
+    *("Subgraph", "Calls", "Thr.", "Time\n(ms)", "Share", "Record\n(ms)", "MFLOP", "MB"),
+    *("GFLOPS", "Roof", "Trials"),
+)
+# Nodes of a subgraph, and losses to a peer, that are shown; all of them are in the JSON.
+_MAX_NODES, _MAX_LOSSES = 4, 3
+# Share of the run from which a loss to a peer is worth a line.
+_MIN_LOSS = 0.02
 # Timers that take more of a run than this make short kernels look long.
 _MAX_OVERHEAD = 0.05
 
 
 def show_profile(profile: LibraryProfile) -> None:
-    """Print a row for each subgraph, the slowest first, then the sums and what would help."""
+    """Print a row for each subgraph, the slowest first, their nodes, sums and what would help."""
     console = stdout_console()
     console.print(_table(profile))
+    for line in _nodes(profile):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     n_calls = len(profile.calls)
+    threads = "1 thread" if profile.n_threads == 1 else f"{profile.n_threads} threads"
     lines = [
         f"run         {milliseconds(profile.median_secs)} ms, median of {profile.n_runs}; "
-        f"{milliseconds(profile.plain_secs)} ms without timers",
+        f"{milliseconds(profile.plain_secs)} ms without timers; {threads}",
         f"between     {milliseconds(profile.between_secs)} ms between {n_calls} kernel calls "
         f"({percent(profile.between_secs / profile.median_secs)})",
     ]
@@ -27,7 +42,7 @@ def show_profile(profile: LibraryProfile) -> None:
         others = peer.secs - peer.matched_secs
         lines.append(
             f"{peer.name:<11} {milliseconds(peer.secs)} ms in {len(peer.nodes)} nodes; "
-            f"{milliseconds(others)} ms of them match no subgraph"
+            f"{milliseconds(others)} ms of them match no kernel"
         )
     lines += [f"{kind:<11} {reason}" for kind, reason in _legend(profile).items()]
     for line in lines:
@@ -43,24 +58,42 @@ def _table(profile: LibraryProfile) -> Table:
     peers = [f"{peer.name}\n(ms)" for peer in profile.peers]
     for number, name in enumerate((*_COLUMNS, *peers, "Verdict")):
         is_text = number == 0 or name == "Verdict"
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+        justify: JustifyMethod = "left" if is_text else "right"
+        table.add_column(name, justify=justify, no_wrap=number > 0, overflow="fold")
+    peer_secs = [profile.peer_secs(peer) for peer in profile.peers]
     for kernel in profile.kernels:
-        times = [milliseconds(peer.by_workload.get(kernel.workload)) for peer in profile.peers]
+        times = [milliseconds(secs.get(kernel.workload)) for secs in peer_secs]
         table.add_row(*_cells(kernel), *times, kernel.verdict.kind)
     return table
 
 
 def _cells(kernel: KernelProfile) -> tuple[str, ...]:
     return (
-        kernel.name,
+        by_variant(kernel.name, kernel.variant),
         count(kernel.n_calls),
+        count(kernel.n_threads),
         milliseconds(kernel.secs),
         percent(kernel.share),
         milliseconds(kernel.record_secs),
+        f"{kernel.flop / 1e6:,.1f}" if kernel.flop else DASH,
+        f"{kernel.n_bytes / 1e6:.2f}" if kernel.n_bytes else DASH,
         throughput(kernel.gflops),
         DASH if kernel.roof_share is None else f"{kernel.roof_share:.0%}",
         count(kernel.n_trials),
     )
+
+
+def _nodes(profile: LibraryProfile) -> list[str]:
+    """Return a line for each subgraph with the first of its nodes."""
+    if profile.nodes_problem:
+        return []
+    lines = ["", "Nodes:"]
+    for kernel in profile.kernels:
+        shown = ", ".join(kernel.nodes[:_MAX_NODES]) or "unknown"
+        more = len(kernel.nodes) - _MAX_NODES
+        rest = f" and {more} more" if more > 0 else ""
+        lines.append(f"  {by_variant(kernel.name, kernel.variant)}: {shown}{rest}")
+    return [*lines, ""]
 
 
 def _legend(profile: LibraryProfile) -> dict[str, str]:
@@ -78,6 +111,15 @@ def _advice(profile: LibraryProfile) -> list[str]:
         f"{percent(share)} of the run could gain from `{command}`"
         for command, share in shares.items()
     ]
+    lines += [
+        f"{peer.name} takes {milliseconds(loss.peer_secs)} ms instead of "
+        f"{milliseconds(loss.secs)} ms for {', '.join(loss.kernels)}"
+        for peer in profile.peers
+        for loss in profile.losses(peer)[:_MAX_LOSSES]
+        if loss.loss >= _MIN_LOSS * profile.median_secs
+    ]
+    if profile.nodes_problem:
+        lines.append(profile.nodes_problem)
     overhead = profile.median_secs / profile.plain_secs - 1.0
     if overhead > _MAX_OVERHEAD:
         lines.append(

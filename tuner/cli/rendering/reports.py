@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
@@ -127,8 +128,8 @@ def _coverage(manifest: Manifest) -> Table:
         table.add_column(name, justify="right" if name in ("Calls", "Latency (ms)") else "left")
     for subgraph in manifest.subgraphs:
         is_fallback = subgraph.record is None
-        record = by_variant(f"record {subgraph.record}", subgraph.variant)
-        source = "[yellow]fallback[/yellow]" if is_fallback else record
+        origin = "fallback" if is_fallback else f"record {subgraph.record}"
+        source = Text(by_variant(origin, subgraph.variant), style="yellow" if is_fallback else "")
         latency = milliseconds(subgraph.latency)
         table.add_row(subgraph.workload, subgraph.name, str(subgraph.n_calls), source, latency)
     return table

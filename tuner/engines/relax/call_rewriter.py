@@ -68,6 +68,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         entry: Name of the rewritten function.
         functions: Declarations of its callees, by global variable.
         symbols: Symbol of the object by name of the call.
+        n_outputs: Number of outputs by name of the call.
         weights: Indices of the weights that it takes after its inputs.
     """
 
@@ -87,6 +88,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         self.entry = f"main_{number}"
         self.functions: dict[Any, Any] = {}
         self.symbols: dict[str, str] = {}
+        self.n_outputs: dict[str, int] = {}
         self.weights: list[int] = []
 
     def rewrite(self) -> dict[Any, Any]:
@@ -122,6 +124,7 @@ class CallRewriter(PyExprMutator):  # type: ignore[misc]
         self.functions[variable] = function
         kind = call.ty_args[0]
         results = list(kind.fields) if isinstance(kind, relax.TupleType) else kind
+        self.n_outputs[unique] = len(results) if isinstance(results, list) else 1
         return relax.call_tir(variable, arguments, results)
 
     def _lift_weights(self, linked: LinkableObject, arguments: list[Any]) -> list[Any]:

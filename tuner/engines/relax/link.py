@@ -38,6 +38,7 @@ class _WrittenProgram:
     program: LinkedProgram
     functions: dict[Any, Any]
     symbols: dict[str, str]
+    n_outputs: dict[str, int]
     notes: tuple[str, ...]
 
 
@@ -91,7 +92,13 @@ def _write_program(
         calls={subgraph.workload: subgraph.n_calls for subgraph in subgraphs},
         n_outputs=_n_outputs(network.module),
     )
-    return _WrittenProgram(program, {**rewriter.functions, **main}, rewriter.symbols, network.notes)
+    return _WrittenProgram(
+        program,
+        {**rewriter.functions, **main},
+        rewriter.symbols,
+        rewriter.n_outputs,
+        network.notes,
+    )
 
 
 def _link(
@@ -139,7 +146,11 @@ def _link(
     for file in own:
         file.unlink()
     workloads = {linkable.symbol: workload for workload, linkable in linked.items()}
-    calls = (KernelCall(call, workloads.get(symbol, "")) for call, symbol in symbols.items())
+    n_outputs = {call: n for program in written for call, n in program.n_outputs.items()}
+    calls = (
+        KernelCall(call, workloads.get(symbol, ""), n_outputs.get(call, 1))
+        for call, symbol in symbols.items()
+    )
     return tuple(calls) if has_timers else ()
 
 

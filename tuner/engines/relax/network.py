@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tuner.engines.base import NetworkRun, ProfiledRun, TimedCall
+from tuner.engines import call_observer, cuda_events
+from tuner.engines.base import NetworkRun, ObservedCall, ProfiledRun, TimedCall
 from tuner.engines.call_timers import CallTimers
-from tuner.engines.relax import devices
+from tuner.engines.relax import cudart, devices
 from tuner.engines.relax.weights import WEIGHTS, load_weights
 from tuner.library import manifest
 from tuner.library.arrays import read_arrays, write_arrays
 
 Array = np.ndarray[Any, Any]
 _WARM_UPS = 2
+# Number of the CPU among the devices of DLPack.
+_CPU = 1
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,14 @@ class Library:
         programs: One program per set of input shapes.
         inputs: Shape and dtype by input name, of the first program.
         outputs: Names of the outputs, in order.
-        n_calls: Kernel calls of all programs that a profile times; 0 if it cannot.
+        n_outputs: Number of outputs of each kernel call that a profile times, by its number.
     """
 
     def __init__(self, folder: Path) -> None:
         described = manifest.read(folder)
         manifest.verify(folder, described)
         self.outputs = tuple(described.outputs)
-        self.n_calls = len(described.kernel_calls)
+        self.n_outputs = [call.n_outputs for call in described.kernel_calls]
         device = devices.find_device(described.target)
         module = tvm.runtime.load_module(str(folder / manifest.LIBRARY))
         self._vm = relax.VirtualMachine(module, device)
@@ -161,11 +165,27 @@ def profile_network(request: NetworkRun) -> tuple[ProfiledRun, ...]:
     arrays = read_arrays(request.inputs)
     program = library.program_for({name: arrays[name] for name in library.inputs})
     tensors = copy_inputs(program, arrays)
-    timers = CallTimers.open(Path(request.library) / manifest.LIBRARY, library.n_calls)
+    file = str(Path(request.library) / manifest.LIBRARY)
+    timers = CallTimers.open(Path(file), len(library.n_outputs))
     for _ in range(_WARM_UPS):
         program.run(tensors)
     program.device.sync()
-    return tuple(_profile(program, tensors, timers) for _ in range(request.n_runs))
+    if program.device.dlpack_device_type() == _CPU:
+        return tuple(_profile(program, tensors, timers) for _ in range(request.n_runs))
+    events = cuda_events.open_timers(timers, file, cudart.preload())
+    launch = partial(program.run, tensors)
+    secs = cuda_events.time_launch(launch, program.device.sync)
+    return tuple(events.profile(launch, secs) for _ in range(request.n_runs))
+
+
+def observe_network(request: NetworkRun) -> tuple[ObservedCall, ...]:
+    """Run a library and observe its calls; see :class:`Engine`."""
+    library = _load(request.library)
+    arrays = read_arrays(request.inputs)
+    program = library.program_for({name: arrays[name] for name in library.inputs})
+    tensors = copy_inputs(program, arrays)
+    file = Path(request.library) / manifest.LIBRARY
+    return call_observer.observe(file, library.n_outputs, lambda: program.run(tensors))
 
 
 def _profile(program: Program, tensors: Sequence[Any], timers: CallTimers) -> ProfiledRun:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.target import Target
-from tvm.tirx import PrimFunc
+from tvm.tirx import For, ForKind, PrimFunc
 
-from tuner.engines.base import ObjectRequest, ObjectResult
+from tuner.engines.base import ObjectRequest, ObjectResult, variant_of
 from tuner.engines.linker import link_shared
 from tuner.engines.relax import (
     cpu_codegen,
@@ -65,16 +66,16 @@ def _compile_for_cpu(request: ObjectRequest, target: Target, out: Path) -> Mappi
     module = workloads.load(request.ir)
     if request.trace:
         scheduled = traces.schedule_module(module, request.trace, target)
-        packed = _write_kernel(scheduled, request.symbol, target, out)
+        info = _write_kernel(scheduled, request, target, out)
     else:
-        packed = _write_by_rule(module, request, target, out)
+        info = _write_by_rule(module, request, target, out)
     (out / PACK_OBJECT).unlink(missing_ok=True)
-    return {"packed": packed}
+    return info
 
 
 def _write_by_rule(
     module: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
-) -> list[dict[str, Any]]:
+) -> Mapping[str, Any]:
     """Compile a subgraph by rule, or unscheduled if no rule fits it or the kernels are wrong.
 
     A variant is less accurate than the definition: it is used where its kernel can be verified.
@@ -84,26 +85,27 @@ def _write_by_rule(
         rules.insert(0, variant_search.by_rule)
     for compute_trace in rules:
         trace = compute_trace(module, target)
-        packed = _write_verified(module, replace(request, trace=trace), target, out)
-        if packed is not None:
-            return packed
-    return _write_kernel(module, request.symbol, target, out)
+        info = _write_verified(module, replace(request, trace=trace), target, out)
+        if info is not None:
+            return info
+    return _write_kernel(module, request, target, out)
 
 
 def _write_verified(
     module: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
-) -> list[dict[str, Any]] | None:
+) -> Mapping[str, Any] | None:
     """Compile a trace by rule, if there is one; return None if its kernel is wrong or fails."""
     if not request.trace:
         return None
     try:
         scheduled = traces.schedule_module(module, request.trace, target)
-        packed = _write_kernel(scheduled, request.symbol, target, out)
+        info = _write_kernel(scheduled, request, target, out)
         if not fallbacks.runs_here(request.target):
-            return packed
+            return info
+        packed = info["packed"]
         objects = [out / OBJECT, *([out / PACK_OBJECT] if packed else [])]
         if fallbacks.is_correct(request, objects, packed):
-            return packed
+            return info
         _LOGGER.warning("the kernel by rule of %s is wrong", request.symbol)
     except (OSError, MemoryError, OutOfMemory):
         raise  # an exhausted machine is not a failure of the schedule
@@ -114,15 +116,31 @@ def _write_verified(
 
 
 def _write_kernel(
-    scheduled: tvm.IRModule, symbol: str, target: Target, out: Path
-) -> list[dict[str, Any]]:
-    """Compile a kernel, and link the packing of its weights; return what is packed."""
+    scheduled: tvm.IRModule, request: ObjectRequest, target: Target, out: Path
+) -> Mapping[str, Any]:
+    """Compile a kernel, and link the packing of its weights; return the object's description."""
     functions, packed = split_packing(scheduled["main"])
-    _write(functions[KERNEL], symbol, target, out / OBJECT)
+    _write(functions[KERNEL], request.symbol, target, out / OBJECT)
     if packed:
         _write(functions[PACK], PACK, target, out / PACK_OBJECT)
         link_shared([out / PACK_OBJECT], out / PACKER)
-    return packed
+    return {
+        "packed": packed,
+        "variant": variant_of(request.trace),
+        "n_parallel": _n_parallel(functions[KERNEL]),
+    }
+
+
+def _n_parallel(function: PrimFunc) -> int:
+    """Return the largest number of iterations that threads share; 1 without a parallel loop."""
+    extents = [1]
+
+    def visit(loop: For) -> None:
+        if loop.kind == ForKind.PARALLEL:
+            extents.append(int(loop.extent))
+
+    tvm_ffi.structural_walk(function.body, ((For, visit),))
+    return max(extents)
 
 
 def _compile_for_gpu(request: ObjectRequest, target: Target, out: Path) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from tuner.engines.relax.logs import (
     write_traces,
     write_workload,
 )
-from tuner.engines.relax.network import profile_network, run_network
+from tuner.engines.relax.network import observe_network, profile_network, run_network
 from tuner.engines.relax.objects import compile_subgraph
 from tuner.engines.relax.peaks import measure_peaks
 from tuner.engines.relax.propose import propose
@@ -37,6 +37,7 @@ __all__ = [
     "extract",
     "link_network",
     "measure_peaks",
+    "observe_network",
     "profile",
     "profile_network",
     "propose",

@@ -249,4 +249,6 @@ def test_a_fallback_is_a_variant_where_that_is_much_faster(
     compiled = worker.compile_subgraph(request)
 
     assert [entry["shape"] for entry in compiled.info["packed"]] == [[36, 1, 32, 32]]
+    assert compiled.info["variant"] == "winograd-4x4", "manifests and profiles name it"
+    assert compiled.info["n_parallel"] > 1
     assert not variant_search.by_rule(workloads.load(small.ir), make_target(target.spec))

@@ -1,0 +1,113 @@
+"""The page of a job shows the last profile of its network's library."""
+
+import re
+
+import httpx
+import pytest
+
+from api.settings import ApiSettings
+from records import jobs, profiles
+from records.models import Network, Target
+from tests.api import make
+from tests.api.conftest import Served, serving
+from tuner.peers.base import PeerNode
+from tuner.profiling.peer_profile import PeerProfile, SharedWork
+from tuner.profiling.results import CallProfile, KernelProfile, LibraryProfile, as_json, from_json
+from tuner.profiling.verdicts import Verdict
+
+_BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+_NODES = ("conv_<1>", "bias", "relu_1", "pool")
+_PROFILE = LibraryProfile(
+    model_name="network of s0",
+    n_runs=5,
+    median_secs=3.1e-3,
+    plain_secs=3e-3,
+    between_secs=1e-4,
+    kernels=(
+        KernelProfile(
+            name="conv2d_add_relu[1x8x8x8]",
+            workload="w" * 16,
+            n_calls=1,
+            secs=2e-3,
+            share=0.66,
+            record_secs=1.9e-3,
+            flop=2e7,
+            n_bytes=40_000,
+            n_threads=2,
+            variant="winograd-4x4",
+            nodes=_NODES,
+            gflops=10.0,
+            roof_share=0.4,
+            n_trials=64,
+            verdict=Verdict("compute", "tuner tune net.onnx"),
+        ),
+    ),
+    calls=(CallProfile("call_0_0", "w" * 16, "conv2d_add_relu[1x8x8x8]", 0.0, 2e-3, 0.0, _NODES),),
+    n_threads=2,
+    peers=(
+        PeerProfile(
+            "onnxruntime",
+            "1.31",
+            (PeerNode("fused", "Conv", 1.5e-3, (0, 1, 2)),),
+            (SharedWork((0,), (0,), 2e-3, 1.5e-3),),
+        ),
+    ),
+)
+
+
+def page_of(served: Served, content: dict[str, object] | None) -> httpx.Response:
+    """Store a job, and a profile of its network if there is one; return the job's page."""
+    with served.sessions.begin() as session:
+        job = jobs.get_job(session, make.tuned(session))
+        network = session.get_one(Network, job.network_id)
+        target = session.get_one(Target, job.target_id)
+        if content is not None:
+            assert profiles.store_profile(session, network.sha256, target.fingerprint, content)
+    return served.client.get("/jobs/1", headers=_BROWSER)
+
+
+def test_the_profile_of_the_network_is_shown(quick: ApiSettings) -> None:
+    """Kernel, variant, nodes, peer and verdict are in the table, escaped; the calls in a chart."""
+    with serving(quick) as served:
+        text = page_of(served, as_json(_PROFILE)).text
+
+    section = text[text.index('id="profile"') : text.index('id="picks"')]
+    assert "conv2d_add_relu[1x8x8x8] by winograd-4x4" in section
+    assert "conv_&lt;1&gt;, bias, relu_1, pool" in section
+    assert "tuner tune net.onnx" in section
+    assert "1.5000" in section
+    assert 'class="compute" x="0.000" width="1000.000"' in section
+    assert "The same nodes in onnxruntime" in section
+    assert not re.search(r"<[^>]+ (?:style|on[a-z]+)=", section)
+
+
+@pytest.mark.parametrize("content", [None, {"model_name": "of another version"}])
+def test_a_job_without_a_profile_says_how_to_get_one(
+    quick: ApiSettings, content: dict[str, object] | None
+) -> None:
+    """A profile of another version is as good as none."""
+    with serving(quick) as served:
+        answer = page_of(served, content)
+
+    assert answer.status_code == 200
+    assert "No profile yet" in answer.text
+
+
+def test_a_profile_replaces_the_one_before(served: Served) -> None:
+    """One row is kept for a network on a target, on both databases; strangers have none."""
+    page_of(served, as_json(_PROFILE))
+    with served.sessions.begin() as session:
+        job = jobs.get_job(session, 1)
+        network = session.get_one(Network, job.network_id)
+        target = session.get_one(Target, job.target_id)
+        profiles.store_profile(session, network.sha256, target.fingerprint, {"second": True})
+        assert profiles.store_profile(session, "0" * 64, target.fingerprint, {}) is None
+        stored = profiles.profile_of(session, network.id, target.id)
+
+    assert stored is not None
+    assert stored.content == {"second": True}
+
+
+def test_a_profile_survives_its_storage() -> None:
+    """The profile that is read equals the one that was stored."""
+    assert from_json(as_json(_PROFILE)) == _PROFILE
