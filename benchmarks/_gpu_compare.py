@@ -17,7 +17,8 @@ from benchmarks._gpu_race import FAILURES, Race, Runs, explain, relative_error, 
 from benchmarks._gpu_steps import OURS, PEERS, judge
 from tuner.engines.base import NetworkRun
 from tuner.workers.factory import fresh_worker
-from tuner.workers.pool import Pool, PoolCall
+from tuner.workers.future_call import FutureCall
+from tuner.workers.pool import Pool
 
 # Share of the step's time for the set-up of peers: compiling tries kernels for minutes.
 _PEERS_SHARE = 0.6
@@ -95,7 +96,7 @@ class Rivals:
     ready: dict[str, dict[str, float]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     _workers: dict[str, Pool] = field(default_factory=dict)
-    _calls: dict[str, PoolCall] = field(default_factory=dict)
+    _calls: dict[str, FutureCall] = field(default_factory=dict)
 
     def set_up(self) -> None:
         """Start the workers and return at once."""

@@ -108,12 +108,12 @@ class Cli:
 
     @staticmethod
     def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-        """The children of a command that are workers, and no helper of multiprocessing."""
+        """The children of a command that are workers, and not processes that these started."""
         workers = []
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    if "spawn_main" in " ".join(child.cmdline()):
+                    if "worker_process import serve" in " ".join(child.cmdline()):
                         workers.append(child)
         return workers
 

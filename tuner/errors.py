@@ -8,6 +8,7 @@ TunerError
     ├── DeviceBusy    another process measures on this machine
     ├── DiskFull      a measurement cannot write its files
     ├── LinkError     the objects of a network cannot be linked to a library
+    ├── MalformedAnswer  a worker returned something else than its function promises
     ├── OutOfMemory   a call needs more memory than its process may have
     └── WorkerLost    a worker process died during a call
         └── DeviceLost  the device of a measurement went offline
@@ -78,7 +79,7 @@ class RequestError(TunerError):
 
     exit_code = 2
 
-    # Errors travel between processes: unpickling passes the text alone and sets attributes later.
+    # Errors travel between processes: their reader passes the text alone and sets attributes later.
     def __init__(self, text: str, *, field: str | None = None) -> None:
         super().__init__(text)
         self.text = text
@@ -137,6 +138,10 @@ class LinkError(WorkError):
         return f"{super().__str__()} [{self.code}]"
 
 
+class MalformedAnswer(WorkError):  # noqa: N818  it names an event
+    """A value of a worker that has another type than its function promises."""
+
+
 class OutOfMemory(WorkError):  # noqa: N818  it names an event
     """A call that needs more memory than its process may have, or than the machine has."""
 
@@ -149,7 +154,7 @@ class WorkerLost(WorkError):  # noqa: N818  it names an event
             killed; the same call would crash the next worker too.
     """
 
-    # Errors travel between processes: unpickling passes the message alone.
+    # Errors travel between processes: their reader passes the message alone.
     def __init__(self, message: str, *, crashed: bool = False) -> None:
         super().__init__(message)
         self.crashed = crashed

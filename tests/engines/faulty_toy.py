@@ -28,13 +28,6 @@ NAME = "tests.engines.faulty_toy"
 Answer = TypeVar("Answer")
 
 
-class _Treacherous:
-    """Can be sent, and not be received."""
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return (int, ("no number",))
-
-
 GARBAGE: dict[str, Callable[[], Any]] = {
     "none": lambda: None,
     "text": lambda: "garbage\x00\ud800",
@@ -42,7 +35,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "list": lambda: [None, 3],
     "huge": lambda: "x" * 30_000_000,
     "unsendable": lambda: lambda: None,
-    "unreceivable": _Treacherous,
+    "unreceivable": lambda: {"what": "is not expected"},
     "no_candidates": list,
     "odd_candidates": lambda: [Candidate(None, 5, "features", "score")],  # type: ignore[arg-type]
     "unstorable_candidates": lambda: [Candidate("\x00", "\ud800", b"", 0.0)],

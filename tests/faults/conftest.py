@@ -26,7 +26,7 @@ from tuner.executors.ray.executor import RayExecutor
 from tuner.settings import Settings
 from tuner.tuning.search import SearchSettings
 from tuner.tuning.session import TuningSession
-from tuner.workers.pool import PoolCall
+from tuner.workers.future_call import FutureCall
 
 # A call that hangs costs seconds, not minutes.
 QUICK: dict[str, Any] = {
@@ -47,7 +47,7 @@ _RUN_SECS = "0.01"
 class FaultyExecutor(LocalExecutor):
     """An executor that trains with the engine, so that faults reach training too."""
 
-    def train(self, *args: Any, timeout_secs: float) -> PoolCall:
+    def train(self, *args: Any, timeout_secs: float) -> FutureCall:
         """Train a cost model in a builder."""
         return self.submit("train", *args, timeout_secs=timeout_secs)
 
@@ -204,8 +204,7 @@ def location(request: pytest.FixtureRequest) -> Location:
 
 def workers_of(pool: Any) -> list[psutil.Process]:
     """Return the live processes of a pool."""
-    pids = [worker.pid for worker in pool._context._workers if worker.pid is not None]
-    return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    return [psutil.Process(pid) for pid in pool.process_ids if psutil.pid_exists(pid)]
 
 
 class Repeat:

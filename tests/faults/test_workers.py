@@ -5,9 +5,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -33,19 +31,6 @@ everywhere = pytest.mark.parametrize(
 def pools(hall: Hall) -> list[Pool]:
     """Return the pools of the builders and of both devices."""
     return [hall.workers.builders, *(runner.pool for runner in hall.workers.runners)]  # type: ignore[attr-defined]
-
-
-@contextmanager
-def impatient(hall: Hall) -> Iterator[None]:
-    """A worker that dies at the moment it takes a call takes the call along: notice it soon."""
-    before = [(pool, pool._settings) for pool in pools(hall)]
-    for pool, settings in before:
-        pool._settings = replace(settings, stall_timeout_secs=2.0)
-    try:
-        yield
-    finally:
-        for pool, settings in before:
-            pool._settings = settings
 
 
 def errors(hall: Hall) -> Counter[str | None]:
@@ -83,7 +68,7 @@ def test_workers_killed_at_any_moment_cost_no_trial_twice(
                 killed[-1].kill()
 
     pair = [hall.job_of(name, trials) for name in ("one", "two")]
-    with impatient(hall), Repeat(kill, lambda: rng.uniform(0.02, 0.3)):
+    with Repeat(kill, lambda: rng.uniform(0.02, 0.3)):
         coordinator = hall.run(*pair)
 
     assert coordinator.failures == {}
@@ -147,7 +132,7 @@ def test_answer_that_comes_too_late_counts_once(hall: Hall) -> None:
             os.kill(stopped[0].pid, signal.SIGSTOP)
 
     job = hall.job_of("one", 60)
-    with impatient(hall), Repeat(stop_one, lambda: 0.02):
+    with Repeat(stop_one, lambda: 0.02):
         hall.run(job)
     with suppress(ProcessLookupError):
         os.kill(stopped[0].pid, signal.SIGCONT)

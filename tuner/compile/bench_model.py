@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from tuner.build_cache.opening import open_local
 from tuner.errors import ModelError, RequestError
@@ -77,11 +76,16 @@ def load_bench_model(
             seed,
             str(folder),
             timeout_secs=_TIMEOUT_SECS,
+            returns=Original,
         )
         facts = worker.call(
-            "tuner.networks.worker", "describe_inputs", loaded.file, timeout_secs=_TIMEOUT_SECS
+            "tuner.networks.worker",
+            "describe_inputs",
+            loaded.file,
+            timeout_secs=_TIMEOUT_SECS,
+            returns=ModelFacts,
         )
-    return BenchModel(cast("Original", original), cast("ModelFacts", facts))
+    return BenchModel(original, facts)
 
 
 def _reference(source: Source | None, described: Manifest) -> str:

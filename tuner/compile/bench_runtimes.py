@@ -81,7 +81,12 @@ class PeerRuns:
         """Run the model; see :class:`Runs`."""
         request = NetworkRun("", str(self.inputs), outputs, n_runs)
         secs: Samples = self.worker.call(
-            self.package.module, "run_model", self.model, request, timeout_secs=_TIMEOUT_SECS
+            self.package.module,
+            "run_model",
+            self.model,
+            request,
+            timeout_secs=_TIMEOUT_SECS,
+            returns=tuple[float, ...],
         )
         return secs
 
@@ -142,7 +147,9 @@ def _open(
     if not package.is_installed():
         raise RequestError(f"{package.name} is not installed: {package.fix}", field="against")
     worker = stack.enter_context(fresh_worker(settings, f"bench-{package.name}"))
-    info = worker.call(package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS)
+    info = worker.call(
+        package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS, returns=PeerInfo
+    )
     runs = PeerRuns(worker, package, model, inputs, info)
     return replace(runs, outputs=run_once(runs, inputs.with_name(f"{package.name}.npz")))
 

@@ -23,7 +23,8 @@ from tuner.engines.base import ObjectRequest, ObjectResult, TargetInfo, variant_
 from tuner.errors import WorkError
 from tuner.formatting import by_variant
 from tuner.workers.factory import compiler_pool
-from tuner.workers.pool import CallTimeout, Pool, PoolCall, first_of
+from tuner.workers.future_call import FutureCall, first_of
+from tuner.workers.pool import CallTimeout, Pool
 
 KIND = "subgraph"
 _TIMEOUT_SECS = 600.0
@@ -151,19 +152,19 @@ class ObjectCompiler:
                 pools.append(stack.enter_context(compiler_pool(self.context.settings, n_more)))
             # The largest first, so that no process ends long after the others.
             waiting = deque(sorted(locked, key=lambda item: -item.request.flop))
-            running: dict[PoolCall, tuple[_Locked, Path]] = {}
+            running: dict[FutureCall, tuple[Pool, _Locked, Path]] = {}
             while waiting or running:
                 for pool in pools:
                     while waiting and _n_calls(running, pool) < pool.n_workers:
                         item = waiting.popleft()
                         out = scratch / item.request.workload
                         out.mkdir()
-                        running[self._submit(pool, item.request, out)] = (item, out)
+                        running[self._submit(pool, item.request, out)] = (pool, item, out)
                 call = first_of(running)
-                (request, lock), out = running.pop(call)
+                _, (request, lock), out = running.pop(call)
                 yield request, lock.keep(out, _entry_info(request, call))
 
-    def _submit(self, pool: Pool, request: SubgraphRequest, out: Path) -> PoolCall:
+    def _submit(self, pool: Pool, request: SubgraphRequest, out: Path) -> FutureCall:
         return pool.submit(
             self.context.settings.engine,
             "compile_subgraph",
@@ -184,7 +185,7 @@ class ObjectCompiler:
         self.on_step(step)
 
 
-def _entry_info(request: SubgraphRequest, call: PoolCall) -> dict[str, Any]:
+def _entry_info(request: SubgraphRequest, call: FutureCall) -> dict[str, Any]:
     """Wait for a compilation, and return the facts that its entry stores."""
     try:
         result: ObjectResult = call.result()
@@ -197,5 +198,5 @@ def _entry_info(request: SubgraphRequest, call: PoolCall) -> dict[str, Any]:
     return {"secs": result.secs, "linking": dict(result.info)}
 
 
-def _n_calls(running: Mapping[PoolCall, Any], pool: Pool) -> int:
-    return sum(1 for call in running if call.pool is pool)
+def _n_calls(running: Mapping[FutureCall, tuple[Pool, Any, Any]], pool: Pool) -> int:
+    return sum(1 for other, *_ in running.values() if other is pool)

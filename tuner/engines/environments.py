@@ -111,14 +111,14 @@ def requirements_file(name: str) -> Path:
     return Path(__file__).parent / name / "requirements.txt"
 
 
-def pebble_requirement() -> str:
-    """Return the requirement of pebble, whose version must be equal on both sides of a call."""
-    return f"pebble=={version('pebble')}"
+def message_requirement() -> str:
+    """Return the requirement of msgspec, by which workers answer, in the version of this side."""
+    return f"msgspec=={version('msgspec')}"
 
 
 def requirements_digest(name: str) -> str:
     """Hash the requirements of an environment."""
-    content = requirements_file(name).read_bytes() + pebble_requirement().encode()
+    content = requirements_file(name).read_bytes() + message_requirement().encode()
     return hashlib.sha256(content).hexdigest()
 
 

@@ -77,7 +77,7 @@ def _find_python() -> str:
 def _pip_arguments(name: str) -> list[str]:
     requirements = str(environments.requirements_file(name))
     options = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    return ["install", *options, "-r", requirements, environments.pebble_requirement()]
+    return ["install", *options, "-r", requirements, environments.message_requirement()]
 
 
 def _run(command: list[str]) -> None:

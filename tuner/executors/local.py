@@ -3,11 +3,11 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tuner.build_cache.process_identity import is_left, process_tag
 from tuner.devices.runners.base import Fleet, Runner
@@ -16,28 +16,39 @@ from tuner.engines.base import BuildRequest, BuildResult
 from tuner.settings import Settings
 from tuner.workers.base import Call
 from tuner.workers.factory import builder_pool
-from tuner.workers.pool import Pool, PoolCall
+from tuner.workers.future_call import FutureCall
 from tuner.workers.utilisation import UtilisationMeter
+
+if TYPE_CHECKING:
+    from tuner.workers.pool import Pool
 
 _TRAINING_MODULE = "tuner.cost_models.training"
 
 
-@dataclass(frozen=True)
-class _BuildCall(PoolCall):
+@dataclass(frozen=True, eq=False)
+class _BuildCall(FutureCall):
     """A build; its folder is removed if it fails, or if its caller stops waiting."""
 
     out: str
 
+    def result(self) -> Any:
+        """Block until the build has ended."""
+        return self._kept(super().result)
+
     async def _wait(self) -> Any:
         try:
-            return await super()._wait()
+            await super()._wait()
         except asyncio.CancelledError:
             self.future.add_done_callback(self._remove)
             raise
+        except Exception:
+            pass  # raised below
+        return self._kept(self.future.result)
 
-    def _outcome(self) -> Any:
+    def _kept(self, result_of: Callable[[], Any]) -> Any:
+        """Return the result; the folder of a failed build is removed."""
         try:
-            result = super()._outcome()
+            result = result_of()
         except BaseException:
             self._remove()
             raise
@@ -92,15 +103,19 @@ class LocalExecutor:
         cpu_runners = [runner for runner in self._runners if runner.shares_cores]
         return [*calls, *(runner.describe("llvm") for runner in cpu_runners)]
 
-    def submit(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
+    def submit(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """Call a function of the engine in a builder."""
-        return self._call(self._engine, function, *args, timeout_secs=timeout_secs)
+        call = self.builders.submit(self._engine, function, *args, timeout_secs=timeout_secs)
+        return self._meter.watch(call)
 
-    def train(self, *args: Any, timeout_secs: float) -> PoolCall:
+    def train(self, *args: Any, timeout_secs: float) -> FutureCall:
         """Train a cost model in a builder."""
-        return self._call(_TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs)
+        call = self.builders.submit(
+            _TRAINING_MODULE, "train", *args, timeout_secs=timeout_secs, returns=bytes
+        )
+        return self._meter.watch(call)
 
-    def build(self, request: BuildRequest, *, timeout_secs: float) -> PoolCall:
+    def build(self, request: BuildRequest, *, timeout_secs: float) -> FutureCall:
         """Build a candidate in a builder; its artifact is a folder.
 
         Raises:
@@ -109,7 +124,7 @@ class LocalExecutor:
         self._artifacts.mkdir(parents=True, exist_ok=True)
         out = tempfile.mkdtemp(dir=self._artifacts)
         call = self.submit("build", replace(request, out=out), timeout_secs=timeout_secs)
-        return _BuildCall(call.pool, call.future, out)
+        return _BuildCall(call.future, out)
 
     def discard(self, artifact: str) -> None:
         """Remove the folder of an artifact."""
@@ -129,10 +144,6 @@ class LocalExecutor:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def _call(self, module: str, function: str, *args: Any, timeout_secs: float) -> PoolCall:
-        call = self.builders.submit(module, function, *args, timeout_secs=timeout_secs)
-        return self._meter.watch(call)
 
 
 def scratch_folder(data_dir: Path) -> Path:

@@ -45,7 +45,13 @@ def check_file(model: LoadedModel) -> None:
 
 
 def call_on_model(
-    worker: Pool, module: str, function: str, *args: Any, limits: LoadLimits, subject: str
+    worker: Pool,
+    module: str,
+    function: str,
+    *args: Any,
+    limits: LoadLimits,
+    subject: str,
+    returns: Any = ...,
 ) -> Any:
     """Call a worker function that reads a model.
 
@@ -56,13 +62,14 @@ def call_on_model(
         args: Arguments of the function.
         limits: Limits of the call.
         subject: Name of the step for people.
+        returns: Type of the value, see :meth:`Pool.submit`.
 
     Raises:
         ModelError: If the function refuses the model, takes too long, or crashes its process.
         WorkError: If the call failed, or the worker was killed.
     """
     try:
-        return worker.call(module, function, *args, timeout_secs=limits.secs)
+        return worker.call(module, function, *args, timeout_secs=limits.secs, returns=returns)
     except CallTimeout as error:
         raise ModelError(
             f"{subject} took longer than {limits.secs:g} s: use a smaller model, or raise the "
@@ -101,5 +108,6 @@ def load_in(
         *arguments,
         limits=limits,
         subject=f"loading {reference}",
+        returns=LoadedModel,
     )
     return loaded

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tuner.engines.base import InputKind, ReferenceRequest
-from tuner.errors import OutOfMemory, WorkerLost, WorkError
+from tuner.errors import MalformedAnswer, OutOfMemory, WorkerLost, WorkError
 from tuner.executors.local import scratch_folder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.disk_space import raising_disk_full
@@ -78,11 +78,14 @@ async def _make(
 ) -> None:
     async def compute() -> bytes:
         async with setup.context.cpu_gate.shared():
-            content = await setup.context.executor.submit(
-                "reference", request, timeout_secs=_TIMEOUT_SECS
-            )
-        if not isinstance(content, bytes) or not content:
-            raise WorkerLost(f"it returned {content!r:.200}")
+            try:
+                content: bytes = await setup.context.executor.submit(
+                    "reference", request, timeout_secs=_TIMEOUT_SECS
+                )
+            except MalformedAnswer as error:
+                raise WorkerLost(str(error)) from error
+        if not content:
+            raise WorkerLost("the worker returned an empty reference")
         return content
 
     try:

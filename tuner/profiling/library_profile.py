@@ -172,6 +172,7 @@ def _match_nodes(
                 peer_model_of(model, "cpu"),
                 run,
                 timeout_secs=_TIMEOUT_SECS,
+                returns=ObservedGraph,
             )
     except TunerError as error:
         return _MatchedNodes(problem=str(error))
@@ -191,7 +192,9 @@ def _profile_peers(
             run = NetworkRun("", str(inputs), "", request.n_runs)
             call = (peer.package.module, "profile_model", peer_model, run)
             if peer.package.profiles:
-                nodes = peer.worker.call(*call, timeout_secs=_TIMEOUT_SECS)
+                nodes = peer.worker.call(
+                    *call, timeout_secs=_TIMEOUT_SECS, returns=tuple[PeerNode, ...]
+                )
                 profiles.append((peer.package.name, peer.info.version, nodes))
     return profiles
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from tuner.engines.log_base import TraceBatch, TraceText
 from tuner.errors import WorkError
 from tuner.workers.base import CallTimeout
-from tuner.workers.pool import Pool, PoolCall
+from tuner.workers.future_call import FutureCall
+from tuner.workers.pool import Pool
 
 _TIMEOUT_SECS = 300.0
 _ALONE_TIMEOUT_SECS = 30.0
@@ -20,7 +21,7 @@ class Replays:
     engine: str
     function: str
     batch: TraceBatch
-    call: PoolCall
+    call: FutureCall
 
     def results(self) -> Iterator[TraceText]:
         """Wait, and yield one result for each text of the batch."""

@@ -1,7 +1,8 @@
-"""Calls that end with a future of another thread, and how an event loop waits for one."""
+"""Calls that end with a future of another thread, and waits for them."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from tuner import interrupts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FutureCall:
     """A :class:`tuner.workers.base.Call` whose result is that of a future."""
 
@@ -28,6 +29,14 @@ class FutureCall:
     async def _wait(self) -> Any:
         await done_event(self.future).wait()
         return self.future.result()
+
+
+def first_of(calls: Iterable[FutureCall]) -> FutureCall:
+    """Wait until one of several calls has ended, and return it; ties go to the first."""
+    pending = list(calls)
+    with interrupts.waiting():
+        futures.wait([call.future for call in pending], return_when=futures.FIRST_COMPLETED)
+    return next(call for call in pending if call.future.done())
 
 
 def done_event(future: Future[Any]) -> asyncio.Event:

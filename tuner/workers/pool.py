@@ -2,42 +2,46 @@
 
 A call names a function, whose module only the worker imports, never the coordinator. Workers
 print to a log file, ignore Ctrl-C (the coordinator decides what it means) and die with the
-process that started them. Pebble kills and replaces a worker whose call exceeds its time-out;
-:mod:`tuner.workers.worker_process` limits the memory of each.
+process that started them. Each has a connection of its own, by which it answers its calls in
+messages of :mod:`tuner.workers.messages`: it cannot answer the calls of others, and what it sends
+is not executed. :mod:`tuner.workers.worker_process` limits the memory of each.
 """
 
-import asyncio
+import atexit
 import os
-import pickle
+import select
 import signal
+import threading
 import time
-from collections.abc import Generator, Iterable, Mapping
-from concurrent import futures
-from concurrent.futures import CancelledError, Future
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+import weakref
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pebble import ProcessExpired, ProcessPool
-
-from tuner import interrupts
 from tuner.engines.environments import Interpreter
-from tuner.errors import WorkerLost, WorkError
+from tuner.errors import WorkerLost
+from tuner.workers import messages, process_trees
 from tuner.workers.base import CallTimeout
-from tuner.workers.future_call import done_event
+from tuner.workers.future_call import FutureCall
 from tuner.workers.log_rotation import rotate
 from tuner.workers.pause_group import current_group
-from tuner.workers.spawn_context import WorkerContext
-from tuner.workers.worker_process import invoke, set_up
+from tuner.workers.worker_handle import PendingCall, WorkerHandle, make_call, make_start
 
-__all__ = ["MAX_CALL_SECS", "CallTimeout", "Pool", "PoolCall", "WorkerSettings", "first_of"]
+if TYPE_CHECKING:
+    import psutil
 
-# Time limit of calls that have none of their own, and of each wait of a thread.
+__all__ = ["MAX_CALL_SECS", "CallTimeout", "Pool", "WorkerSettings"]
+
+# Time limit of calls that have none of their own.
 MAX_CALL_SECS = 3600.0
+# Interval between checks that busy workers live: a process that one left behind may keep its
+# connection open.
+_CHECK_INTERVAL_SECS = 1.0
 # Signals that a process brings about by what it executes.
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+_open_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,6 @@ class WorkerSettings:
         environ: Environment variables, set before anything is imported.
         max_bytes: Memory that each process may use for data; a call that needs more ends as
             WorkError, or with its process; None for no limit.
-        stall_timeout_secs: Time without an event, after the longest time-out has passed, in
-            which a pool counts as stalled: it has lost its calls and is replaced.
         interpreter: Python that runs the processes; None for that of this process.
     """
 
@@ -59,68 +61,85 @@ class WorkerSettings:
     log: Path
     environ: Mapping[str, str] = field(default_factory=dict)
     max_bytes: int | None = None
-    stall_timeout_secs: float = 60.0
     interpreter: Interpreter | None = None
 
 
 class Pool:
-    """A pool of worker processes.
+    """A pool of worker processes, each of which starts when a call needs it.
 
-    :mod:`tuner.workers.factory` opens those of the tuner.
+    :mod:`tuner.workers.factory` opens those of the tuner. A thread of the pool hands calls to
+    workers and reads what they answer.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
         settings.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(settings.log)
         self._settings = settings
-        self._pool = self._start()
-        self._timeouts: dict[Future[Any], float] = {}
-        self._last_event = time.monotonic()
+        self._lock = threading.Lock()
+        self._waiting: deque[PendingCall] = deque()
+        self._workers: list[WorkerHandle] = []
+        self._paused: list[psutil.Process] = []
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._event = -1
         self.n_workers = settings.n_workers
         self._group = current_group()
         if self._group is not None:
             self._group.add(self)
 
+    @property
+    def process_ids(self) -> list[int]:
+        """Ids of the workers."""
+        with self._lock:
+            return [worker.process.pid for worker in self._workers]
+
     def submit(
-        self, module: str, function: str, *args: Any, timeout_secs: float = MAX_CALL_SECS
-    ) -> "PoolCall":
+        self,
+        module: str,
+        function: str,
+        *args: Any,
+        timeout_secs: float = MAX_CALL_SECS,
+        returns: Any = ...,
+    ) -> FutureCall:
         """Call ``module.function(*args)`` in a worker.
 
         The time-out counts from when a worker takes the call; a worker that exceeds it
         is killed and replaced. :class:`tuner.workers.base.Call` lists what the call raises.
+
+        Args:
+            module: Module of the function.
+            function: Name of the function.
+            *args: Its arguments.
+            timeout_secs: Time limit.
+            returns: Type of the value; by default that of the engine's function of this name, or
+                plain data.
+
+        Raises:
+            Exception: If an argument cannot be pickled.
         """
         if self._group is not None:
             self._group.wait_until_running()
-        future = self._schedule((module, function, args), timeout_secs)
-        self._timeouts[future] = timeout_secs
-        self._last_event = time.monotonic()
-        future.add_done_callback(self._ended)
-        return PoolCall(self, future)
+        returns = messages.result_type(function) if returns is ... else returns
+        call = make_call(module, function, args, returns, timeout_secs)
+        with self._lock:
+            if self._is_closed:
+                call.future.set_exception(WorkerLost("its pool is closed", crashed=False))
+                return FutureCall(call.future)
+            self._waiting.append(call)
+            self._wake()
+        return FutureCall(call.future)
 
     def call(
-        self, module: str, function: str, *args: Any, timeout_secs: float = MAX_CALL_SECS
+        self,
+        module: str,
+        function: str,
+        *args: Any,
+        timeout_secs: float = MAX_CALL_SECS,
+        returns: Any = ...,
     ) -> Any:
         """Submit a call and wait for it; raises as :class:`tuner.workers.base.Call`."""
-        return self.submit(module, function, *args, timeout_secs=timeout_secs).result()
-
-    def replace_if_stalled(self) -> float:
-        """Replace the workers if the calls can no longer end; those calls raise WorkerLost.
-
-        A call is lost without an event if its worker is killed at the moment it takes the call.
-        Every other call ends within its time-out, so that some call ends within the longest.
-
-        Returns:
-            Seconds after which to check again.
-        """
-        stall_timeout = self._settings.stall_timeout_secs
-        if not self._timeouts:
-            return stall_timeout
-        longest = max(list(self._timeouts.values()), default=0.0)
-        left = self._last_event + longest + stall_timeout - time.monotonic()
-        if left > 0.0:
-            return left
-        self._restart()
-        return stall_timeout
+        call = self.submit(module, function, *args, timeout_secs=timeout_secs, returns=returns)
+        return call.result()
 
     def __enter__(self) -> Self:
         return self
@@ -132,128 +151,174 @@ class Pool:
         """Kill the workers; calls in flight are lost."""
         if self._group is not None:
             self._group.discard(self)
-        self._stop()
+        with self._lock:
+            self._is_closed = True
+            if self._thread is not None:
+                self._wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self.resume()
 
     def pause(self) -> None:
         """Stop the workers, and the processes they started, until :meth:`resume`.
 
         The time-outs of their calls go on.
         """
-        self._context.pause_all()
+        for process_id in self.process_ids:
+            self._paused += process_trees.stop(process_id)
 
     def resume(self) -> None:
-        """Let paused workers continue."""
-        self._context.resume_all()
+        """Continue the processes that were stopped, though their workers may have died."""
+        paused, self._paused = self._paused, []
+        process_trees.resume(paused)
 
-    def _stop(self) -> None:
-        self._pool.stop()
-        self._context.resume_all()
-        self._context.kill_all()
-        self._pool.join()
-        self._context.kill_all()
-        for future in list(self._timeouts):
-            if not future.done():
-                future.set_exception(
-                    WorkerLost("a worker died with the call it took", crashed=False)
-                )
+    def _wake(self) -> None:
+        """Have the thread look for calls; the first starts it. The caller holds the lock."""
+        if self._thread is None:
+            self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._thread = threading.Thread(target=self._run, name="worker-pool", daemon=True)
+            self._thread.start()
+            _open_pools.add(self)
+        elif self._event >= 0:
+            os.eventfd_write(self._event, 1)
 
-    def _start(self) -> Any:
-        self._context = WorkerContext(self._settings.interpreter, self._settings.log)
-        return ProcessPool(
-            max_workers=self._settings.n_workers,
-            initializer=set_up,
-            initargs=(dict(self._settings.environ), os.getpid(), self._settings.max_bytes),
-            context=self._context,
-        )
-
-    def _restart(self) -> None:
-        self._stop()
-        self._pool = self._start()
-
-    def _schedule(self, call: tuple[str, str, tuple[Any, ...]], timeout_secs: float) -> Any:
-        """Hand a call to pebble's pool; replace a pool that broke because an idle worker died."""
+    def _run(self) -> None:
+        """Serve calls until the pool is closed; workers live as long as this thread."""
         try:
-            return self._pool.schedule(invoke, args=call, timeout=timeout_secs)
-        except RuntimeError:
-            self._restart()
-            return self._pool.schedule(invoke, args=call, timeout=timeout_secs)
+            while not self._is_closed:
+                self._assign()
+                self._wait()
+                self._check()
+        finally:
+            for worker in list(self._workers):
+                self._remove(worker, WorkerLost("its pool was closed", crashed=False), at_once=True)
+            while self._waiting:
+                self._fail_next(WorkerLost("its pool was closed", crashed=False))
+            with self._lock:
+                os.close(self._event)
+                self._event = -1
 
-    def _ended(self, future: Future[Any]) -> None:
-        self._timeouts.pop(future, None)
-        self._last_event = time.monotonic()
+    def _assign(self) -> None:
+        """Give waiting calls to idle workers, and start workers for others."""
+        for worker in self._workers:
+            if worker.is_idle and (call := self._next_call()) is not None:
+                worker.take(call)
+        n_starting = sum(not worker.is_ready for worker in self._workers)
+        n_free = self._settings.n_workers - len(self._workers)
+        for _ in range(min(len(self._waiting) - n_starting, n_free)):
+            self._start_worker()
 
-
-@dataclass(frozen=True)
-class PoolCall:
-    """A call of a pool, as :class:`tuner.workers.base.Call` promises."""
-
-    pool: Pool
-    future: Future[Any]
-
-    def result(self) -> Any:
-        """Block until the call has ended, and return its result."""
-        while not self.future.done():
-            secs = self.pool.replace_if_stalled()
-            with interrupts.waiting():
-                futures.wait([self.future], min(secs, MAX_CALL_SECS))
-        return self._outcome()
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the call in an event loop."""
-        return self._wait().__await__()
-
-    async def _wait(self) -> Any:
-        done = done_event(self.future)
-        while not self.future.done():
-            secs = self.pool.replace_if_stalled()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), min(secs, MAX_CALL_SECS))
-        return self._outcome()
-
-    def _outcome(self) -> Any:
+    def _start_worker(self) -> None:
+        settings = self._settings
         try:
-            return _unpickle(self.future.result())
-        except BrokenProcessPool as error:
-            raise WorkerLost("an idle worker was killed", crashed=False) from error
-        except CancelledError as error:
-            raise WorkerLost("its pool was replaced", crashed=False) from error
-        except ProcessExpired as error:
-            crashed = error.exitcode is not None and -error.exitcode in _CRASHES
-            raise WorkerLost(_describe_exit(error.exitcode), crashed=crashed) from error
+            worker = WorkerHandle(settings.interpreter, settings.log)
+        except OSError as error:
+            self._fail_next(WorkerLost(f"no worker can be started: {error}", crashed=False))
+            return
+        with self._lock:
+            self._workers.append(worker)
+        worker.take(make_start(settings.environ, os.getpid(), settings.max_bytes))
 
+    def _wait(self) -> None:
+        """Wait for a submitted call, an answer, or the next check, and serve what is there."""
+        poll = select.poll()
+        poll.register(self._event, select.POLLIN)
+        workers = {worker.stream.fileno(): worker for worker in self._workers}
+        for descriptor, worker in workers.items():
+            poll.register(descriptor, select.POLLIN | (select.POLLOUT * worker.is_sending))
+        for descriptor, events in poll.poll(self._wait_millis()):
+            if descriptor == self._event:
+                os.eventfd_read(self._event)
+                continue
+            if events & select.POLLOUT:
+                workers[descriptor].send()
+            if events & ~select.POLLOUT:
+                self._receive(workers[descriptor])
 
-def first_of(calls: Iterable[PoolCall]) -> PoolCall:
-    """Wait until one of several calls has ended, and return it; ties go to the first."""
-    pending = list(calls)
-    while True:
-        for call in pending:
-            if call.future.done():
+    def _wait_millis(self) -> float | None:
+        deadlines = [worker.deadline for worker in self._workers if worker.call is not None]
+        if not deadlines:
+            return None
+        secs = min(min(deadlines) - time.monotonic(), _CHECK_INTERVAL_SECS)
+        return max(1000.0 * secs, 0.0)
+
+    def _receive(self, worker: WorkerHandle) -> None:
+        """Read from a worker; one that ended, or sends what is not an answer, is removed."""
+        call = worker.call
+        try:
+            answer = worker.receive()
+            if answer is None or call is None:
+                return
+            value = messages.decode(answer, call.returns)
+        except EOFError:
+            self._remove_ended(worker)
+        except messages.GarbageError as error:
+            text = f"the worker sent what is not an answer: {error}"
+            self._remove(worker, WorkerLost(text, crashed=True), at_once=True)
+        except Exception as error:
+            if not worker.is_ready:
+                self._remove(worker, error, at_once=True)
+            elif call is not None:
+                worker.call = None
+                call.future.set_exception(error)
+        else:
+            worker.call, worker.is_ready = None, True
+            call.future.set_result(value)
+
+    def _check(self) -> None:
+        """Remove the workers whose calls took too long, and those that ended unnoticed."""
+        for worker in list(self._workers):
+            if worker.call is not None and time.monotonic() >= worker.deadline:
+                text = f"the call took longer than {worker.call.timeout_secs:g} s"
+                self._remove(worker, CallTimeout(text), at_once=True)
+            elif worker.call is not None and worker.process.poll() is not None:
+                self._receive(worker)
+                if worker.call is not None and worker in self._workers:
+                    self._remove_ended(worker)
+
+    def _remove_ended(self, worker: WorkerHandle) -> None:
+        status = worker.end(at_once=False)
+        self._remove(worker, WorkerLost(_describe_exit(status), crashed=-status in _CRASHES))
+
+    def _remove(self, worker: WorkerHandle, error: Exception, *, at_once: bool = False) -> None:
+        """End a worker with an error for its call; one that did not start costs a waiting call."""
+        with self._lock:
+            self._workers.remove(worker)
+        worker.end(at_once=at_once)
+        if worker.call is not None:
+            worker.call.future.set_exception(error)
+        if not worker.is_ready:
+            self._fail_next(error)
+
+    def _next_call(self) -> PendingCall | None:
+        """Return the call that waits longest and was not cancelled."""
+        while self._waiting:
+            call = self._waiting.popleft()
+            if call.future.set_running_or_notify_cancel():
                 return call
-        secs = min(call.pool.replace_if_stalled() for call in pending)
-        with interrupts.waiting():
-            futures.wait(
-                [call.future for call in pending],
-                min(secs, MAX_CALL_SECS),
-                return_when=futures.FIRST_COMPLETED,
-            )
+        return None
+
+    def _fail_next(self, error: Exception) -> None:
+        call = self._next_call()
+        if call is not None:
+            call.future.set_exception(error)
 
 
-def _unpickle(answer: bytes) -> Any:
-    """Read the answer of a worker, which may be anything.
+@atexit.register
+def _close_all() -> None:
+    """Kill the workers of pools that were not closed."""
+    for pool in list(_open_pools):
+        pool.close()
 
-    Raises:
-        WorkError: If it cannot be read in this process.
-    """
+
+# In a forked child, the workers and the threads that serve them are the parent's.
+os.register_at_fork(after_in_child=_open_pools.clear)
+
+
+def _describe_exit(status: int) -> str:
+    if status >= 0:
+        return f"the worker exited with status {status}"
     try:
-        return pickle.loads(answer)
-    except Exception as error:
-        raise WorkError(f"the answer cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _describe_exit(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        try:
-            return f"the worker was killed by {signal.Signals(-exit_code).name}"
-        except ValueError:
-            return f"the worker was killed by signal {-exit_code}"
-    return f"the worker exited with status {exit_code}"
+        return f"the worker was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"the worker was killed by signal {-status}"

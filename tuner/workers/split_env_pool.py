@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tuner.workers.pool import MAX_CALL_SECS, Pool, PoolCall, WorkerSettings
+from tuner.workers.future_call import FutureCall
+from tuner.workers.pool import MAX_CALL_SECS, Pool, WorkerSettings
 
 # Packages that read models, or run them by the runtimes that they come from.
 _TUNER_PACKAGES = ("tuner.networks.", "tuner.peers.", "tuner.jit.")
@@ -21,12 +22,18 @@ class SplitEnvPool(Pool):
         self._tuner_pool = Pool(tuner)
 
     def submit(
-        self, module: str, function: str, *args: Any, timeout_secs: float = MAX_CALL_SECS
-    ) -> PoolCall:
+        self,
+        module: str,
+        function: str,
+        *args: Any,
+        timeout_secs: float = MAX_CALL_SECS,
+        returns: Any = ...,
+    ) -> FutureCall:
         """Call a function in the environment that its module belongs to."""
+        submit = super().submit
         if module.startswith(_TUNER_PACKAGES):
-            return self._tuner_pool.submit(module, function, *args, timeout_secs=timeout_secs)
-        return super().submit(module, function, *args, timeout_secs=timeout_secs)
+            submit = self._tuner_pool.submit
+        return submit(module, function, *args, timeout_secs=timeout_secs, returns=returns)
 
     def close(self) -> None:
         """Kill the workers of both environments; calls in flight are lost."""

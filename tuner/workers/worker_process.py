@@ -6,12 +6,14 @@ import os
 import pickle
 import resource
 import signal
+import socket
+import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_line
+from tuner.workers import messages
 
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
 RETIRED = 75
@@ -71,25 +73,47 @@ def retire() -> None:
     _retired = True
 
 
-def invoke(module: str, function: str, args: tuple[Any, ...]) -> bytes:
-    """Call ``module.function(*args)``, and translate exceptions that only its module defines.
+def serve(descriptor: int) -> None:
+    """Serve the calls that arrive on a connection, until its other end is closed.
 
-    Returns:
-        The pickled result: an unreadable one would break the whole pool.
+    Args:
+        descriptor: File descriptor of the connection.
+    """
+    os.set_inheritable(descriptor, False)
+    with socket.socket(fileno=descriptor) as stream, suppress(OSError):
+        while (request := messages.receive(stream, sys.maxsize)) is not None:
+            messages.send(stream, _answer(request))
+    os._exit(0)
+
+
+def _answer(request: bytes) -> bytes:
+    """Call the function of a request, and return its answer.
+
+    Exceptions that are not the tuner's or the system's become WorkError.
     """
     if _retired:
         os._exit(RETIRED)
+    function = "a call"
     try:
-        return pickle.dumps(getattr(importlib.import_module(module), function)(*args))
-    except TunerError:
-        raise
+        module, function, args, max_bytes = pickle.loads(request)
+        answer = messages.encode(getattr(importlib.import_module(module), function)(*args))
+        if len(answer) > max_bytes:
+            raise WorkError(
+                f"{function} returned {len(answer)} bytes, where {max_bytes} are allowed"
+            )
+        return answer
     except Exception as error:
-        if lacks_memory(error):
-            traceback.print_exc()
-            raise OutOfMemory(f"{function} needs more memory than it may have") from None
-        if isinstance(error, OSError):
-            raise
+        return messages.encode_error(_known(error, function))
+
+
+def _known(error: Exception, function: str) -> TunerError | OSError:
+    """Return the error that the caller gets for an exception."""
+    if isinstance(error, TunerError):
+        return error
+    if lacks_memory(error):
         traceback.print_exc()
-        raise WorkError(
-            f"{function} failed: {type(error).__name__}: {last_line(str(error))}"
-        ) from None
+        return OutOfMemory(f"{function} needs more memory than it may have")
+    if isinstance(error, OSError):
+        return error
+    traceback.print_exc()
+    return WorkError(f"{function} failed: {type(error).__name__}: {last_line(str(error))}")

@@ -7,13 +7,14 @@ import sys
 import venv
 from pathlib import Path
 
-import pebble
+import msgspec
 import pytest
 
 from tests.environments import ROOT
 from tuner.engines import environments, installing
 from tuner.engines.environments import ENGINES, Environment, Interpreter
 from tuner.errors import RequestError, WorkError
+from tuner.networks.base import LoadedModel
 from tuner.settings import Settings, read_settings
 from tuner.workers.factory import builder_pool, fresh_worker
 from tuner.workers.pool import Pool, WorkerSettings
@@ -22,11 +23,11 @@ from tuner.workers.split_env_pool import SplitEnvPool
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of another environment that has pebble and no other package."""
+    """The Python of another environment that has msgspec and no other package."""
     folder = tmp_path_factory.mktemp("other")
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    shutil.copytree(Path(pebble.__file__).parent, packages / "pebble")
+    shutil.copytree(Path(msgspec.__file__).parent, packages / "msgspec")
     return folder / "bin" / "python"
 
 
@@ -104,7 +105,13 @@ def test_calls_without_an_engine_run_in_the_tuners_environment(other: Path, tmp_
 
     with fresh_worker(settings) as pool:
         loaded = pool.call(
-            "tuner.networks.worker", "load_model", "zoo:mlp", {}, None, str(tmp_path)
+            "tuner.networks.worker",
+            "load_model",
+            "zoo:mlp",
+            {},
+            None,
+            str(tmp_path),
+            returns=LoadedModel,
         )
 
     assert isinstance(pool, SplitEnvPool)

@@ -1,9 +1,12 @@
 """Functions for the workers of tests to call by name."""
 
+import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -98,21 +101,37 @@ def chatter(text: str) -> None:
     subprocess.run(["echo", f"child {text}"], check=True)
 
 
-def unpicklable() -> Any:
-    """Return a value that cannot be pickled."""
+def unsendable() -> Any:
+    """Return a value that is not data."""
     return lambda: None
 
 
-def unreadable() -> Any:
-    """Return a value that can be pickled, and not be unpickled."""
-    return _Unreadable()
+def identity(value: Any) -> Any:
+    """Return the argument."""
+    return value
 
 
-class _Unreadable:
-    """An object whose unpickling raises."""
+def raise_error(error: Exception) -> None:
+    """Raise the argument."""
+    raise error
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (int, ("not a number",))
+
+def send_raw(content: bytes, delay_secs: float | None = None) -> int:
+    """Write to the connection to the pool, at once and without an end, or after the answer."""
+
+    def write() -> None:
+        time.sleep(delay_secs or 0.0)
+        for descriptor in range(3, 100):
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                    os.write(descriptor, content)
+
+    if delay_secs is not None:
+        threading.Thread(target=write).start()
+        return os.getpid()
+    write()
+    time.sleep(60)
+    return 0
 
 
 def large(n_bytes: int) -> bytes:

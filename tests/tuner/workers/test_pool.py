@@ -2,21 +2,38 @@
 
 import contextlib
 import os
+import pickle
+import random
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from multiprocessing import spawn
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from tests.cli import ROOT
 from tests.tuner.executors import helpers
-from tuner.errors import OutOfMemory, RequestError, WorkerLost, WorkError
+from tuner.engines.base import BuildResult
+from tuner.engines.environments import Interpreter
+from tuner.errors import (
+    DeviceApart,
+    LinkError,
+    MalformedAnswer,
+    ModelError,
+    OutOfMemory,
+    RequestError,
+    TargetError,
+    WorkerLost,
+    WorkError,
+)
+from tuner.workers import messages
 from tuner.workers.pool import CallTimeout, Pool, WorkerSettings
 
 HELPERS = helpers.NAME
@@ -26,6 +43,13 @@ HELPERS = helpers.NAME
 def pool(tmp_path: Path) -> Iterator[Pool]:
     """A pool of one worker."""
     with Pool(WorkerSettings(1, tmp_path / "logs" / "worker.log", {"FROM_POOL": "yes"})) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A pool of two workers, which several tests share."""
+    with Pool(WorkerSettings(2, tmp_path_factory.mktemp("pair") / "worker.log")) as opened:
         yield opened
 
 
@@ -122,9 +146,9 @@ def test_exit_of_a_worker_is_reported_with_its_status(pool: Pool) -> None:
 
 
 def test_exit_with_status_zero_is_reported_too(pool: Pool) -> None:
-    """A worker that exits in the middle of a call loses it, at the latest when its time is over."""
-    with pytest.raises((WorkerLost, CallTimeout)):
-        pool.call(HELPERS, "leave", 0, timeout_secs=2.0)
+    """A worker that exits in the middle of a call loses it at once."""
+    with pytest.raises(WorkerLost, match="status 0"):
+        pool.call(HELPERS, "leave", 0, timeout_secs=20.0)
 
     assert pool.call(HELPERS, "add", 1, 2) == 3
 
@@ -180,27 +204,142 @@ def test_one_of_several_workers_is_killed_in_a_batch(tmp_path: Path) -> None:
         assert pool.call(HELPERS, "die_once", str(marker)) == "alive"
 
 
-@pytest.mark.parametrize("function", ["unpicklable", "unreadable"])
-def test_result_that_cannot_be_pickled_or_read_is_an_error(pool: Pool, function: str) -> None:
-    """The call raises WorkError, and the next call is served."""
+@pytest.mark.parametrize("function", ["unsendable", "large"])
+def test_result_that_cannot_be_sent_is_an_error(
+    pool: Pool, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call raises WorkError: it is not data, or too large; the next call is served."""
+    monkeypatch.setattr(messages, "MAX_ANSWER_BYTES", 1000)
+    args = (1000,) if function == "large" else ()
+    before = pool.call(HELPERS, "whoami")
+
     with pytest.raises(WorkError):
-        pool.call(HELPERS, function, timeout_secs=10.0)
+        pool.call(HELPERS, function, *args, timeout_secs=10.0)
+
+    assert pool.call(HELPERS, "whoami") == before
+
+
+class _Exploit:
+    """An object that creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self._path,))
+
+
+def garbage(path: Path) -> dict[str, bytes]:
+    """Return what a worker of an attacker may write, by name."""
+    exploit = pickle.dumps(_Exploit(path))
+    noise = random.Random(0).randbytes(10_000)
+    return {
+        "pickle": exploit,
+        "pickle in a message": messages.framed(exploit),
+        "pickle as multiprocessing sends it": struct.pack("!i", len(exploit)) + exploit,
+        "noise": noise,
+        "noise in a message": messages.framed(noise),
+        "nothing": messages.framed(b""),
+        "huge size": struct.pack(">Q", 2**63) + noise,
+        "huge array": messages.framed(b"\x92\xdd\xff\xff\xff\xff\xc0"),
+        "deep nesting": messages.framed(b"\x92" + b"\x91" * 1_000_000 + b"\xc0\xc0"),
+        "two answers": 2 * messages.framed(messages.encode(1)),
+        "unknown fields": messages.framed(msgspec.msgpack.encode((1, None, 3))),
+    }
+
+
+@pytest.mark.parametrize("name", garbage(Path()))
+def test_garbage_of_a_worker_costs_its_call_alone(pair: Pool, tmp_path: Path, name: str) -> None:
+    """Nothing is executed; the worker is ended and counts as crashed; others go on."""
+    marker = tmp_path / "executed"
+    other = pair.submit(HELPERS, "hang", 0.2)
+    before = pair.call(HELPERS, "whoami")
+
+    with pytest.raises(WorkerLost, match="what is not an answer") as caught:
+        pair.call(HELPERS, "send_raw", garbage(marker)[name], timeout_secs=20.0)
+
+    assert caught.value.crashed
+    assert other.result() is None
+    assert pair.call(HELPERS, "add", 1, 2) == 3
+    assert before not in pair.process_ids
+    assert not marker.exists()
+
+
+def test_half_a_message_ends_with_the_time_of_its_call(pool: Pool) -> None:
+    """The worker is killed, and the next call is served."""
+    with pytest.raises(CallTimeout):
+        pool.call(HELPERS, "send_raw", struct.pack(">Q", 100) + b"half", timeout_secs=0.5)
 
     assert pool.call(HELPERS, "add", 1, 2) == 3
 
 
-def test_pool_that_lost_its_calls_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call that no worker will ever answer is reported lost, and the next one is served."""
-    with Pool(WorkerSettings(1, tmp_path / "worker.log", stall_timeout_secs=0.5)) as pool:
-        # The state of a call whose worker was killed at the moment it took the call.
-        monkeypatch.setattr(pool._pool, "schedule", lambda *_, **__: futures.Future())
+def test_message_of_an_idle_worker_is_not_the_answer_of_the_next_call(pool: Pool) -> None:
+    """The worker is ended, and another one serves the call."""
+    forged = messages.framed(messages.encode(666))
+    before = pool.call(HELPERS, "send_raw", forged, 0.2)
+    _wait(lambda: before not in pool.process_ids)
 
-        with pytest.raises(WorkerLost, match="took"):
-            pool.call(HELPERS, "add", 1, 2, timeout_secs=0.5)
+    assert pool.call(HELPERS, "add", 1, 2) == 3
 
-        assert pool.call(HELPERS, "add", 1, 2) == 3
+
+@pytest.mark.parametrize(
+    "value", [None, 3, [b"text"], {"artifact": 3}, {"error_text": "no artifact"}]
+)
+def test_value_of_another_type_fails_the_call_alone(pair: Pool, value: Any) -> None:
+    """The worker lives on: an engine may have such an error."""
+    before = set(pair.process_ids)
+
+    with pytest.raises(MalformedAnswer, match="did not return BuildResult"):
+        pair.call(HELPERS, "identity", value, returns=BuildResult)
+
+    assert set(pair.process_ids) >= before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestError("wrong", field="trials"),
+        ModelError("bad", code="no-kernels"),
+        TargetError("unknown"),
+        WorkError(""),
+        LinkError("two lines\nof text"),
+        DeviceApart("too slow"),
+        WorkerLost("crashed", crashed=True),
+        FileNotFoundError(2, "No such file", "/path/\udcff"),
+        OSError(28, "No space left on device"),
+        TimeoutError("late"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_keeps_its_type_and_its_attributes(pair: Pool, error: Exception) -> None:
+    """Those of the tuner and of the system cross processes unchanged."""
+    with pytest.raises(type(error)) as caught:
+        pair.call(HELPERS, "raise_error", error)
+
+    assert type(caught.value) is type(error)
+    assert str(caught.value) == str(error).replace("\\udcff", r"\\udcff")
+    assert {**vars(caught.value)} == {**vars(error)}
+
+
+def test_error_of_an_unknown_class_is_a_failure_of_the_work() -> None:
+    """A worker cannot choose the class of an exception, nor an unknown code of a known one."""
+    forged = msgspec.msgpack.encode((None, ("SystemExit", "text", None, None, False, None, None)))
+    coded = msgspec.msgpack.encode((None, ("ModelError", "text", None, "x", False, None, None)))
+
+    with pytest.raises(WorkError, match="text"):
+        messages.decode(forged, int)
+    with pytest.raises(ModelError, match=r"text \[bad-model\]"):
+        messages.decode(coded, int)
+
+
+def test_worker_that_cannot_start_costs_each_call_once(tmp_path: Path) -> None:
+    """The calls are lost, one after the other, and none waits for ever."""
+    nowhere = Interpreter(sys.executable, {"tuner": str(tmp_path)})
+    with Pool(WorkerSettings(1, tmp_path / "worker.log", interpreter=nowhere)) as pool:
+        calls = [pool.submit(HELPERS, "add", 1, 2) for _ in range(2)]
+        for call in calls:
+            with pytest.raises(WorkerLost, match="exited with status 1"):
+                call.result()
 
 
 def test_output_of_workers_goes_to_the_log(
@@ -276,13 +415,6 @@ def test_pool_that_is_not_closed_lets_its_process_end(tmp_path: Path) -> None:
     )
 
     assert not psutil.pid_exists(int(ended.stdout))
-
-
-def test_importing_workers_leaves_multiprocessing_as_it_is() -> None:
-    """Processes that other packages spawn start as Python starts them."""
-    functions = (spawn.get_executable, spawn.get_command_line, spawn.get_preparation_data)
-
-    assert {function.__module__ for function in functions} == {spawn.__name__}
 
 
 def _wait(condition: Callable[[], bool], limit_secs: float = 30.0) -> None:

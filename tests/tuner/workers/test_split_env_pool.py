@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from tests.tuner.executors.helpers import NAME as HELPERS
+from tuner.networks.base import LoadedModel
 from tuner.workers.pool import WorkerSettings
 from tuner.workers.split_env_pool import SplitEnvPool
 
@@ -16,7 +17,13 @@ def test_death_of_an_engine_worker_leaves_the_other_environment_alone(tmp_path: 
     with SplitEnvPool(settings, settings) as pool:
         worker = pool.call(HELPERS, "whoami")
         loading = pool.submit(
-            "tuner.networks.worker", "load_model", "zoo:mlp", {}, None, str(tmp_path)
+            "tuner.networks.worker",
+            "load_model",
+            "zoo:mlp",
+            {},
+            None,
+            str(tmp_path),
+            returns=LoadedModel,
         )
         os.kill(worker, signal.SIGKILL)
         time.sleep(0.5)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.devices import inventory, target_matching
 from tuner.devices.locks import gpu_lock
+from tuner.engines.base import TargetInfo
 from tuner.errors import DeviceBusy
 from tuner.settings import Settings
 from tuner.workers.base import Call
 from tuner.workers.factory import runner_pool
 from tuner.workers.future_call import FutureCall
-from tuner.workers.pool import Pool, PoolCall
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
-    from tuner.engines.base import TargetInfo
+    from tuner.workers.pool import Pool
 
 _DESCRIBE_TIMEOUT_SECS = 300.0
 
@@ -71,9 +71,9 @@ class LocalRunner:
             busy.set_exception(error)
             return FutureCall(busy)
         function = (target_matching.__name__, "describe", self._engine, self._device.kind, spec)
-        return self.pool.submit(*function, timeout_secs=_DESCRIBE_TIMEOUT_SECS)
+        return self.pool.submit(*function, timeout_secs=_DESCRIBE_TIMEOUT_SECS, returns=TargetInfo)
 
-    def measure(self, function: str, *args: Any, timeout_secs: float) -> PoolCall:
+    def measure(self, function: str, *args: Any, timeout_secs: float) -> FutureCall:
         """Call a function of the engine in the process of the device."""
         call = self.pool.submit(self._engine, function, *args, timeout_secs=timeout_secs)
         return self.meter.watch(call)

@@ -21,6 +21,7 @@ from tuner.devices.runners.tracker import Lease, Server, Tracker
 from tuner.engines.base import RemoteAnswer, RemoteServer, TargetInfo
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.settings import Settings
+from tuner.workers import messages
 from tuner.workers.base import CallTimeout
 from tuner.workers.factory import fresh_worker
 from tuner.workers.future_call import FutureCall
@@ -116,14 +117,16 @@ class RpcRunner:
         for delay in _REFUSED_DELAYS_SECS:
             # TVM is imported before the lease, because a server takes its key back after four
             # seconds.
-            self._pool.call(__name__, "prepare", self._engine, timeout_secs=_IMPORT_TIMEOUT_SECS)
+            self._pool.call(
+                __name__, "prepare", self._engine, timeout_secs=_IMPORT_TIMEOUT_SECS, returns=None
+            )
             lease = self._lease()
             server = RemoteServer(lease.host, lease.port, lease.match_key, session_secs)
             answer = self._call_server(server, function, args)
             if answer.problem != "refused" or delay is None:
                 break
             time.sleep(delay)
-        return self._value_of(answer, session_secs)
+        return self._value_of(answer, function, session_secs)
 
     def _lease(self) -> Lease:
         if not self.is_online:
@@ -143,7 +146,7 @@ class RpcRunner:
             raise DeviceLost(f"{self.name} did not answer for {limit:g} s") from error
         return answer
 
-    def _value_of(self, answer: RemoteAnswer, session_secs: int) -> Any:
+    def _value_of(self, answer: RemoteAnswer, function: str, session_secs: int) -> Any:
         if answer.problem == "expired":
             raise CallTimeout(f"{self.name} ended the session after {session_secs} s")
         if answer.problem == "refused":
@@ -153,7 +156,7 @@ class RpcRunner:
             if not self._is_registered():
                 raise DeviceLost(f"{self.name} is offline: {answer.text}")
             raise WorkerLost(f"the session on {self.name} crashed: {answer.text}", crashed=True)
-        return answer.value
+        return messages.convert(answer.value, messages.result_type(function))
 
     def _is_registered(self) -> bool:
         with closing(Tracker(self._address)) as tracker:

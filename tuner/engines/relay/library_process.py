@@ -1,41 +1,48 @@
 """Process of this environment that runs a library for another process."""
 
+import fcntl
 import mmap
 import os
-import signal
-from multiprocessing import reduction
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.engines.relay import shared_arrays
 from tuner.errors import TunerError, error_text
+from tuner.workers import messages
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from tuner.engines.relay.network import Library
 
 
-def serve(folder: str, connection: "Connection[Any, Any]", parent: int) -> None:
+def serve(descriptor: int, folder: str) -> None:
     """Load a library, share memory for its arrays, and run it on request.
 
     The first message holds the signatures of its programs, or the error. Each request is the index
     of a program; its answer is an empty text once the outputs are written, or the error.
+
+    Args:
+        descriptor: File descriptor of the connection to the caller, which ends the process.
+        folder: Folder of the library.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)
+    connection = socket.socket(fileno=descriptor)
     try:
         library = _load(folder)
     except TunerError as error:
-        connection.send(error)
+        messages.send(connection, messages.encode_error(error))
         return
     signatures = [_signature(program) for program in library.programs]
     size = shared_arrays.n_bytes(signatures)
-    descriptor = os.memfd_create("tuner-library")
-    os.ftruncate(descriptor, size)
-    connection.send(signatures)
-    reduction.send_handle(connection, descriptor, parent)
-    with mmap.mmap(descriptor, size) as memory:
+    shared = os.memfd_create("tuner-library", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(shared, size)
+    fcntl.fcntl(shared, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    messages.send(connection, messages.encode(signatures))
+    socket.send_fds(connection, [b"m"], [shared])
+    with mmap.mmap(shared, size) as memory, suppress(OSError):
         _answer(library, signatures, connection, memory)
+    os._exit(0)
 
 
 def _load(folder: str) -> "Library":
@@ -52,15 +59,13 @@ def _signature(program: Any) -> shared_arrays.Signature:
 def _answer(
     library: "Library",
     signatures: list[shared_arrays.Signature],
-    connection: "Connection[Any, Any]",
+    connection: socket.socket,
     memory: mmap.mmap,
 ) -> None:
-    while True:
-        try:
-            number = connection.recv()
-            connection.send(_run(library.programs[number], signatures[number], memory))
-        except (EOFError, ConnectionError):
-            os._exit(0)  # the caller ended
+    while (request := messages.receive(connection)) is not None:
+        number = messages.decode(request, int)
+        problem = _run(library.programs[number], signatures[number], memory)
+        messages.send(connection, messages.encode(problem))
 
 
 def _run(program: Any, signature: shared_arrays.Signature, memory: mmap.mmap) -> str:

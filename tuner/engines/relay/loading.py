@@ -4,12 +4,13 @@ A process can load only one TVM, so that TVM 0.19 needs its own process. Arrays 
 memory, which costs two copies per call.
 """
 
+import fcntl
 import mmap
 import os
+import socket
+import subprocess
 import weakref
 from collections.abc import Mapping
-from multiprocessing import reduction
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import numpy as np
 
 from tuner.engines.environments import RELAY
 from tuner.engines.relay import library_process, shared_arrays
-from tuner.errors import TunerError, WorkError
+from tuner.errors import WorkError
 from tuner.library import manifest
 from tuner.settings import read_settings
-from tuner.workers.spawn_context import WorkerContext
+from tuner.workers import messages, process_start
 
 Array = np.ndarray[Any, Any]
 
@@ -40,20 +41,20 @@ class Library:
         self.inputs = described.inputs
         self._programs = [program.inputs for program in described.programs]
         settings = read_settings({"engine": RELAY})
-        context = WorkerContext(settings.interpreter)
-        self._connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=library_process.serve,
-            args=(str(folder.absolute()), theirs, os.getpid()),
-            daemon=True,  # Python joins other threads when it exits
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            self.process = process_start.start(
+                settings.interpreter,
+                None,
+                theirs,
+                library_process.__name__,
+                str(folder.absolute()),
+            )
+        weakref.finalize(self, _end, self.process, self._connection, os.getpid())
+        self._signatures: list[shared_arrays.Signature] = self._received(
+            list[shared_arrays.Signature]
         )
-        self.process.start()
-        theirs.close()
-        weakref.finalize(self, _end, self.process, os.getpid())
-        self._signatures = self._started()
-        descriptor = reduction.recv_handle(self._connection)
-        self._memory = mmap.mmap(descriptor, shared_arrays.n_bytes(self._signatures))
-        os.close(descriptor)
+        self._memory = self._received_memory(shared_arrays.n_bytes(self._signatures))
 
     def __call__(
         self, inputs: Mapping[str, Array] | None = None, **named: Array
@@ -73,29 +74,51 @@ class Library:
             raise WorkError(f"the library failed: {problem}")
         return {name: view.copy() for name, view in zip(self.outputs, outputs_view, strict=True)}
 
-    def _started(self) -> list[shared_arrays.Signature]:
-        answer = self._received()
-        if isinstance(answer, TunerError):
-            raise answer
-        signatures: list[shared_arrays.Signature] = answer
-        return signatures
-
-    def _answer_to(self, number: int) -> Any:
+    def _answer_to(self, number: int) -> str:
         try:
-            self._connection.send(number)
-            return self._received()
-        except ConnectionError as error:
+            messages.send(self._connection, messages.encode(number))
+            problem: str = self._received(str)
+        except OSError as error:
             raise WorkError(_ENDED) from error
         except BaseException:
             # The next call would mistake a leftover answer for its own.
-            _end(self.process, os.getpid())
+            _end(self.process, self._connection, os.getpid())
             raise
+        return problem
 
-    def _received(self) -> Any:
+    def _received(self, returns: Any) -> Any:
+        """Wait for an answer of the process, which may run any code.
+
+        Raises:
+            WorkError: If it ended or sent something else.
+        """
         try:
-            return self._connection.recv()
-        except (EOFError, ConnectionError) as error:
+            message = messages.receive(self._connection, messages.max_bytes(returns))
+            if message is not None:
+                return messages.decode(message, returns)
+        except messages.GarbageError as error:
+            raise WorkError(f"the process of the library sent something else: {error}") from error
+        except ConnectionError as error:
             raise WorkError(_ENDED) from error
+        raise WorkError(_ENDED)
+
+    def _received_memory(self, n_bytes: int) -> mmap.mmap:
+        """Map the memory of the process, which must not shrink: reading it would end this one.
+
+        Raises:
+            WorkError: If the process sent something else.
+        """
+        _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
+        try:
+            (descriptor,) = descriptors
+            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                return mmap.mmap(descriptor, n_bytes)
+        except (ValueError, OSError) as error:
+            raise WorkError(f"the process of the library shares no memory: {error}") from error
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        raise WorkError("the process of the library shares memory that can shrink")
 
     def _number_of(self, arrays: Mapping[str, Array]) -> int:
         """Return the number of the program for arrays of these shapes.
@@ -133,8 +156,9 @@ def _described(arrays: Mapping[str, Array], inputs: manifest.Inputs) -> dict[str
     return {name: (tuple(arrays[name].shape), str(arrays[name].dtype)) for name in inputs}
 
 
-def _end(process: BaseProcess, owner: int) -> None:
+def _end(process: subprocess.Popen[bytes], connection: socket.socket, owner: int) -> None:
     """End the process of a library, unless called in a fork of its owner."""
+    connection.close()
     if os.getpid() == owner:
         process.kill()
-        process.join()
+        process.wait()

@@ -136,7 +136,7 @@ def test_a_trace_is_replayed_to_the_same_program(
     """It is serialised to the same text again."""
     for candidate in candidates:
         replayed = pool.call(INSIDE, "replay", convolution.ir, target.spec, candidate.trace)
-        assert replayed == (candidate.trace, candidate.module_hash)
+        assert replayed == [candidate.trace, candidate.module_hash]
 
 
 def test_a_trace_goes_through_a_log_of_ansor(

@@ -157,7 +157,7 @@ def test_a_call_after_its_process_was_killed_raises(built: Built) -> None:
 
     network = Library(built.folder)
     network.process.kill()
-    network.process.join()
+    network.process.wait()
 
     with pytest.raises(WorkError, match="the process of the library has ended"):
         network(data=draw(1, 8, 15, 15))
