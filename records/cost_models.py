@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from records.models import CostModel, MeasureFeature, MeasureRecord, Task, now
@@ -44,6 +44,24 @@ def training_set(
     return list(map(TrainingRow._make, session.execute(stmt)))[::-1]
 
 
+def training_set_between(
+    session: Session, target_id: int, after_record_id: int, before_record_id: int
+) -> list[TrainingRow]:
+    """Return, like :func:`training_set`, the examples between two records, both exclusive.
+
+    The query scans only the records between the two, not all records of the target.
+    """
+    stmt = (
+        select(
+            MeasureRecord.id, MeasureRecord.task_id, MeasureFeature.features, MeasureRecord.latency
+        )
+        .join(MeasureFeature, MeasureFeature.record_id == MeasureRecord.id)
+        .where(*_between(target_id, after_record_id, before_record_id))
+        .order_by(MeasureRecord.id)
+    )
+    return list(map(TrainingRow._make, session.execute(stmt)))
+
+
 def count_examples(session: Session, target_id: int, before_record_id: int | None = None) -> int:
     """Count the records of a target that have features, optionally only those before a record."""
     stmt = (
@@ -65,21 +83,27 @@ def count_examples_between(
 
     The query scans only the records between the two, not all records of the target.
     """
-    # A join would begin with all tasks of the target; a bound on either id limits one table only.
-    of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
     stmt = (
         select(func.count())
         .select_from(MeasureFeature)
         .join(MeasureRecord, MeasureFeature.record_id == MeasureRecord.id)
-        .where(
-            MeasureRecord.id > after_record_id,
-            MeasureRecord.id < before_record_id,
-            MeasureFeature.record_id > after_record_id,
-            MeasureFeature.record_id < before_record_id,
-            of_target == target_id,
-        )
+        .where(*_between(target_id, after_record_id, before_record_id))
     )
     return session.scalar(stmt) or 0
+
+
+def _between(
+    target_id: int, after_record_id: int, before_record_id: int
+) -> tuple[ColumnElement[bool], ...]:
+    # A join would begin with all tasks of the target; a bound on either id limits one table only.
+    of_target = select(Task.target_id).where(Task.id == MeasureRecord.task_id).scalar_subquery()
+    return (
+        MeasureRecord.id > after_record_id,
+        MeasureRecord.id < before_record_id,
+        MeasureFeature.record_id > after_record_id,
+        MeasureFeature.record_id < before_record_id,
+        of_target == target_id,
+    )
 
 
 def save_cost_model(

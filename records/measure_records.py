@@ -235,8 +235,8 @@ def latency_of(samples: Sequence[float], clock_factor: float | None) -> float:
 
 
 def _durations(samples: Sequence[float]) -> list[float]:
-    secs = [float(sample) for sample in samples]
-    if not secs or not all(math.isfinite(sample) and sample >= 0.0 for sample in secs):
+    secs = list(map(float, samples))
+    if not secs or not all(map(math.isfinite, secs)) or min(secs) < 0.0:
         raise ValueError(f"run times must be finite seconds, at least one, got {secs}")
     return secs
 

@@ -27,7 +27,7 @@ def test_training_set_is_the_latest_in_order(session: Session) -> None:
     assert cost_models.training_set(session, target_id, 9, rows[2].record_id) == rows[:2]
 
 
-def test_examples_are_counted_between_two_records(session: Session) -> None:
+def test_examples_are_counted_and_read_between_two_records(session: Session) -> None:
     """Both bounds, other targets and records without features are excluded."""
     mine, other = make.task(session), make.task(session, core_count=64)
     trials = [make.timed(mine, str(n), 1.0, features=b"f") for n in range(6)]
@@ -40,6 +40,11 @@ def test_examples_are_counted_between_two_records(session: Session) -> None:
     assert cost_models.count_examples_between(session, target_id, 0, ids[5] + 1) == 4
     assert cost_models.count_examples(session, target_id) == 4
     assert cost_models.count_examples_between(session, target_id, ids[5], ids[0]) == 0
+    read = cost_models.training_set_between(session, target_id, ids[0], ids[5])
+    assert [row.record_id for row in read] == [ids[1], ids[4]]
+    assert cost_models.training_set_between(
+        session, target_id, 0, ids[5] + 1
+    ) == cost_models.training_set(session, target_id, 9)
 
 
 def test_a_saved_model_replaces_the_previous_one(session: Session) -> None:

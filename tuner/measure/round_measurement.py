@@ -181,8 +181,8 @@ class RoundMeasurement:
                 await self._time(candidate, built)
 
     async def _build(self, candidate: Candidate) -> _Built:
-        (built,) = await self._builder.build_all(self._task, [candidate.trace])
-        return candidate, built
+        async with self._setup.context.cpu_gate.shared():
+            return candidate, await self._builder.build(self._task, candidate.trace)
 
     def _discard_build(self, build: asyncio.Task[_Built]) -> None:
         """Discard the artifact of a build that may never be timed."""

@@ -1,5 +1,6 @@
 """Cleaning of ONNX models: fixed shapes, folded constants, no operators for training."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from tuner.networks.shapes import Dims, fix_shapes
 from tuner.networks.simplifying import simplify
 from tuner.networks.sums import replace_sums
 
+# Place in the C++ sources of onnx, with which the texts of failed assertions begin.
+_ASSERTION = re.compile(r"^\S+:\d+: \w+: Assertion `.*` failed: ")
 _NO_NUMBERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
 _DTYPES = frozenset(onnx.TensorProto.DataType.values())
 
@@ -118,9 +121,9 @@ def _invalid() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        reason = _ASSERTION.sub("", summary(error))[:200]
         raise ModelError(
-            f"the ONNX checker refuses the model: {summary(error, max_chars=200)}",
-            code="invalid-model",
+            f"the ONNX checker refuses the model: {reason}", code="invalid-model"
         ) from error
 
 

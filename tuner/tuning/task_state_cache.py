@@ -8,7 +8,7 @@ second, and everything is read again from time to time.
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session, sessionmaker
@@ -288,12 +288,13 @@ def _with_trial(before: RoundResult, new: NewRecord, record: StoredRecord) -> Ro
     total = RecordTotals(
         before.n_trials, before.n_failed, before.n_timeouts, before.best_secs, before.run_secs
     )
-    total.add({**vars(new), "latency": record.latency})
-    return replace(
-        before,
+    total.add({"error_kind": new.error_kind, "verified": new.verified, "latency": record.latency})
+    return RoundResult(
+        pick_id=before.pick_id,
         n_trials=total.n_measured,
         n_failed=total.n_failed,
         best_secs=math.inf if total.best_secs is None else total.best_secs,
+        secs=before.secs,
         run_secs=total.run_secs,
         n_timeouts=total.n_timeouts,
     )

@@ -45,6 +45,14 @@ def recursive_function() -> onnx.ModelProto:
     return proto
 
 
+def function_with_too_many_operands() -> onnx.ModelProto:
+    """Call a function of one operand with two."""
+    proto = recursive_function()
+    proto.functions[0].node[0].op_type, proto.functions[0].node[0].domain = "Relu", ""
+    proto.graph.node[0].input.append("data")
+    return proto
+
+
 def unknown_type() -> onnx.ModelProto:
     """Give the input a type that ONNX does not have."""
     proto = relu_model(1)
@@ -66,6 +74,11 @@ def contradictory_shape() -> onnx.ModelProto:
     [
         (endless_loop, "unsupported-operator", "a Loop has 4611686018427387904 turns"),
         (recursive_function, "invalid-model", "must not be recursive"),
+        (
+            function_with_too_many_operands,
+            "invalid-model",
+            "model: Number of actual parameters",
+        ),
         (unknown_type, "not-a-tensor", "'data' is not a tensor of numbers"),
         (contradictory_shape, "not-loaded", "cannot be cleaned"),
     ],

@@ -8,8 +8,9 @@ from tvm import relax
 
 from tuner.engines.base import ExtractedTask, Extraction, ModelFile
 from tuner.engines.relax import workloads
-from tuner.engines.relax.lower import lower
+from tuner.engines.relax.lower import lower, lowering_failure
 from tuner.engines.relax.targets import make_target
+from tuner.errors import described
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Subgraph:
         return f"{workloads.title(self.functions[0])}[{shape}]"
 
 
+@described(lowering_failure)
 def extract(model: ModelFile, target: str) -> Extraction:
     """Split a network into weighted tasks; see :class:`Engine`."""
     network = lower(model, make_target(target, intrinsics=False))

@@ -50,7 +50,7 @@ def lower(model: ModelFile, target: Target) -> LoweredNetwork:
     if key not in _lowered:
         while len(_lowered) >= _MAX_LOWERED:
             del _lowered[next(iter(_lowered))]
-        with described(_failure):
+        with described(lowering_failure):
             _lowered[key] = _lower(model, target)
     return _lowered[key]
 
@@ -60,7 +60,8 @@ _MAX_LOWERED = 2
 _lowered: dict[Any, LoweredNetwork] = {}
 
 
-def _failure(kind: str) -> ModelError:
+def lowering_failure(kind: str) -> ModelError:
+    """Return the error for an unexpected one of TVM, by the name of its class."""
     return ModelError(
         f"the network cannot be lowered to kernels ({kind}): the log of the process has the "
         "details; report it with the model",

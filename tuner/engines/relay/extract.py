@@ -6,8 +6,18 @@ from tuner.engines.base import ExtractedTask, Extraction, ModelFile
 from tuner.engines.relay import workloads
 from tuner.engines.relay.importer import import_model
 from tuner.engines.relay.targets import hardware_of, make_target
+from tuner.errors import ModelError, described
 
 
+def _failure(kind: str) -> ModelError:
+    return ModelError(
+        f"the network cannot be split into tasks ({kind}): the log of the process has the "
+        "details; use the engine relax, or report it with the model",
+        code="not-lowered",
+    )
+
+
+@described(_failure)
 def extract(model: ModelFile, target: str) -> Extraction:
     """Split a network into weighted tasks; see :class:`Engine`.
 

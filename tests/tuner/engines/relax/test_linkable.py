@@ -78,3 +78,13 @@ def test_an_operator_that_cannot_be_converted_is_named(save: Save, target: Targe
 
     assert caught.value.code == "unsupported-operator"
     assert "operator Resize with inputs float32[2], none, none, int64[2]" in str(caught.value)
+
+
+def test_a_dimension_that_no_index_reaches_is_refused(save: Save, target: TargetInfo) -> None:
+    """A few bytes ask for 2^31 columns, which the compiler notices after the lowering."""
+    nodes = [helper.make_node("Expand", ["data", "shape"], ["y"])]
+
+    with pytest.raises(ModelError, match="cannot be lowered to kernels") as caught:
+        worker.extract(save(nodes, (1, 3, 1), {"shape": np.array([2**31])}), target.spec)
+
+    assert caught.value.code == "not-lowered"

@@ -1,0 +1,1 @@
+"""Parts of the soak test: clients, faults, samples of processes, and checks at the end."""
