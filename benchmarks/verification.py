@@ -10,10 +10,12 @@ all broken ones were, and no correct one.
 import argparse
 import itertools
 import json
+import multiprocessing
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from tuner.engines.relax import run, worker, workloads
 from tuner.engines.verification import checks
 
 _N_MUTATIONS = 3
+_RUN_TIMEOUT_SECS = 60.0
+Check = Callable[[str, str, Sequence[str]], RunResult]
 _KINDS: tuple[InputKind, ...] = ("whole", "real")
 
 
@@ -36,6 +40,7 @@ class Report:
     Attributes:
         n_broken: Broken kernels.
         n_correct: Correct schedules.
+        n_slow: Correct schedules that ran for more than a minute, and were not judged.
         missed: Broken kernels that were accepted.
         refused: Correct schedules that were refused, with the reason.
         caught_by: Broken kernels by the inputs that revealed them first.
@@ -44,6 +49,7 @@ class Report:
     n_kernels: int = 0
     n_broken: int = 0
     n_correct: int = 0
+    n_slow: int = 0
     missed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     caught_by: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
@@ -54,6 +60,33 @@ class Report:
         return bool(self.n_broken) and not self.missed and not self.refused
 
 
+class Runner:
+    """A process that compares builds, and is replaced when one takes too long."""
+
+    def __init__(self) -> None:
+        self._pool = self._start()
+
+    def check(self, artifact: str, target: str, references: Sequence[str]) -> RunResult:
+        """Compare the outputs of a build with references; ``run_timeout`` after a minute."""
+        call = self._pool.submit(_check, artifact, target, references)
+        try:
+            return call.result(_RUN_TIMEOUT_SECS)
+        except TimeoutError:
+            for process in multiprocessing.active_children():
+                process.kill()
+            self._pool.shutdown()
+            self._pool = self._start()
+            return RunResult(error_kind="run_timeout")
+
+    @staticmethod
+    def _start() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def _check(artifact: str, target: str, references: Sequence[str]) -> RunResult:
+    return checks.check(run.load_kernel(artifact, target), references)
+
+
 class Judge:
     """Verdicts on builds of one kernel.
 
@@ -61,10 +94,12 @@ class Judge:
         function: The kernel, unscheduled.
         folder: Folder for artifacts and references.
         seed: Seed of the inputs of whole numbers.
+        check: Compares the outputs of a build for a target with references.
     """
 
-    def __init__(self, function: Any, folder: Path, seed: int) -> None:
+    def __init__(self, function: Any, folder: Path, seed: int, check: Check | None = None) -> None:
         self._folder = folder
+        self._check = check or _check
         self._target = worker.describe_target("llvm").spec
         self.ir = workloads.dump(workloads.as_workload(function))
         self.references: dict[InputKind, str] = {}
@@ -81,8 +116,7 @@ class Judge:
         built = worker.build(BuildRequest(ir, self._target, trace, out))
         if not built.artifact:
             return RunResult(error_kind="build_error", error_text=built.error_text)
-        kernel = run.load_kernel(built.artifact, self._target)
-        return checks.check(kernel, [self.references[kind] for kind in kinds])
+        return self._check(built.artifact, self._target, [self.references[kind] for kind in kinds])
 
     def schedules(self, n_schedules: int, seed: int) -> list[str]:
         """Draw traces of correct schedules."""
@@ -102,12 +136,14 @@ def mutants(text: str) -> Iterator[tuple[str, bytes]]:
         yield name, workloads.dump(workloads.as_workload(_kernels.parse(mutated)))
 
 
-def judge_mutants(name: str, create: Callable[[], Any], report: Report, seed: int) -> None:
+def judge_mutants(
+    name: str, create: Callable[[], Any], check: Check, report: Report, seed: int
+) -> None:
     """Judge the mutants of one kernel."""
     function = create()
     report.n_kernels += 1
     with tempfile.TemporaryDirectory() as folder:
-        bench = Judge(function, Path(folder), seed)
+        bench = Judge(function, Path(folder), seed, check)
         for mutation, ir in mutants(function.script()):
             report.n_broken += 1
             for kind in _KINDS:
@@ -120,14 +156,21 @@ def judge_mutants(name: str, create: Callable[[], Any], report: Report, seed: in
 
 
 def judge_schedules(
-    name: str, create: Callable[[], Any], report: Report, n_schedules: int, seed: int
+    name: str,
+    create: Callable[[], Any],
+    check: Check,
+    report: Report,
+    n_schedules: int,
+    seed: int,
 ) -> None:
     """Judge correct schedules of one kernel."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Judge(create(), Path(folder), seed)
+        bench = Judge(create(), Path(folder), seed, check)
         for trace in bench.schedules(n_schedules, seed):
             verdict = bench.verdict(bench.ir, trace)
-            if verdict.error_kind == "build_error":
+            if verdict.error_kind == "run_timeout":
+                report.n_slow += 1
+            if verdict.error_kind in ("build_error", "run_timeout"):
                 continue
             report.n_correct += 1
             if verdict.error_kind:
@@ -141,10 +184,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of inputs and schedules")
     parser.add_argument("--only", default="", help="part of the names of the kernels")
     options = parser.parse_args()
-    report, started = Report(), time.monotonic()
+    report, runner, started = Report(), Runner(), time.monotonic()
     kernels = {n: create for n, create in _kernels.functions().items() if options.only in n}
     for name, create in kernels.items():
-        judge_mutants(name, create, report, options.seed)
+        judge_mutants(name, create, runner.check, report, options.seed)
     # Small spaces have few schedules; the others make up for them, under further seeds.
     for seed in itertools.count(options.seed):
         before = report.n_correct
@@ -153,8 +196,12 @@ def main() -> int:
                 -(-options.schedules // len(kernels)), options.schedules - report.n_correct
             )
             if n_schedules > 0:
-                judge_schedules(name, create, report, n_schedules, seed)
-            print(name, f"{time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+                judge_schedules(name, create, runner.check, report, n_schedules, seed)
+            print(
+                f"{name}: {report.n_correct} schedules, {time.monotonic() - started:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
         if report.n_correct in (before, options.schedules):
             break
     print(json.dumps(asdict(report), indent=1))
