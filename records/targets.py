@@ -10,9 +10,6 @@ from sqlalchemy.orm import Session
 from records.models import Job, Pick, Target
 from records.upsert import find_or_insert
 
-# Relative difference between two readings of a clock kernel without drift.
-_CLOCK_NOISE = 0.03
-
 
 def fingerprint(spec: str, device: dict[str, Any]) -> str:
     """Return the SHA-256, in hex, of the canonical JSON of ``[spec, device]``."""
@@ -81,17 +78,3 @@ def store_peaks(session: Session, target_id: int, peaks: dict[str, Any]) -> None
     """Store the measured peaks of a target's device; the first ones stay."""
     stmt = update(Target).where(Target.id == target_id, Target.peaks.is_(None))
     session.execute(stmt.values(peaks=peaks))
-
-
-def clock_factor(reference: float, secs: float) -> float:
-    """Return the factor that divides the drift of a device's clock out of a latency.
-
-    Args:
-        reference: Time of the clock kernel that factors refer to.
-        secs: Time of the clock kernel now.
-
-    Returns:
-        The quotient of both; 1 if it differs from 1 by no more than readings do.
-    """
-    factor = reference / secs
-    return 1.0 if abs(factor - 1.0) <= _CLOCK_NOISE else factor

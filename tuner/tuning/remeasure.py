@@ -270,7 +270,7 @@ def _add(
     factor = None
     if result.clock_secs is not None:
         reference = targets.clock_reference(session, target_id, result.clock_secs)
-        factor = targets.clock_factor(reference, result.clock_secs)
+        factor = reference / result.clock_secs
     record = measure_records.add_record(
         session,
         measure_records.NewRecord(

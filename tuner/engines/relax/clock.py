@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import te
 
 from tuner.engines import timing
+from tuner.engines.clock_readings import ClockReadings
 from tuner.engines.relax.targets import make_target
 from tuner.engines.timing import Sample, SampleHook
 
@@ -24,6 +25,7 @@ _N_ROWS = 4
 _N_LANES = 64
 _LOG = logging.getLogger(__name__)
 _HOOK = "tuner.before_clock"
+_READINGS = ClockReadings()
 
 
 def read(target: str) -> float | None:
@@ -42,7 +44,7 @@ def read(target: str) -> float | None:
         )
         return hook.samples(evaluator(*arguments).results, timing.CLOCK_SETTINGS)
 
-    return timing.read_clock(take)
+    return _READINGS.read(lambda: timing.read_clock(take))
 
 
 @lru_cache(maxsize=1)

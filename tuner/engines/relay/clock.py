@@ -15,6 +15,7 @@ import tvm
 from tvm import te
 
 from tuner.engines import timing
+from tuner.engines.clock_readings import ClockReadings
 from tuner.engines.relay.targets import make_target
 from tuner.engines.timing import Sample, SampleHook
 
@@ -23,6 +24,7 @@ _N_ROWS = 4
 _N_LANES = 64
 _LOG = logging.getLogger(__name__)
 _HOOK = "tuner.before_clock"
+_READINGS = ClockReadings()
 
 
 def read(target: str) -> float | None:
@@ -41,7 +43,7 @@ def read(target: str) -> float | None:
         )
         return hook.samples(evaluator(*arguments).results, timing.CLOCK_SETTINGS)
 
-    return timing.read_clock(take)
+    return _READINGS.read(lambda: timing.read_clock(take))
 
 
 @lru_cache(maxsize=1)
