@@ -36,7 +36,7 @@ def contenders(session: Session, task_id: int, limit: int) -> list[MeasureRecord
     Returns:
         Records whose latency less its noise is below that of the best record plus its noise, and
         the winner of earlier finals. None if that is the best record, and no record that was in no
-        final comes so near.
+        final comes so near, or if the task has one undisturbed record only.
     """
     row = session.get(BestRecord, task_id)
     if row is None:
@@ -57,6 +57,9 @@ def contenders(session: Session, task_id: int, limit: int) -> list[MeasureRecord
     }
     if row.confirmed and all(rival.confirmed_secs for rival in rivals.values()):
         return []
+    if len({record.id for record in considered}) == 1 and not _is_disturbed(best):
+        # The first of its task: no choice among many made it lucky.
+        return []
     racing = [*fixed.values(), *rivals.values()][:limit]
     return sorted(racing, key=bests.latency_of)
 
@@ -65,8 +68,12 @@ def noise(record: MeasureRecord) -> float:
     """Return the half width of the interval that holds a record's latency, relative to it."""
     if record.confirmed_secs:
         return max(_Z * _standard_error(record.confirmed_secs), _MIN_CONFIRMED_NOISE)
-    smallest = _DISTURBED_NOISE if (record.conditions or {}).get("disturbed") else _MIN_NOISE
+    smallest = _DISTURBED_NOISE if _is_disturbed(record) else _MIN_NOISE
     return max(_Z * _standard_error(record.run_secs or ()), smallest)
+
+
+def _is_disturbed(record: MeasureRecord) -> bool:
+    return bool((record.conditions or {}).get("disturbed"))
 
 
 def _standard_error(samples: Sequence[float]) -> float:

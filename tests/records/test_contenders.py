@@ -48,9 +48,16 @@ def test_a_task_without_records_has_no_contenders(session: Session) -> None:
     assert names(session) == []
 
 
-def test_a_single_record_races_alone(session: Session) -> None:
-    """The final confirms its latency."""
+def test_a_single_record_needs_no_final(session: Session) -> None:
+    """No choice among many made it lucky."""
     add(session, "only", 1.0)
+
+    assert names(session) == []
+
+
+def test_a_single_record_that_was_disturbed_races_alone(session: Session) -> None:
+    """The final finds its latency."""
+    add(session, "only", 1.0, disturbed=True)
 
     assert names(session) == ["only"]
 

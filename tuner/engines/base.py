@@ -45,6 +45,8 @@ class TargetInfo:
         compiler: Versions and settings of the compiler that the bytes of an object depend on
             besides target and device, JSON.
         problem: Reason why this machine cannot run code for the target; empty if it can.
+        has_schedules_by_rule: True if the first candidate of a task is a good schedule, found
+            without a search.
     """
 
     spec: str
@@ -53,6 +55,7 @@ class TargetInfo:
     pipeline: str = ""
     problem: str = ""
     compiler: Mapping[str, Any] = field(default_factory=dict)
+    has_schedules_by_rule: bool = False
 
 
 @dataclass(frozen=True)

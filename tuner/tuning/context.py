@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ class TuningContext:
         unsettled: Attempts that could not be taken back without a database.
         disk: Watch over the free disk space of a service; None for a command.
         targets_with_peaks: Targets whose peaks are known.
-        rounds_without_peaks: Rounds of each other target, by its id.
+        peaks_wait_until: Time of the next attempt to measure those of others, by id.
         worker: Name of this process in the database; empty outside the service.
     """
 
@@ -81,7 +81,7 @@ class TuningContext:
         self.in_flight: dict[int, dict[int, list[Candidate]]] = defaultdict(dict)
         self.devices: dict[str, Device] = {}
         self.targets_with_peaks: set[int] = set()
-        self.rounds_without_peaks: Counter[int] = Counter()
+        self.peaks_wait_until: dict[int, float] = {}
         self._runners: list[Runner] | None = None
         self._clock_references: dict[int, float] = {}
         self._cost_model_managers: dict[tuple[int, str, int], CostModelManager] = {}
@@ -160,7 +160,7 @@ class TuningContext:
             with self.sessions.begin() as session:
                 reference = targets.clock_reference(session, target_id, clock_secs)
             self._clock_references[target_id] = reference
-        return targets.clock_factor(self._clock_references[target_id], clock_secs)
+        return self._clock_references[target_id] / clock_secs
 
     def cost_model_manager(self, target_id: int, kind: str, seed: int) -> CostModelManager:
         """Return the manager of a cost model, which the sessions on one target share."""

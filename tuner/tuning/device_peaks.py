@@ -13,6 +13,8 @@ from tuner.tuning.context import TuningContext
 from tuner.workers.base import CallTimeout
 
 _TIMEOUT_SECS = 60.0
+# Pause before the next attempt, compared with the duration of one that failed.
+_PAUSE = 20.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,17 +25,16 @@ async def ensure_peaks(
     """Measure and store the peaks of the CPU of this machine, unless they are known.
 
     They are measured before the first round; if that fails because other processes use the cores,
-    before the second, 4th, 8th and so on. Without peaks, as for GPUs and devices of other
-    machines, the roofs of the tasks are unknown.
+    again after twenty times as long as it took. Without peaks, as for GPUs and devices of
+    other machines, the roofs of the tasks are unknown.
 
     Raises:
         DeviceLost: If the device was lost.
     """
     if target_id in context.targets_with_peaks or not device.runner.shares_cores:
         return
-    context.rounds_without_peaks[target_id] += 1
-    n_rounds = context.rounds_without_peaks[target_id]
-    if n_rounds & (n_rounds - 1):  # not a power of two
+    started = context.now()
+    if started < context.peaks_wait_until.get(target_id, started):
         return
     with context.sessions() as session:
         if targets.peaks_of(session, target_id) is not None:
@@ -49,6 +50,8 @@ async def ensure_peaks(
         raise
     except (CallTimeout, TunerError, OSError) as error:
         _LOG.info("the peaks of %s are unknown: %s", device.name, error)
+        ended = context.now()
+        context.peaks_wait_until[target_id] = ended + _PAUSE * (ended - started)
         return
     with context.sessions.begin() as session:
         targets.store_peaks(session, target_id, peaks)

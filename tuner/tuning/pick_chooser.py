@@ -1,6 +1,6 @@
 """Choice of a job's next task, and the forecast by which the job may stop."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from records.picks import NewPick
@@ -30,6 +30,9 @@ class PickChooser:
         spec = options.spec
         self._objective = objective_of(spec, prepared)
         settings = options.scheduler or allocators.default_settings(spec.allocator)
+        if settings.warmup_trials is None and prepared.target.has_schedules_by_rule:
+            # One look at each task shows where the time goes; a search of each would take minutes.
+            settings = replace(settings, warmup_trials=1)
         self.settings: Mapping[str, Any] = asdict(settings)
         self._allocator = allocators.make_allocator(
             spec.allocator, self._objective, spec.seed, settings

@@ -85,9 +85,12 @@ async def _search_islands(
     executor: Executor, settings: SearchSettings, inputs: SearchInputs, attempt: int
 ) -> list[Candidate]:
     n_random = draw_n_random(settings.random_share, inputs.n_candidates, inputs.seeds)
+    n_islands = settings.n_islands
+    if inputs.n_candidates == 1 and not inputs.measured:
+        # The first candidate of a task is its schedule by rule, where there is one.
+        n_random, n_islands = 0, 1
     requests = [
-        _request(settings, inputs, n_random, island, attempt)
-        for island in range(settings.n_islands)
+        _request(settings, inputs, n_random, island, attempt) for island in range(n_islands)
     ]
     # gather starts all islands before it waits for the first.
     results = await asyncio.gather(

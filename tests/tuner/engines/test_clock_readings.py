@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from tuner.engines import clock_readings
 from tuner.engines.clock_readings import ClockReadings
 
 
@@ -24,7 +23,7 @@ class Seconds:
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     """Clock of the module under test."""
     clock = Seconds()
-    monkeypatch.setattr(clock_readings.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr("tuner.engines.clock_readings.time.monotonic", clock.monotonic)
     return clock
 
 
@@ -67,7 +66,7 @@ def test_a_step_is_followed_at_once(seconds: Seconds) -> None:
 
 
 def test_readings_before_a_pause_do_not_count(seconds: Seconds) -> None:
-    """A device that rested is warmed up, and read anew."""
+    """A device that rested is warmed up, and read again."""
     clock = ClockReadings()
     assert clock.read(taker(seconds, scattered(2e-4, 2))) == pytest.approx(2e-4, rel=0.03)
     seconds.now += 60.0

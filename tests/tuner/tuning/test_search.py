@@ -87,3 +87,16 @@ def test_a_space_is_exhausted_after_empty_answers_of_six_seeds() -> None:
 
     assert search_with(executor) == []
     assert len({request.seed for request in executor.requests}) == 6
+
+
+def test_a_first_look_is_one_search_and_not_random() -> None:
+    """One island searches for the only candidate of a task without records."""
+    executor = Islands(n_empty=0)
+    task = toy.make_task("heavy", weight=1, base_secs=1e-3)
+    model = cost_models.create("random", 0).save()
+    settings = SearchSettings(random_share=1.0)
+
+    inputs = SearchInputs(task.ir, toy.SPEC, (), model, 1, (1, 2))
+    asyncio.run(search(cast("Executor", executor), settings, inputs))
+
+    assert [(each.n_candidates, each.n_random) for each in executor.requests] == [(1, 0)]

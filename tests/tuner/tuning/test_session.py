@@ -322,6 +322,21 @@ def test_status_says_when_the_cpu_is_measured(workshop: Workshop) -> None:
     assert statuses[-1].spent_trials == 24
 
 
+def test_tasks_with_schedules_by_rule_are_looked_at_once_first(workshop: Workshop) -> None:
+    """One trial of each shows where the time goes, before any gets a whole round."""
+    prepared = workshop.prepare()
+    target = replace(prepared.target, has_schedules_by_rule=True)
+
+    workshop.tune(replace(prepared, target=target), 64, trials_per_round=8)
+
+    with workshop.sessions() as session:
+        stored = session.scalars(select(Pick).order_by(Pick.sequence)).all()
+    first, later = stored[: toy.N_TASKS], stored[toy.N_TASKS :]
+    assert {(pick.terms["reason"], pick.n_trials) for pick in first} == {("warm_up", 1)}
+    assert len({pick.task_id for pick in first}) == toy.N_TASKS
+    assert {pick.n_trials for pick in later[:-1]} == {8}
+
+
 def test_picks_hold_their_reasons(workshop: Workshop) -> None:
     """Every pick stores the reason of its choice and the newest record that its round may know."""
     workshop.tune(workshop.prepare(), 64, trials_per_round=8)

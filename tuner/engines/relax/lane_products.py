@@ -111,19 +111,18 @@ def _ends_with(region: Any, variable: Any) -> bool:
     return bool(dims) and variable.same_as(dims[-1][0].min)
 
 
-def lane_tile(product: LaneProduct, registers: Registers) -> tuple[LaneTile, float] | None:
-    """Return the tile that needs the fewest cycles, and these; None without enough lanes."""
+def lane_tiles(product: LaneProduct, registers: Registers) -> list[tuple[LaneTile, float]]:
+    """Return tiles with their cycles, the fewest first; none without enough lanes."""
     n_results, n_terms = math.prod(product.extents), product.n_terms
-    best = None
+    tiles = []
     *_, n_rows, n_columns = product.extents
     for tile in _tiles(n_rows, n_columns, product.n_inner, registers):
         n_loads = tile.n_vectors * (tile.n_rows + tile.n_columns)
         step = max(tile.n_sums / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, LATENCY)
         n_steps = n_results / tile.n_rows / tile.n_columns * n_terms / tile.n_vectors / tile.lanes
         cycles = n_steps * step + n_results * (_LANE_CYCLES + tile.n_vectors)
-        if best is None or cycles < best[1]:
-            best = tile, cycles
-    return best
+        tiles.append((tile, cycles))
+    return sorted(tiles, key=lambda each: each[1])
 
 
 def _tiles(n_rows: int, n_columns: int, n_inner: int, registers: Registers) -> Iterator[LaneTile]:

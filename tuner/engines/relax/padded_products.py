@@ -20,10 +20,10 @@ _COPY_CYCLES, _ELEMENT_BYTES = 8, 4
 _MAX_VECTORS = 4
 
 
-def padded_tile(
+def padded_tiles(
     extents: Sequence[int], n_terms: int, operands: Sequence[Operand], registers: Registers
-) -> tuple[list[int], float]:
-    """Return the tile of rows and columns that does a padded product in the fewest cycles.
+) -> list[tuple[list[int], float]]:
+    """Return tiles of rows and columns of a padded product; that with the fewest cycles first.
 
     Args:
         extents: Extents of the result; the last two are rows and columns.
@@ -32,8 +32,8 @@ def padded_tile(
         registers: Registers of the target.
 
     Returns:
-        Its extent on each axis, 1 on all but the last two, and the cycles of the product with the
-        copies of what is padded.
+        Their extents on each axis, 1 on all but the last two, and the cycles of the product with
+        the copies of what is padded.
     """
     *batch, n_rows, n_columns = extents
     tiles = [
@@ -52,8 +52,7 @@ def padded_tile(
         product = n_tiles * n_terms * cycles_of(tile, operands, registers)
         return product + copied / registers.lanes * _COPY_CYCLES
 
-    best = min(tiles, key=cycles)
-    return best, cycles(best)
+    return sorted(((tile, cycles(tile)) for tile in tiles), key=lambda each: each[1])
 
 
 def schedule_padded(schedule: Schedule, tile: Sequence[int], lanes: int, n_jobs: int) -> None:

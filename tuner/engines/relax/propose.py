@@ -7,6 +7,8 @@ measured. It is single-threaded, because TVM hands work to threads in the order
 they become free, and each thread has its own random state.
 """
 
+import itertools
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -35,6 +37,7 @@ from tuner.engines.relax import (
     default_schedule,
     gpu_sampling,
     intrinsics,
+    local_search,
     random_candidates,
     tensor_cores,
     traces,
@@ -48,12 +51,20 @@ from tuner.errors import WorkError
 
 # Share of the population seeded from records (MetaSchedule's).
 _MEASURED_RATIO = 0.2
+# Records of which mutants are made.
+_N_PARENTS = 2
+# Share of candidates that are near known schedules, and that share among the first of a task.
+_NEAR, _NEAR_AT_FIRST, _N_AT_FIRST = 0.5, 0.75, 16
 # Slower than every record, but below the 1e10 that TVM takes for a failure.
 _SLOWEST_SECS = 1e6
 
 
 def propose(request: SearchRequest) -> list[Candidate]:
     """Search one task; see :class:`Engine`."""
+    if request.n_candidates == 1 and not request.measured and not request.n_random:
+        candidates = _propose_by_rule(request)
+        if candidates:
+            return candidates
     spaces = variant_search.spaces_of(request.ir, request.target)
     if not spaces:
         return _search(request, {measured.module_hash for measured in request.measured})
@@ -72,6 +83,25 @@ def propose(request: SearchRequest) -> list[Candidate]:
     searched = _search(rest, known)
     # Where islands are merged, the last candidates can be dropped.
     return [*searched[:1], *candidates, *searched[1:]]
+
+
+def _propose_by_rule(request: SearchRequest) -> list[Candidate]:
+    """Return the program that a library without records uses; nothing without a rule."""
+    target = make_target(request.target)
+    if cuda.is_cuda(target):
+        return []
+    module = workloads.load(request.ir)
+    model = _SearchModel(cost_models.load(request.cost_model))
+    variant = variant_of(variant_search.by_rule(module, target))
+    if variant:
+        space = variant_search.spaces_of(request.ir, request.target)[variant]
+        return _of_variant(space, space.fresh(set(), 1, request.seed), model)
+    context = _context(module, target, request)
+    ranked = default_schedule.ranked_traces(
+        module, target, _design_space(request.ir, request.target)
+    )
+    first = local_search.draw_ranked(context, itertools.islice(ranked, 1), set(), 1, request.seed)
+    return _candidates(context, first, model)
 
 
 def _of_variant(
@@ -110,9 +140,9 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
         database=_database(module, target, request, seeds),
         cost_model=model,
     )
+    near = _near(context, spaces, request, known, model)
     picked = context.generate_measure_candidates() or []
-    first = [] if request.measured else _by_rule(context, spaces, target)
-    best = _fresh([*first, *picked], known)[: request.n_candidates]
+    best = _fresh([*near, *picked], known)[: request.n_candidates]
     # TVM returns nothing where it cannot draw a first population, which does not mean that the
     # space holds no further program: too few candidates are made up for by random ones.
     drawn = random_candidates.draw(
@@ -128,17 +158,34 @@ def _search(request: SearchRequest, known: set[str]) -> list[Candidate]:
     ]
 
 
-def _by_rule(
-    context: TuneContext, spaces: list[Schedule], target: Target
+def _near(
+    context: TuneContext,
+    spaces: list[Schedule],
+    request: SearchRequest,
+    known: set[str],
+    model: "_SearchModel",
 ) -> list[MeasureCandidate]:
-    """Return the program of a subgraph without a record, the first candidate of a search."""
+    """Return a part of a round: schedules by rule, and mutants of the fastest records.
+
+    The first candidate of a task is its schedule by rule. A GPU has no such schedules.
+    """
+    target = make_target(request.target)
     if cuda.is_cuda(target):
         return []
-    trace = default_schedule.compute_trace(context.mod, target, spaces)
-    if not trace:
-        return []
-    schedule = random_candidates.apply(context, traces.replay(context.mod, trace).trace, seed=1)
-    return [MeasureCandidate(schedule, ArgInfo.from_entry_func(context.mod))] if schedule else []
+    # Rounds of a single candidate take turns.
+    share = _NEAR_AT_FIRST if len(request.measured) < _N_AT_FIRST else _NEAR
+    n = int(request.n_candidates * share + (request.seed % 2) / 2)
+    n = max(n, 0 if request.measured else 1)
+    ranked = default_schedule.ranked_traces(context.mod, target, spaces)
+    by_rule = local_search.draw_ranked(context, ranked, known, -(-n // 2), request.seed)
+    seen = known | {workloads.hash_of(candidate.sch.mod) for candidate in by_rule}
+    fastest = _traces_of(_fastest(request.measured, _N_PARENTS), context.mod)
+    n_mutants = n - len(by_rule)
+    mutants = local_search.draw_mutants(context, fastest, seen, n_mutants, request.seed)
+    if not mutants:
+        return by_rule
+    order = np.argsort(-model.predict(context, mutants), kind="stable")
+    return [*by_rule, *(mutants[index] for index in order[:n_mutants])]
 
 
 def _draw_traces(
@@ -244,15 +291,22 @@ def _database(
         record = TuningRecord(trace, workload, [secs], target, arguments)
         database.commit_tuning_record(record)
 
-    for measured in _fastest(request.measured, int(request.population * _MEASURED_RATIO)):
-        try:
-            trace = traces.replay(module, measured.trace).trace
-        except WorkError:
-            continue  # a record of another version counts as measured, but is not a seed
-        add(trace, float(measured.latency or 0.0))
+    fastest = _fastest(request.measured, int(request.population * _MEASURED_RATIO))
+    for measured in fastest:
+        for trace in _traces_of([measured], module):
+            add(trace, float(measured.latency or 0.0))
     for position, trace in enumerate(seeds):
         add(trace, _SLOWEST_SECS + position)
     return database
+
+
+def _traces_of(measured: list[MeasuredTrace], module: tvm.IRModule) -> list[Trace]:
+    """Return the traces of records; none of records of another version, which cannot be read."""
+    replayed = []
+    for each in measured:
+        with suppress(WorkError):
+            replayed.append(traces.replay(module, each.trace).trace)
+    return replayed
 
 
 def _fastest(measured: tuple[MeasuredTrace, ...], n: int) -> list[MeasuredTrace]:

@@ -43,7 +43,14 @@ class Registers:
 def register_tile(
     extents: Sequence[int], operands: Sequence[Operand], registers: Registers
 ) -> list[int]:
-    """Return the innermost tile: vectors of the last axis, rows of the others.
+    """Return the innermost tile that is estimated to be the fastest."""
+    return register_tiles(extents, operands, registers)[0]
+
+
+def register_tiles(
+    extents: Sequence[int], operands: Sequence[Operand], registers: Registers
+) -> list[list[int]]:
+    """Return innermost tiles: vectors of the last axis, rows of the others; the fastest first.
 
     A step of the reduction loads the vectors or single numbers of its operands, and adds every
     product. Few sums wait for each other, many do not fit the registers. Of tiles that are as
@@ -61,7 +68,7 @@ def register_tile(
         for width in _widths(math.gcd(last, *groups), registers.lanes)
         for rows in _rows(others, registers.n_sums // math.ceil(width / registers.lanes))
     ]
-    return max(tiles, key=lambda tile: _speed(tile, operands, registers))
+    return sorted(tiles, key=lambda tile: _speed(tile, operands, registers), reverse=True)
 
 
 def _widths(extent: int, lanes: int) -> list[int]:

@@ -67,6 +67,7 @@ def describe_target(spec: str) -> TargetInfo:
         pipeline=PIPELINE,
         problem=_problem(target, kind),
         compiler=_compiler(kind),
+        has_schedules_by_rule=kind == "llvm",
     )
 
 

@@ -1,5 +1,6 @@
 """Computed schedules change no output, and use the vectors and the cores."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
+from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
 from tests.tuner.engines.relax.conftest import Array
 from tuner.engines.base import ObjectRequest, TargetInfo
@@ -304,6 +306,25 @@ def test_few_columns_have_vectors_along_the_reduction(
     trace = default_schedule.compute_trace(workload(name), make_target(target.spec))
 
     assert ("RFactor" in trace) == has_lanes
+
+
+@pytest.mark.parametrize(
+    "name", ["conv", "depthwise", "product of 197 rows and more", "product of one column"]
+)
+def test_schedules_by_rule_are_ranked(name: str, target: TargetInfo) -> None:
+    """The rule comes first, the next ones differ, and none changes an output."""
+    module, made = workload(name), make_target(target.spec)
+    spaces = traces.design_spaces(module, made, PostOrderApply())
+
+    first = islice(default_schedule.ranked_traces(module, made, spaces), 12)
+    ranked = list(dict.fromkeys(traces.dump(trace) for trace in first))
+
+    assert ranked[0] == default_schedule.compute_trace(module, made)
+    assert len(ranked) >= 4
+    expected = call(module, target)
+    for trace in ranked[1:4]:
+        scheduled = traces.schedule_module(module, trace, made)
+        np.testing.assert_allclose(call(scheduled, target), expected, rtol=2e-4, atol=2e-5)
 
 
 def test_a_tile_of_seven_vectors_is_a_loop_of_whole_ones(target: TargetInfo) -> None:

@@ -1,0 +1,80 @@
+"""Candidates near good schedules: further ones by rule, and mutants of the fastest records.
+
+Of the programs of a space most are several times slower than the schedule by rule. Where few
+records exist, the cost model cannot tell which are not, and what is near is found sooner.
+"""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from tvm.s_tir.meta_schedule import TuneContext, _ffi_api
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
+from tvm.s_tir.schedule import Trace
+
+from tuner.engines.relax import random_candidates, workloads
+
+# Schedules by rule among which one is drawn.
+_WINDOW = 2
+# Mutants that are made for each that is proposed, and attempts to make one.
+_MUTANTS_EACH, _ATTEMPTS_EACH = 3, 4
+# Most mutations of a mutant.
+_MAX_MUTATIONS = 3
+_MAX_SEED = 2**30
+
+
+def draw_ranked(
+    context: TuneContext, ranked: Iterator[Trace], known: set[str], n: int, seed: int
+) -> list[MeasureCandidate]:
+    """Return programs of ranked traces that are not known: the first, and draws of the next few.
+
+    Args:
+        context: Initialised context, whose post-processors decide which programs are valid.
+        ranked: Traces, the likeliest first.
+        known: Hashes of the programs that are not to be drawn.
+        n: Number of programs.
+        seed: Seed of the draws.
+    """
+    window = _fresh(context, ranked, known, _WINDOW * n)
+    first, others = window[:1], window[1:]
+    Random(seed).shuffle(others)
+    return [*first, *others][:n]
+
+
+def draw_mutants(
+    context: TuneContext, fastest: Sequence[Trace], known: set[str], n: int, seed: int
+) -> list[MeasureCandidate]:
+    """Return mutants of traces that are not known; some more than ``n``, to choose from."""
+    random = Random(seed)
+    probabilities = context.space_generator.mutator_probs
+    mutators = sorted(probabilities, key=str)
+    weights = [float(probabilities[mutator]) for mutator in mutators]
+
+    def mutants() -> Iterator[Trace]:
+        for _ in range(n * _MUTANTS_EACH * _ATTEMPTS_EACH):
+            trace = random.choice(fastest)
+            for mutator in random.choices(mutators, weights, k=random.randint(1, _MAX_MUTATIONS)):
+                mutated = _ffi_api.MutatorApply(mutator, trace, random.randrange(1, _MAX_SEED))
+                trace = trace if mutated is None else mutated
+            yield trace
+
+    return _fresh(context, mutants(), known, n * _MUTANTS_EACH) if fastest else []
+
+
+def _fresh(
+    context: TuneContext, traces: Iterator[Trace], known: set[str], n: int
+) -> list[MeasureCandidate]:
+    """Return the programs of the first ``n`` traces that are valid and not known."""
+    arguments, seen = ArgInfo.from_entry_func(context.mod), set(known)
+    fresh: list[MeasureCandidate] = []
+    for trace in traces:
+        schedule = random_candidates.apply(context, trace, seed=1)
+        if schedule is None:
+            continue
+        module_hash = workloads.hash_of(schedule.mod)
+        if module_hash not in seen:
+            seen.add(module_hash)
+            fresh.append(MeasureCandidate(schedule, arguments))
+        if len(fresh) >= n:
+            break
+    return fresh
