@@ -1,5 +1,6 @@
 """Metrics for Prometheus agree with the database."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api import metrics
 from api.settings import ApiSettings
-from records import builds, events, jobs, measure_records, tasks, workers
-from records.models import ERROR_KINDS
+from records import builds, events, jobs, leases, measure_records, tasks, workers
+from records.models import ERROR_KINDS, now
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.records import make as rows
@@ -103,3 +104,27 @@ def test_a_failed_database_is_a_metric(quick: ApiSettings, monkeypatch: pytest.M
         "database_up",
         "event_readers",
     }
+
+
+def test_a_coordinator_that_hangs_is_seen(quick: ApiSettings) -> None:
+    """The age of the lease, and of the last progress of the process that holds it."""
+    with serving(quick) as served:
+        assert served.client.get("/readyz").json()["coordinator_progress_age_secs"] is None
+        with served.sessions.begin() as session:
+            assert leases.acquire(session, leases.COORDINATOR, "here:1", 10.0) is not None
+            report = workers.WorkerReport(
+                name="here:1",
+                host="here",
+                pid=1,
+                role="active",
+                activity="measuring",
+                progress=now() - timedelta(seconds=40),
+            )
+            workers.report(session, report)
+        seen = samples(served)
+        ready = served.client.get("/readyz").json()
+
+    assert ready["status"] == "ready"
+    assert 40.0 <= ready["coordinator_progress_age_secs"] < 100.0
+    assert 40.0 <= seen["worker_progress_age_seconds", ("active", "here:1")] < 100.0
+    assert 0.0 <= seen["coordinator_lease_age_seconds", ()] < 60.0

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,17 +253,16 @@ def test_a_tracker_that_falls_silent_is_noticed_within_half_a_minute(
     with network.program(*command, log=tmp_path / "tracker.log"):
 
         def is_up() -> bool:
-            try:
-                return Tracker(address).servers() == []
-            except DeviceLost:
-                return False
+            with suppress(DeviceLost), closing(Tracker(address)) as tracker:
+                return tracker.servers() == []
+            return False
 
         def request() -> None:
-            with pytest.raises(DeviceLost):
-                Tracker(address).request()
+            with closing(Tracker(address)) as tracker, pytest.raises(DeviceLost):
+                tracker.request()
             failed.set()
 
-        wait_for(is_up, 120.0)
+        wait_for(is_up, 300.0)
         threading.Thread(target=request, daemon=True).start()
         assert not failed.wait(3.0)
         network.lose_packets()

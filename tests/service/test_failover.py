@@ -184,7 +184,7 @@ def test_a_standby_takes_over_from_a_worker_that_hangs(
             opened.start(place, **environ, TUNER_RUNTIME_DIR=str(tmp_path / machine))
             for place, machine in zip(places, machines, strict=True)
         ]
-        wait_for(lambda: len(opened.workers()) == 2 and opened.n_trials() >= 4)
+        wait_for(lambda: len(opened.workers()) == 2 and opened.n_trials() >= 4, 90.0)
         (active,) = opened.active()
         first, second = sorted(pair, key=lambda process: process.pid != active)
         children = psutil.Process(active).children(recursive=True)

@@ -4,12 +4,16 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from records import attempts
 from tests.engines import toy
+from tests.service.conftest import own_postgres, postgres
 from tests.service.rig import Rig, rig, wait_for
+
+__all__ = ["own_postgres", "postgres"]
 
 
 def has_attempts(service: Rig, job_id: int, n_attempts: int) -> bool:
@@ -39,3 +43,25 @@ def test_the_job_behind_a_poisonous_one_runs(tmp_path: Path) -> None:
         with service.sessions.begin() as session:
             attempts.release(session, poison)
         wait_for(lambda: service.state(poison) == "done", 60.0)
+
+
+@pytest.mark.guards_data
+@pytest.mark.slow("a minute: the database is away three times")
+def test_outages_of_the_database_are_not_deaths(own_postgres: Any, tmp_path: Path) -> None:
+    """The process that lived through three of them in a load takes its attempts back."""
+    with rig(own_postgres.get_uri(), tmp_path) as service:
+        job = service.submit(f"zoo:mlp?batch={toy.SLOW_BATCH}")
+        service.start(TOY_SPLIT_SECS="600")
+
+        def n_loads() -> int:
+            return sum(line["message"] == "loading the model" for line in service.logs())
+
+        for n_outages in range(attempts.MAX_DEATHS + 1):
+            wait_for(lambda n=n_outages: n_loads() > n, 60.0)  # type: ignore[misc]
+            assert has_attempts(service, job, 1)
+            if n_outages < attempts.MAX_DEATHS:
+                own_postgres.stop()
+                own_postgres.start()
+
+        assert service.state(job) == "running"
+        assert not service.job(job).quarantined

@@ -72,17 +72,8 @@ class RetentionTask:
 
     async def _purge(self) -> None:
         for step in await self._try(list_purges) or ():
-            while await self._try(partial(_do, step)):
+            while await self._try(partial(do, step)):
                 pass
-
-
-def remove_unused(context: Context) -> None:
-    """Do all that the service does every hour, without a pause."""
-    for work in (remove_files, collect_cache, forget_silent, rotate_logs):
-        work(context)
-    for step in list_purges(context):
-        while _do(step, context):
-            pass
 
 
 def list_purges(context: Context) -> list[Step]:
@@ -108,7 +99,7 @@ def list_purges(context: Context) -> list[Step]:
     return steps
 
 
-def _do(step: Step, context: Context) -> int:
+def do(step: Step, context: Context) -> int:
     """Do one step in a transaction of its own."""
     with context.sessions.begin() as session:
         return step(session)

@@ -73,6 +73,7 @@ def _pool(
         environ={**threads, **(environ or {})},
         max_bytes=data_limit(max_bytes, n_threads),
         interpreter=settings.interpreter,
+        max_log_bytes=settings.retention.log_max_size,
     )
     if engine.interpreter is None:
         return Pool(engine)

@@ -5,11 +5,11 @@ import os
 import shutil
 from pathlib import Path
 
-MAX_BYTES = 10 * 2**20
+DEFAULT_MAX_BYTES = 10 * 2**20
 N_KEPT = 4
 
 
-def rotate(log: Path, max_bytes: int = MAX_BYTES) -> bool:
+def rotate(log: Path, max_bytes: int) -> bool:
     """Move the content of a log that is too long to ``LOG.1``, and older ones up to ``LOG.4``.
 
     The file itself stays, because processes have it open; what they append while it is copied may

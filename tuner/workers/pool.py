@@ -25,7 +25,7 @@ from tuner.errors import WorkerLost
 from tuner.workers import messages, process_trees
 from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import FutureCall
-from tuner.workers.log_rotation import rotate
+from tuner.workers.log_rotation import DEFAULT_MAX_BYTES, rotate
 from tuner.workers.pause_group import current_group
 from tuner.workers.worker_handle import PendingCall, WorkerHandle, make_call, make_start
 
@@ -55,6 +55,7 @@ class WorkerSettings:
         max_bytes: Memory that each process may use for data; a call that needs more ends as
             WorkError, or with its process; None for no limit.
         interpreter: Python that runs the processes; None for that of this process.
+        max_log_bytes: Length from which the log is rotated when the pool starts.
     """
 
     n_workers: int
@@ -62,6 +63,7 @@ class WorkerSettings:
     environ: Mapping[str, str] = field(default_factory=dict)
     max_bytes: int | None = None
     interpreter: Interpreter | None = None
+    max_log_bytes: int = DEFAULT_MAX_BYTES
 
 
 class Pool:
@@ -73,7 +75,7 @@ class Pool:
 
     def __init__(self, settings: WorkerSettings) -> None:
         settings.log.parent.mkdir(parents=True, exist_ok=True)
-        rotate(settings.log)
+        rotate(settings.log, settings.max_log_bytes)
         self._settings = settings
         self._lock = threading.Lock()
         self._waiting: deque[PendingCall] = deque()

@@ -29,10 +29,26 @@ from tuner.jobs.spec import TuneSpec
 from tuner.retention_settings import RetentionSettings
 from tuner.service import job_files, retention
 from tuner.service.archives import pack
-from tuner.service.retention import RetentionTask, remove_unused
+from tuner.service.retention import (
+    RetentionTask,
+    collect_cache,
+    do,
+    forget_silent,
+    list_purges,
+    rotate_logs,
+)
 from tuner.workers.factory import fresh_worker
 
 HOURS, DAYS = 3600.0, 24 * 3600.0
+
+
+def remove_unused(context: Context) -> None:
+    """Do all that the service does every hour, without a pause."""
+    for work in (job_files.remove_files, collect_cache, forget_silent, rotate_logs):
+        work(context)
+    for step in list_purges(context):
+        while do(step, context):
+            pass
 
 
 def age(path: Path, secs: float) -> Path:
