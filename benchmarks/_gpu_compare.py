@@ -15,8 +15,8 @@ from benchmarks._gpu_commands import StepError
 from benchmarks._gpu_networks import Network
 from benchmarks._gpu_race import FAILURES, Race, Runs, explain, relative_error, summarise
 from benchmarks._gpu_steps import OURS, PEERS, judge
+from benchmarks._workers import open_worker
 from tuner.engines.base import NetworkRun
-from tuner.workers.factory import fresh_worker
 from tuner.workers.future_call import FutureCall
 from tuner.workers.pool import Pool
 
@@ -41,7 +41,7 @@ def compare(bench: Bench, name: str) -> None:
     network = Network(name, "float16", bench.sizes)
     model = str(bench.scratch(f"{name}.onnx"))
     inputs = bench.keep_inputs(network.inputs())
-    with fresh_worker(bench.settings, "export") as worker:
+    with open_worker(bench.settings, "export") as worker:
         words = ("benchmarks._gpu_networks", "export", network, model)
         worker.call(*words, timeout_secs=bench.left_secs)
     with ExitStack() as stack:
@@ -107,7 +107,7 @@ class Rivals:
             self.left_out[peers.GRAPH] = "CUDA graphs need a GPU"
         secs = self.bench.timer.left * _PEERS_SHARE
         for kind in kinds:
-            worker = fresh_worker(
+            worker = open_worker(
                 self.bench.settings, f"peer-{len(self._workers)}", environ=self._environ
             )
             self._workers[kind] = self.stack.enter_context(worker)
@@ -129,7 +129,7 @@ class Rivals:
 
     def race(self, library: str, build: Mapping[str, Any] | None, n_turns: int) -> dict[str, Any]:
         """Compare and time a library with the ready peers, or time only the peers."""
-        with fresh_worker(self.bench.settings, "bench-library") as worker:
+        with open_worker(self.bench.settings, "bench-library") as worker:
             runners = {kind: self._runs(kind) for kind in self.ready}
             if library:
                 runners = {OURS: self.bench.ours(worker, library, self.inputs), **runners}

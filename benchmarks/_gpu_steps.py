@@ -5,9 +5,9 @@ from typing import Any
 from benchmarks._gpu_bench import Bench
 from benchmarks._gpu_commands import StepError, ask_gpu
 from benchmarks._gpu_race import FAILURES, Race, explain, relative_error, summarise
+from benchmarks._workers import open_worker
 from tuner.compile.bench_inputs import draw_inputs
 from tuner.library import manifest
-from tuner.workers.factory import fresh_worker
 
 PEERS = "benchmarks._gpu_peers"
 OURS = "ours"
@@ -29,12 +29,12 @@ def doctor(bench: Bench) -> None:
     shown = ("name", "state", "found")
     checks = [{key: check[key] for key in shown} for check in printed.get("checks", ())]
     bench.note(checks=checks, gpu=ask_gpu() if bench.device == "cuda" else {})
-    with fresh_worker(bench.settings, "describe") as worker:
+    with open_worker(bench.settings, "describe") as worker:
         described = worker.call(
             bench.settings.engine, "describe_target", bench.target, timeout_secs=bench.left_secs
         )
         bench.note(target=described.spec, device=dict(described.device), problem=described.problem)
-    with fresh_worker(bench.settings, "torch") as worker:
+    with open_worker(bench.settings, "torch") as worker:
         seen = worker.call(PEERS, "describe", bench.device, timeout_secs=bench.left_secs)
         bench.note(torch=seen)
     if described.problem:
@@ -66,7 +66,7 @@ def _finish(bench: Bench, query: str) -> None:
     bench.note(build=bench.build(f"zoo:{query}", "tuned"))
     described = manifest.read(bench.library("tuned"))
     inputs = bench.keep_inputs(draw_inputs(described.programs[0].inputs, seed=0))
-    with fresh_worker(bench.settings, "bench-library") as worker:
+    with open_worker(bench.settings, "bench-library") as worker:
         race = Race({OURS: bench.ours(worker, "tuned", inputs)})
         race.take(OURS, 0, str(bench.scratch("ours.npz")))
         if race.left_out:
@@ -83,7 +83,7 @@ def _agreement(bench: Bench, query: str, inputs: str) -> dict[str, Any]:
     expected = bench.scratch("expected.npz")
     words = (query, bench.device, inputs, str(expected))
     try:
-        with fresh_worker(bench.settings, "torch") as worker:
+        with open_worker(bench.settings, "torch") as worker:
             worker.call(PEERS, "run_zoo", *words, timeout_secs=bench.left_secs)
     except FAILURES as error:
         return {"problem": explain(error)}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._workers import open_worker
 from records.bests import BestTrace
 from tuner.compile.bench_inputs import draw_inputs
 from tuner.compile.build_library import build_library
@@ -23,7 +24,6 @@ from tuner.library.arrays import write_arrays
 from tuner.library.manifest import Inputs
 from tuner.settings import Settings
 from tuner.tuning.run_local import run_tuning
-from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 EVALUATOR: dict[str, Any] = {"number": 1, "repeat": 3, "min_repeat_ms": 10, "cache_flush": False}
@@ -85,7 +85,7 @@ def tune_ours(context: Context, plan: Plan) -> tuple[Tuned, Prepared]:
         ),
     )
     secs = time.monotonic() - started
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         prepared = prepare(plan.request, context, worker, must_run=True)
     n_untuned = sum(1 for best in result.snapshot.latencies if not np.isfinite(best))
     return Tuned(result.n_measured, secs, n_untuned), prepared
@@ -98,7 +98,7 @@ def build_ours(
     best: Mapping[str, BestTrace] | None = None,
 ) -> Path:
     """Build with the best records, or with given traces by workload."""
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         return build_library(context, [prepared], worker, out, best=best).folder
 
 
@@ -121,7 +121,7 @@ def race(racers: Sequence[Racer], inputs: Inputs) -> list[float]:
     with ExitStack() as opened, tempfile.TemporaryDirectory() as folder:
         stored = str(Path(folder) / "inputs.npz")
         write_arrays(stored, draw_inputs(inputs, 0))
-        workers = [opened.enter_context(fresh_worker(racer.settings)) for racer in racers]
+        workers = [opened.enter_context(open_worker(racer.settings)) for racer in racers]
         for _ in range(_TURNS):
             for racer, worker, secs in zip(racers, workers, samples, strict=True):
                 secs.extend(racer.run(worker, stored, _RUNS_A_TURN))

@@ -22,12 +22,12 @@ from typing import Any
 import onnx
 
 from benchmarks._models import light_model
+from benchmarks._workers import open_worker
 from records.bests import BestTrace
 from tuner.compile.build_library import BuiltLibrary, build_library
 from tuner.context import Context, open_context
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
-from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _MODELS = ("zoo:resnet-18", "squeezenet", "zoo:mobilenet", "resnet50")
@@ -96,7 +96,7 @@ def _build(
     context: Context, request: ModelRequest, traces: dict[str, str], out: Path
 ) -> tuple[float, BuiltLibrary, Prepared]:
     """Split a network, draw missing schedules, and time the build alone."""
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         traces.update(_draw(prepared, worker, traces))
         started = time.perf_counter()
@@ -122,7 +122,7 @@ def _draw(prepared: Prepared, worker: Pool, traces: Mapping[str, str]) -> dict[s
 def _build_whole(
     context: Context, prepared: Prepared, traces: Mapping[str, str], folder: Path
 ) -> float:
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         secs: float = worker.call(
             "benchmarks._whole",
             "compile_whole",

@@ -25,6 +25,7 @@ import numpy as np
 from sqlalchemy import select
 
 from benchmarks._models import light_model
+from benchmarks._workers import open_worker
 from records import bests, tasks
 from records.models import MeasureRecord
 from tuner.context import Context, open_context
@@ -37,7 +38,6 @@ from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.round_measurement import RoundMeasurement
 from tuner.tuning import event_loop
 from tuner.tuning.context import TuningContext
-from tuner.workers.factory import fresh_worker
 
 _BURN = """
 import time
@@ -94,7 +94,7 @@ def _measure(context: Context, arguments: argparse.Namespace) -> list[Pass]:
     zoo = arguments.model.startswith("zoo:")
     name = arguments.model if zoo else light_model(arguments.model)
     request = ModelRequest(name, random_weights=None if zoo else 0)
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
     rounds = _rounds(context, prepared, arguments.candidates)
     burn = [sys.executable, "-c", _BURN.format(busy=arguments.busy_ms / 1e3)]

@@ -19,10 +19,10 @@ from typing import Any
 from benchmarks import tune_relax
 from benchmarks._models import light_model
 from benchmarks._tuners import Plan, Racer, Tuned, build_ours, library_of, race, tune_ours
+from benchmarks._workers import open_worker
 from tuner.context import open_context
 from tuner.jobs.preparation import Prepared
 from tuner.settings import Settings, read_settings
-from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
 _DRIVER = "benchmarks._ansor"
@@ -82,9 +82,9 @@ def _tune_by_ansor(plan: Plan, folder: Path) -> tuple[Tuned, Tuned, Sequence[Rac
 def _run_driver(settings: Settings, prepared: Prepared, plan: Plan, folder: Path) -> Tuned:
     asked = (prepared.model.file, prepared.target.spec)
     log = str(folder / "ansor.json")
-    with fresh_worker(settings) as worker:
+    with open_worker(settings) as worker:
         result = worker.call(_DRIVER, "tune", *asked, plan.trials, plan.per_round, log)
-    with fresh_worker(settings) as worker:
+    with open_worker(settings) as worker:
         worker.call(_DRIVER, "build", *asked, log, str(folder / "peer.so"))
     return Tuned(result["n_trials"], result["secs"], result["n_untuned"])
 

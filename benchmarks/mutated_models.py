@@ -41,6 +41,7 @@ from tuner.jobs.requests import ModelRequest
 from tuner.service.limited_loading import ProcessLimits, user_facing_errors
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import Access
 
 ENGINE = "tuner.engines.relax.worker"
 _WEIGHTS = {"operators": 46, "layers": 46, "light": 2, "zoo": 6}
@@ -255,9 +256,10 @@ def _ended(service: str, number: int, content: bytes) -> str:
 @contextmanager
 def _loader(folder: Path, limits: ProcessLimits) -> Iterator[tuple[Context, Pool]]:
     data = folder.absolute() / "data"
+    access = Access(files=(folder.absolute(),))
     with (
         open_context(f"sqlite:///{data / 'tuner.db'}", data, engine=ENGINE) as context,
-        fresh_worker(context.settings, max_bytes=limits.max_bytes) as worker,
+        fresh_worker(context.settings, access=access, max_bytes=limits.max_bytes) as worker,
     ):
         yield context, worker
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
+from benchmarks._workers import open_worker
 from tuner.errors import TunerError
 from tuner.settings import Settings
-from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout, Pool
 
 _CASE_SECS = 60.0
@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = Settings(f"sqlite:///{folder}/tuner.db", folder, "tuner.engines.relax.worker", 1)
-        with fresh_worker(settings) as worker:
+        with open_worker(settings) as worker:
             for case in _cases(arguments.match, expanded=arguments.expanded):
                 outcome = _outcome(worker, case, folder / "case.npz")
                 outcomes[case.name] = outcome

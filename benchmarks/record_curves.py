@@ -23,6 +23,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from benchmarks._curve_models import NETWORKS, request_of
+from benchmarks._workers import open_worker
 from records.models import MeasureRecord
 from records.tasks import WeightedTask, weighted_tasks
 from scheduler.replay import Recording
@@ -32,7 +33,6 @@ from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.tuning.run_local import run_tuning
-from tuner.workers.factory import fresh_worker
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _prepare(context: Context, request: ModelRequest) -> Prepared:
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         return prepare(request, context, worker, must_run=True)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _versus_report
+from benchmarks._workers import open_worker
 from benchmarks.corpus import results
 from benchmarks.corpus.catalogue import ENTRIES
 from benchmarks.corpus.entries import Entry, Light, Zoo
@@ -39,7 +40,6 @@ from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.tuning.run_local import run_tuning
-from tuner.workers.factory import fresh_worker
 
 #: Networks that were tuned while the tuner was written, whose kernels it may be made for.
 KNOWN = (
@@ -183,7 +183,7 @@ def _measure(
 
 
 def _build(context: Context, request: ModelRequest, out: Path) -> BuiltLibrary:
-    with fresh_worker(context.settings) as worker:
+    with open_worker(context.settings) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         return build_library(context, [prepared], worker, out)
 

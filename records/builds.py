@@ -69,6 +69,13 @@ def set_build(session: Session, build_id: int, state: str, **values: Any) -> Bui
     return build
 
 
+def update_archive(session: Session, archive: str, *, sha256: str, n_bytes: int) -> None:
+    """Store the content of an archive that was written again, for all builds that name it."""
+    session.execute(
+        update(Build).where(Build.archive == archive).values(sha256=sha256, n_bytes=n_bytes)
+    )
+
+
 def get_build(session: Session, build_id: int) -> Build:
     """Return the present state of a build.
 

@@ -30,6 +30,7 @@ from tuner.tuning.run_local import run_separately, run_tuning
 from tuner.tuning.status import TuningCallbacks
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import model_access
 
 _DEFINITION_TIMEOUT_SECS = 120.0
 
@@ -65,7 +66,7 @@ def extract(
         RequestError: If the model or the target cannot be used.
         WorkError: If the worker process dies.
     """
-    with _open_loader(overrides) as loader:
+    with _open_loader(overrides, [request]) as loader:
         prepared = loader.prepare(request)
         return reports.report_tasks(prepared, loader.define(prepared) if definitions else {})
 
@@ -79,7 +80,7 @@ def build(
         RequestError: If the request is wrong; ``out`` is unchanged.
         WorkError: If it cannot be compiled; ``out`` is unchanged.
     """
-    with _open_loader(overrides) as loader:
+    with _open_loader(overrides, requests) as loader:
         prepared = [loader.prepare(request) for request in requests]
         built = build_library(loader.context, prepared, loader.worker, out, options)
         stale = stale_bests(loader.context, prepared) if built.fallbacks else ()
@@ -175,11 +176,14 @@ class _Loader:
 
 
 @contextmanager
-def _open_loader(overrides: SettingOverrides) -> Iterator[_Loader]:
+def _open_loader(
+    overrides: SettingOverrides, requests: Sequence[ModelRequest]
+) -> Iterator[_Loader]:
+    access = model_access(*(request.reference for request in requests))
     with (
         interruptible(only_waiting=True),
         open_context(**overrides) as context,
         open_describer(context.settings) as describe,
-        fresh_worker(context.settings) as worker,
+        fresh_worker(context.settings, access=access) as worker,
     ):
         yield _Loader(context, worker, describe)

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -30,9 +30,16 @@ _KEYS = (
     "device_tolerance",
     "relay_python",
     "worker_memory",
+    "worker_sandbox",
+    "worker_paths",
+    "signing_key",
+    "trusted_keys",
+    "signatures",
     "max_stall",
     *retention_settings.KEYS,
 )
+SANDBOX_MODES = ("auto", "required", "off")
+SIGNATURE_MODES = ("optional", "required")
 # Less does not suffice to import a compiler.
 _MIN_WORKER_BYTES = 256 << 20
 # A busy machine keeps a healthy loop from its core for longer than that now and then.
@@ -83,6 +90,14 @@ class Settings:
             :func:`tuner.workers.memory.memory_limits`.
         max_stall_secs: Time without progress of a coordinator's main loop after which it ends.
         retention: Limits on what the service keeps.
+        worker_sandbox: ``auto`` to confine worker processes as far as the kernel can, ``required``
+            to refuse a kernel that cannot, ``off`` for none; see :mod:`tuner.workers.sandbox`.
+        worker_paths: More files and folders that confined workers may read.
+        signing_key: File of the Ed25519 key that signs entries and libraries for others; None to
+            sign nothing.
+        trusted_keys: File of the public keys whose signatures are accepted; None for none.
+        signatures: ``required`` to refuse entries and libraries from elsewhere without a trusted
+            signature, ``optional`` to refuse wrong signatures only.
     """
 
     database: str
@@ -100,6 +115,11 @@ class Settings:
     worker_bytes: int | None = None
     max_stall_secs: float = DEFAULT_MAX_STALL_SECS
     retention: RetentionSettings = retention_settings.DEFAULTS
+    worker_sandbox: str = "auto"
+    worker_paths: tuple[Path, ...] = ()
+    signing_key: Path | None = None
+    trusted_keys: Path | None = None
+    signatures: str = "optional"
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
@@ -181,6 +201,19 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         worker_bytes=_worker_bytes(values.get("worker_memory")),
         max_stall_secs=_max_stall(values.get("max_stall")),
         retention=retention_settings.parse(values),
+        worker_sandbox=_one_of(
+            "worker_sandbox", values.get("worker_sandbox") or SANDBOX_MODES[0], SANDBOX_MODES
+        ),
+        worker_paths=tuple(
+            Path(text).expanduser().absolute()
+            for text in str(values.get("worker_paths") or "").split(os.pathsep)
+            if text
+        ),
+        signing_key=_optional_path(values.get("signing_key")),
+        trusted_keys=_optional_path(values.get("trusted_keys")),
+        signatures=_one_of(
+            "signatures", values.get("signatures") or SIGNATURE_MODES[0], SIGNATURE_MODES
+        ),
     )
 
 
@@ -232,8 +265,13 @@ def _default_config() -> Path:
     return Path(platformdirs.user_config_dir(_APP)) / "config.toml"
 
 
+def config_file(environ: Mapping[str, str]) -> Path:
+    """Return the path of the config file, which need not exist."""
+    return Path(environ.get("TUNER_CONFIG", "") or _default_config())
+
+
 def _read_config(environ: Mapping[str, str]) -> dict[str, Any]:
-    path = Path(environ.get("TUNER_CONFIG", "") or _default_config())
+    path = config_file(environ)
     if not path.is_file():
         if environ.get("TUNER_CONFIG"):
             raise RequestError(f"TUNER_CONFIG names {path}, which is not a file")
@@ -248,6 +286,16 @@ def _read_config(environ: Mapping[str, str]) -> dict[str, Any]:
             f"{path}: unknown setting {unknown[0]!r}; settings are {', '.join(_KEYS)}"
         )
     return config
+
+
+def _optional_path(value: Any) -> Path | None:
+    return Path(str(value)).expanduser().absolute() if value else None
+
+
+def _one_of(name: str, value: Any, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise RequestError(f"{name} must be {', '.join(choices)}, got {value!r}")
+    return str(value)
 
 
 def _positive_int(name: str, value: Any) -> int:

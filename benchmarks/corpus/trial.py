@@ -15,6 +15,7 @@ import numpy as np
 from filelock import FileLock
 
 import tuner
+from benchmarks._workers import open_worker
 from benchmarks.corpus.catalogue import entry_named
 from benchmarks.corpus.entries import Entry, Light
 from benchmarks.corpus.results import Result, write
@@ -27,7 +28,6 @@ from tuner.errors import RequestError, TunerError, summary
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.library import manifest
-from tuner.workers.factory import fresh_worker
 
 _N_TURNS = 5
 _SEED = 0
@@ -70,7 +70,7 @@ def _build(
     start = time.perf_counter()
     with (
         open_context(f"sqlite:///{data}/records.db", data) as context,
-        fresh_worker(context.settings) as worker,
+        open_worker(context.settings) as worker,
     ):
         prepared = prepare(request, context, worker, must_run=False)
         extracted = time.perf_counter()

@@ -21,7 +21,7 @@ from tuner.context import Context
 from tuner.devices.device import Device
 from tuner.engines.base import Candidate, EvaluatorSettings, RunResult
 from tuner.errors import WorkError
-from tuner.executors.local import LocalExecutor, scratch_folder
+from tuner.executors.local import LocalExecutor
 from tuner.jobs.preparation import Prepared, prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.jobs.spec import TuneSpec
@@ -37,6 +37,7 @@ from tuner.tuning.search import SearchInputs, SearchSettings, search
 from tuner.tuning.session import TuningSession
 from tuner.tuning.session_options import SessionOptions
 from tuner.tuning.status import TuningStatus
+from tuner.workers.sandbox_paths import scratch_folder
 
 # By name: the module itself imports TVM, which only workers do.
 FAULTY = "tests.engines.faulty"

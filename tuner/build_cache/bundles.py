@@ -1,5 +1,6 @@
 """Bundles: entries in one tar file, for machines without a network."""
 
+import io
 import os
 import re
 import secrets
@@ -19,10 +20,13 @@ from tuner.build_cache.index import IndexedEntry
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.packing import Packed
 from tuner.errors import RequestError, WorkError
+from tuner.library.signatures import NO_POLICY, SignaturePolicy, Unsigned
 
 # Name of the last member; without it a bundle is cut off, which tar itself may not notice.
 _END = "end"
 _ENTRY_NAME = re.compile(r"([a-z]{1,32})/([0-9a-f]{64})")
+_SIGNATURE_NAME = re.compile(r"[a-z]{1,32}/([0-9a-f]{64}\.[0-9a-f]{32}\.sig)")
+_MAX_SIGNATURE_BYTES = 1024
 _BLOB_NAME = re.compile(r"[a-z]{1,32}/([0-9a-f]{64}\.[0-9a-f]{32}\.blob)")
 
 Progress = Callable[[int], None]
@@ -50,10 +54,12 @@ def export(
     file: Path,
     entries: Iterable[IndexedEntry],
     progress: Progress | None = None,
+    signatures: SignaturePolicy = NO_POLICY,
 ) -> int:
     """Write entries to a bundle, which appears when it is complete; return their number.
 
-    Damaged entries are dropped with a warning, as by a look-up.
+    Damaged entries are dropped with a warning, as by a look-up. Entries are signed if there is a
+    key.
 
     Raises:
         RequestError: If the file cannot be created.
@@ -62,14 +68,19 @@ def export(
     n_written = 0
     with _atomic_file(file) as stream, tarfile.open(fileobj=stream, mode="w") as bundle:
         for entry in sorted(entries, key=lambda entry: (entry.kind, entry.digest)):
-            n_written += _add(local, entry, bundle)
+            n_written += _add(local, entry, bundle, signatures)
             if progress is not None:
                 progress(n_written)
         bundle.addfile(tarfile.TarInfo(_END))
     return n_written
 
 
-def import_(local: LocalTier, file: Path, progress: Progress | None = None) -> Imported:
+def import_(
+    local: LocalTier,
+    file: Path,
+    progress: Progress | None = None,
+    signatures: SignaturePolicy = NO_POLICY,
+) -> Imported:
     """Import the entries of a bundle that the store does not have, each verified.
 
     Names in a bundle do not choose paths: the path of an entry follows from its key. The whole
@@ -82,7 +93,8 @@ def import_(local: LocalTier, file: Path, progress: Progress | None = None) -> I
     imported = Imported(0, 0, [], truncated=True)
     try:
         with file.open("rb") as stream, tempfile.TemporaryDirectory(prefix="tuner-") as folder:
-            _import_all(local, stream, Path(folder), imported, progress)
+            source = _Source(Path(folder), signatures)
+            _import_all(local, stream, source, imported, progress)
     except tarfile.TarError as error:
         if not imported.added + imported.known + len(imported.refused):
             raise RequestError(f"{file} is not a bundle, or cut off: {error}") from error
@@ -94,7 +106,22 @@ def import_(local: LocalTier, file: Path, progress: Progress | None = None) -> I
     return imported
 
 
-def _add(local: LocalTier, entry: IndexedEntry, bundle: tarfile.TarFile) -> bool:
+@dataclass(frozen=True)
+class _Source:
+    """Files of a bundle that come before an entry.
+
+    Attributes:
+        folder: Folder of the blobs and signatures.
+        signatures: Signatures that are accepted.
+    """
+
+    folder: Path
+    signatures: SignaturePolicy
+
+
+def _add(
+    local: LocalTier, entry: IndexedEntry, bundle: tarfile.TarFile, signatures: SignaturePolicy
+) -> bool:
     header = index.header_of(entry)
     if header is None or header.key.digest != entry.digest:
         return False
@@ -106,22 +133,31 @@ def _add(local: LocalTier, entry: IndexedEntry, bundle: tarfile.TarFile) -> bool
         for blob in header.blobs.values():
             path = entry.path.with_name(headers.blob_name(entry.digest, blob))
             _add_file(bundle, f"{entry.kind}/{path.name}", path)
+        data = entry.path.read_bytes()
+        signature = signatures.sign("entry", data)
+        if signature is not None:
+            name = f"{entry.kind}/{headers.signature_name(entry.digest, data)}"
+            _add_content(bundle, name, io.BytesIO(signature), len(signature))
         # Last: a reader that meets it has read its blobs.
-        _add_file(bundle, f"{entry.kind}/{entry.digest}", entry.path)
+        _add_content(bundle, f"{entry.kind}/{entry.digest}", io.BytesIO(data), len(data))
     return True
 
 
 def _add_file(bundle: tarfile.TarFile, name: str, path: Path) -> None:
     with path.open("rb") as stream:
-        member = tarfile.TarInfo(name)
-        member.size, member.mode = os.fstat(stream.fileno()).st_size, 0o644
-        bundle.addfile(member, stream)
+        _add_content(bundle, name, stream, os.fstat(stream.fileno()).st_size)
+
+
+def _add_content(bundle: tarfile.TarFile, name: str, stream: IO[bytes], n_bytes: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = n_bytes, 0o644
+    bundle.addfile(member, stream)
 
 
 def _import_all(
     local: LocalTier,
     stream: IO[bytes],
-    folder: Path,
+    source: _Source,
     imported: Imported,
     progress: Progress | None,
 ) -> None:
@@ -132,23 +168,30 @@ def _import_all(
                 return
             content = bundle.extractfile(member) if member.isreg() else None
             entry, blob = _ENTRY_NAME.fullmatch(member.name), _BLOB_NAME.fullmatch(member.name)
-            if content is None or member.issparse() or not (entry or blob):
+            signature = _SIGNATURE_NAME.fullmatch(member.name)
+            if content is None or member.issparse() or not (entry or blob or signature):
                 imported.refused.append(f"{member.name!r} does not belong in a bundle")
             elif blob:
-                with (folder / blob[1]).open("wb") as file:
+                with (source.folder / blob[1]).open("wb") as file:
                     shutil.copyfileobj(content, file)
+            elif signature:
+                # A longer one is refused when it is checked.
+                (source.folder / signature[1]).write_bytes(content.read(_MAX_SIGNATURE_BYTES))
             elif entry:
-                _import_entry(local, entry[2], content.read(), folder, imported)
+                _import_entry(local, entry[2], content.read(), source, imported)
             if progress is not None:
                 progress(imported.added + imported.known)
 
 
 def _import_entry(
-    local: LocalTier, digest: str, data: bytes, folder: Path, imported: Imported
+    local: LocalTier, digest: str, data: bytes, source: _Source, imported: Imported
 ) -> None:
+    path = source.folder / headers.signature_name(digest, data)
     try:
-        packed = _packed(digest, data, folder)
-    except (DamagedEntryError, NewerFormatError) as error:
+        signature = path.read_bytes() if path.is_file() else None
+        source.signatures.check("entry", data, signature)
+        packed = _packed(digest, data, source.folder)
+    except (DamagedEntryError, NewerFormatError, Unsigned) as error:
         imported.refused.append(f"entry {digest[:12]} is refused: {error}")
         return
     present = local.find(packed.header.key, used=False)

@@ -14,6 +14,7 @@ from tuner.build_cache.keys import Key, KeyDifference
 from tuner.build_cache.local import LocalTier
 from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
+from tuner.library.signatures import NO_POLICY, SignaturePolicy
 
 if TYPE_CHECKING:
     from tuner.build_cache.remote import RemoteTier
@@ -77,6 +78,7 @@ class Cache:
     Args:
         root: Directory of the local tier; it need not exist, nor be writable.
         remote: URL of a second tier on any file system of fsspec; None for none.
+        signatures: Signatures that the second tier gets and needs.
         warn: Receives each problem that the cache deals with once; logs it by default.
 
     Raises:
@@ -87,6 +89,7 @@ class Cache:
         self,
         root: Path,
         remote: str | None = None,
+        signatures: SignaturePolicy = NO_POLICY,
         *,
         warn: Callable[[str], None] | None = None,
     ) -> None:
@@ -94,7 +97,7 @@ class Cache:
         self._warnings: set[str] = set()
         self._emit = warn or _LOG.warning
         self.local = LocalTier(root, self._warn)
-        self.remote = _remote_tier(remote, self._warn) if remote else None
+        self.remote = _remote_tier(remote, signatures, self._warn) if remote else None
 
     def find(self, key: Key) -> Entry | None:
         """Return an entry, verified; a damaged one is dropped with a warning.
@@ -202,8 +205,10 @@ class Cache:
             self._emit(text)
 
 
-def _remote_tier(url: str, warn: Callable[[str], None]) -> "RemoteTier":
+def _remote_tier(
+    url: str, signatures: SignaturePolicy, warn: Callable[[str], None]
+) -> "RemoteTier":
     # fsspec takes a while to import, and most caches have one tier.
     from tuner.build_cache.remote import RemoteTier
 
-    return RemoteTier(url, warn)
+    return RemoteTier(url, warn, signatures)

@@ -98,6 +98,14 @@ def blob_name(digest: str, file: FileInfo) -> str:
     return f"{digest}.{file.sha256[:32]}.blob"
 
 
+def signature_name(digest: str, data: bytes) -> str:
+    """Return the name of the file with the signature of an entry's content.
+
+    Another content of the same key has another name: two machines may write at once.
+    """
+    return f"{digest}.{hashlib.sha256(data).hexdigest()[:32]}.sig"
+
+
 def read_header(data: bytes) -> tuple[Header, int]:
     """Read and check the header of an entry; return it and the offset of the files.
 

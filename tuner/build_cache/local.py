@@ -18,6 +18,7 @@ from tuner.build_cache.keys import Key
 from tuner.build_cache.locks import KeyLock
 from tuner.build_cache.packing import Packed
 from tuner.build_cache.process_identity import process_tag
+from tuner.process_folder import shared_folder
 
 LAYOUT = "v1"
 TOUCH_INTERVAL_SECS = 3600.0
@@ -151,9 +152,9 @@ class LocalTier:
             folder.mkdir(parents=True)
             if shutil.disk_usage(folder).free < _MIN_FREE_BYTES:
                 folder.rmdir()
-                return Path(tempfile.mkdtemp(prefix="tuner-"))
+                return Path(tempfile.mkdtemp(dir=shared_folder()))
         except OSError:
-            return Path(tempfile.mkdtemp(prefix="tuner-"))
+            return Path(tempfile.mkdtemp(dir=shared_folder()))
         return folder
 
     def _open(self, key: Key, path: Path, descriptor: int) -> Entry | None:

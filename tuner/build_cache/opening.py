@@ -4,6 +4,7 @@ import logging
 import time
 
 from tuner.build_cache.cache import Cache
+from tuner.library.signatures import NO_POLICY, policy_of
 from tuner.settings import Settings
 
 _LOG = logging.getLogger(__name__)
@@ -13,8 +14,13 @@ _logged_at: dict[str, float] = {}
 
 
 def open_cache(settings: Settings) -> Cache:
-    """Open the cache with both tiers; nothing is read or written yet."""
-    return Cache(settings.cache_dir, settings.cache_remote, warn=_warn)
+    """Open the cache with both tiers; nothing is read or written yet.
+
+    Raises:
+        RequestError: If the remote tier or the keys of its signatures cannot be used.
+    """
+    signatures = policy_of(settings) if settings.cache_remote else NO_POLICY
+    return Cache(settings.cache_dir, settings.cache_remote, signatures, warn=_warn)
 
 
 def open_local(settings: Settings) -> Cache:

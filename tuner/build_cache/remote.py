@@ -18,6 +18,7 @@ from tuner.build_cache.keys import Key
 from tuner.build_cache.local import LAYOUT
 from tuner.build_cache.packing import Packed
 from tuner.errors import RequestError, summary
+from tuner.library.signatures import NO_POLICY, SignaturePolicy, Unsigned
 
 TIMEOUT_SECS = 5.0
 PAUSE_SECS = 60.0
@@ -53,6 +54,7 @@ class RemoteTier:
     Args:
         url: URL of the store; credentials come from the configuration and environment of fsspec.
         warn: Receives each problem.
+        signatures: Signatures that entries get and need.
         timeout_secs: Longest time without progress, plus a second per megabyte.
         pause_secs: Time after a failure in which the store is not used.
 
@@ -64,12 +66,14 @@ class RemoteTier:
         self,
         url: str,
         warn: Callable[[str], None],
+        signatures: SignaturePolicy = NO_POLICY,
         *,
         timeout_secs: float = TIMEOUT_SECS,
         pause_secs: float = PAUSE_SECS,
     ) -> None:
         self.url = url
         self._warn = warn
+        self._signatures = signatures
         self._timeout_secs = timeout_secs
         self._pause_secs = pause_secs
         self._paused_until = -float("inf")
@@ -77,7 +81,10 @@ class RemoteTier:
         self._check()
 
     def fetch(self, key: Key, folder: Path) -> Packed | None:
-        """Copy an entry into a folder and verify it; a damaged one is removed from the store."""
+        """Copy an entry into a folder and verify it; a damaged one is removed from the store.
+
+        One whose signature is refused stays there: it may be good for others.
+        """
         if self._is_paused():
             return None
         try:
@@ -86,6 +93,8 @@ class RemoteTier:
             return None
         except NewerFormatError as error:
             self._warn(f"{self._name(key)} is not used: {error}")
+        except Unsigned as error:
+            self._warn(f"{self._name(key)} is refused: {error}")
         except DamagedEntryError as error:
             self._warn(f"{self._name(key)} is damaged and is dropped: {error}")
             self._drop(key)
@@ -94,7 +103,7 @@ class RemoteTier:
         return None
 
     def send(self, packed: Packed, folder: Path) -> None:
-        """Copy an entry to the store, by way of a folder: its blobs first, the entry last."""
+        """Copy an entry to the store, by way of a folder: blobs and signature first."""
         if self._is_paused() or not self._is_writable:
             return
         key = packed.header.key
@@ -102,6 +111,11 @@ class RemoteTier:
             for name, path in packed.blobs.items():
                 blob = headers.blob_name(key.digest, packed.header.files[name])
                 self._upload(path, self._path(key, blob))
+            signature = self._signatures.sign("entry", packed.data)
+            if signature is not None:
+                name = headers.signature_name(key.digest, packed.data)
+                (folder / name).write_bytes(signature)
+                self._upload(folder / name, self._path(key, name))
             entry = folder / key.digest
             entry.write_bytes(packed.data)
             self._upload(entry, self._path(key, key.digest))
@@ -115,6 +129,8 @@ class RemoteTier:
         entry = folder / key.digest
         self._download(self._path(key, key.digest), entry)
         data = entry.read_bytes()
+        if self._signatures.checks:
+            self._signatures.check("entry", data, self._signature(key, data, folder))
         header, _ = packing.unpack(data, key)
         blobs = {}
         for name, file in header.blobs.items():
@@ -126,6 +142,14 @@ class RemoteTier:
                 raise DamagedEntryError(f"{name} is missing") from error
             verify_blob_file(blobs[name], name, file)
         return Packed(header, data, blobs)
+
+    def _signature(self, key: Key, data: bytes, folder: Path) -> bytes | None:
+        name = headers.signature_name(key.digest, data)
+        try:
+            self._download(self._path(key, name), folder / name)
+        except FileNotFoundError:
+            return None
+        return (folder / name).read_bytes()
 
     def _download(self, path: str, file: Path, n_bytes: int = 0) -> None:
         def work(progress: Callback) -> None:

@@ -15,6 +15,7 @@ from tuner.client.models import Health, Page, TuneFields, read_answer
 from tuner.client.transport import Transport, call_until_available
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
+from tuner.library.signatures import policy_of
 from tuner.schemas import (
     AuditEntry,
     BestView,
@@ -37,6 +38,7 @@ from tuner.schemas import (
     TokenInfo,
     WorkerInfo,
 )
+from tuner.settings import read_settings
 
 #: States that a job leaves only on request.
 ENDED = ("done", "failed", "cancelled", "paused")
@@ -243,7 +245,8 @@ class TunerClient:
     ) -> manifests.Manifest:
         """Download the newest library of a job into a folder, and verify it.
 
-        The folder is replaced at once, after all files have arrived.
+        The folder is replaced at once, after all files have arrived. A library is code: the
+        settings ``trusted_keys`` and ``signatures`` say whose are accepted.
 
         Args:
             job: Number of the job.
@@ -253,13 +256,16 @@ class TunerClient:
 
         Raises:
             RequestRejected: If the job has no finished build.
-            WorkError: If the library arrives damaged or cannot be written.
+            RequestError: If the trusted keys cannot be read.
+            WorkError: If the library arrives damaged, its signature is refused, or it cannot be
+                written.
         """
+        signatures = policy_of(read_settings({}))
         with tempfile.TemporaryFile() as archive:
             params = {"model_index": model_index}
             path = f"/jobs/{job}/library"
             downloads.fetch(self._transport, path, params, archive, received)
-            replace_folder(out, lambda folder: downloads.unpack(archive, folder))
+            replace_folder(out, lambda folder: downloads.unpack(archive, folder, signatures))
         return manifests.read(out)
 
     def best_records(

@@ -14,6 +14,7 @@ from tuner.client.errors import ConnectError, ServerError, ServiceError
 from tuner.client.transport import Transport, delay_secs, is_transient
 from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
+from tuner.library.signatures import NO_POLICY, SignaturePolicy, check_library
 
 #: Callback that gets the bytes received so far and the size of the file; 0 while it is unknown.
 Received = Callable[[int, int], None]
@@ -60,12 +61,12 @@ def fetch(
     return digest
 
 
-def unpack(archive: IO[bytes], folder: Path) -> None:
+def unpack(archive: IO[bytes], folder: Path, signatures: SignaturePolicy = NO_POLICY) -> None:
     """Unpack the files of a library from the folder of its manifest in the archive.
 
     Raises:
-        WorkError: If the archive is not a library, has files elsewhere, or differs from its
-            manifest.
+        WorkError: If the archive is not a library, has files elsewhere, differs from its
+            manifest, or its signature is refused.
     """
     archive.seek(0)
     try:
@@ -80,8 +81,9 @@ def unpack(archive: IO[bytes], folder: Path) -> None:
                     raise WorkError(f"the archive has {member.name!r}, not a file of a library")
                 _write(tar, member, folder / path.name)
         manifests.verify(folder, manifests.read(folder))
+        check_library(folder, signatures)
     except (tarfile.TarError, EOFError, RequestError) as error:
-        raise WorkError(f"the download is not a library: {error}") from error
+        raise WorkError(f"the download cannot be used: {error}") from error
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:

@@ -1,7 +1,7 @@
 """The model that peers run in a benchmark: the user's own file, proven to be the library's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.build_cache.opening import open_local
@@ -13,6 +13,7 @@ from tuner.networks.originals import Original
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import Access, model_access, models_folder
 
 _TIMEOUT_SECS = 600.0
 
@@ -65,7 +66,7 @@ def load_bench_model(
     zoo = reference.startswith("zoo:")
     shapes = {name: shape for name, (shape, _) in program.inputs.items()}
     query = model_cache.ModelQuery(reference, {} if zoo else shapes, seed)
-    with fresh_worker(settings) as worker:
+    with fresh_worker(settings, access=_access(reference, folder)) as worker:
         loaded = _load(settings, worker, query, described)
         _check_same(described, program, loaded)
         original = worker.call(
@@ -88,6 +89,10 @@ def load_bench_model(
     return BenchModel(original, facts)
 
 
+def _access(reference: str, folder: Path) -> Access:
+    return replace(model_access(reference), writes=(folder,))
+
+
 def _reference(source: Source | None, described: Manifest) -> str:
     if source is not None and source.name.startswith("zoo:"):
         return source.name
@@ -100,7 +105,7 @@ def _load(
     settings: Settings, worker: Pool, query: model_cache.ModelQuery, described: Manifest
 ) -> LoadedModel:
     """Load a model with the shapes of the library; a model that cannot have them is another."""
-    cache, folder = open_local(settings), settings.data_dir / "models"
+    cache, folder = open_local(settings), models_folder(settings.data_dir)
     try:
         return model_cache.load(cache, worker, folder, query)
     except ModelError as error:

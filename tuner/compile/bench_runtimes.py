@@ -19,6 +19,7 @@ from tuner.peers.catalogue import PEERS, PeerPackage
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import model_access
 
 ALL = "all"
 _TIMEOUT_SECS = 600.0
@@ -146,7 +147,8 @@ def _open(
 ) -> PeerRuns:
     if not package.is_installed():
         raise RequestError(f"{package.name} is not installed: {package.fix}", field="against")
-    worker = stack.enter_context(fresh_worker(settings, f"bench-{package.name}"))
+    access = model_access(model.path)
+    worker = stack.enter_context(fresh_worker(settings, f"bench-{package.name}", access))
     info = worker.call(
         package.module, "load_model", model, timeout_secs=_TIMEOUT_SECS, returns=PeerInfo
     )

@@ -30,8 +30,10 @@ from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.arrays import Array, write_arrays
 from tuner.peers.base import Device
+from tuner.process_folder import shared_folder
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
+from tuner.workers.sandbox_paths import Access
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,10 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     program = choose_program(described, request.shapes, arrays)
     device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
     with (
-        tempfile.TemporaryDirectory() as scratch,
+        tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
         device_lock(settings.data_dir),
         gpu_locked(device),
-        fresh_worker(settings, "bench-library") as worker,
+        fresh_worker(settings, "bench-library", Access(files=(folder.absolute(),))) as worker,
         ExitStack() as stack,
     ):
         model = _load_model(settings, described, program, request, Path(scratch))

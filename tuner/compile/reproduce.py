@@ -19,6 +19,7 @@ from tuner.errors import RequestError, WorkError
 from tuner.library import manifest as manifests
 from tuner.library.folders import replace_folder
 from tuner.library.manifest import Manifest, SubgraphEntry
+from tuner.process_folder import shared_folder
 from tuner.workers.pool import CallTimeout, Pool
 
 Outcome = Literal["identical", "differs", "cannot"]
@@ -104,7 +105,7 @@ def reproduce(
     if out is not None and (out.is_file() or (out.is_dir() and any(out.iterdir()))):
         raise RequestError(f"{out} already exists; choose an empty folder for the objects")
     target = _check_versions(context, manifest, worker)
-    with tempfile.TemporaryDirectory(prefix="tuner-reproduce-") as scratch:
+    with tempfile.TemporaryDirectory(dir=shared_folder()) as scratch:
         top = Path(scratch)
         compiler = ObjectCompiler(context, open_local(context.settings), target, worker)
         subgraphs = []

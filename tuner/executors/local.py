@@ -5,11 +5,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tuner.build_cache.process_identity import is_left, process_tag
+from tuner.build_cache.process_identity import is_left
 from tuner.devices.runners.base import Fleet, Runner
 from tuner.devices.runners.local import LocalRunner
 from tuner.engines.base import BuildRequest, BuildResult
@@ -17,6 +18,7 @@ from tuner.settings import Settings
 from tuner.workers.base import Call
 from tuner.workers.factory import builder_pool
 from tuner.workers.future_call import FutureCall
+from tuner.workers.sandbox_paths import scratch_folder
 from tuner.workers.utilisation import UtilisationMeter
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ class LocalExecutor:
         runners: Sequence[Runner] | None = None,
         fleet: Fleet | None = None,
     ) -> None:
+        self._artifacts = scratch_folder(settings.data_dir)
+        _empty(self._artifacts)
+        remove_left_scratch(settings.data_dir)
         self._engine = settings.engine
         self._meter = meter or UtilisationMeter()
         self.builders: Pool = builder_pool(settings, settings.n_builders)
@@ -85,9 +90,6 @@ class LocalExecutor:
             runners = [LocalRunner(settings, "local", shares_cores=True, meter=self._meter)]
         self._runners: Sequence[Runner] = runners or ()
         self._fleet = fleet
-        self._artifacts = scratch_folder(settings.data_dir)
-        shutil.rmtree(self._artifacts, ignore_errors=True)
-        remove_left_scratch(settings.data_dir)
 
     @property
     def runners(self) -> Sequence[Runner]:
@@ -137,7 +139,7 @@ class LocalExecutor:
             runner.close()
         if self._fleet is not None:
             self._fleet.close()
-        shutil.rmtree(self._artifacts, ignore_errors=True)
+        _empty(self._artifacts)
 
     def __enter__(self) -> Self:
         return self
@@ -146,12 +148,14 @@ class LocalExecutor:
         self.close()
 
 
-def scratch_folder(data_dir: Path) -> Path:
-    """Return the folder of this process's artifacts: machines may share a data directory."""
-    return data_dir / "scratch" / process_tag()
-
-
 def remove_left_scratch(data_dir: Path) -> None:
     """Remove the artifacts of processes that were killed."""
-    for left in filter(is_left, (data_dir / "scratch").glob("*")):
+    for left in filter(is_left, scratch_folder(data_dir).parent.glob("*")):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder, but not the folder: workers may reach that one, not another."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            shutil.rmtree(path, ignore_errors=True)

@@ -19,6 +19,7 @@ from tuner.jit.libraries import LoadedLibrary
 from tuner.jit.options import JitOptions
 from tuner.library import manifest as manifests
 from tuner.library.manifest import Manifest
+from tuner.process_folder import shared_folder
 
 _LOG = logging.getLogger(__name__)
 # A network that is replaced sooner, as when weights change with every call, is not submitted.
@@ -132,7 +133,7 @@ class BackgroundTuner:
     def _submit_job(self, client: TunerClient, request: TuningRequest) -> int:
         # Before the model is written, which may take seconds on every core.
         client.health()
-        with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
+        with tempfile.TemporaryDirectory(prefix="jit-", dir=shared_folder()) as folder:
             model = request.write_model(Path(folder))
             submitted = client.tune(
                 model,

@@ -18,9 +18,11 @@ from tuner.jit.spare_worker import borrow_worker
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.library.manifest import Manifest
+from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import CallTimeout
+from tuner.workers.sandbox_paths import model_access
 
 if TYPE_CHECKING:
     from tuner.engines.relax.network import Library
@@ -119,7 +121,7 @@ class FileCopy:
     """A copy of a file that exists as long as this object."""
 
     def __init__(self, path: Path) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="tuner-jit-"))
+        folder = Path(tempfile.mkdtemp(prefix="jit-", dir=shared_folder()))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.path = folder / path.name
         shutil.copyfile(path, self.path)
@@ -130,7 +132,7 @@ def _data_dir(options: JitOptions) -> Path | None:
 
 
 def _keep(context: Context, request: ModelRequest) -> CachedLibrary:
-    with borrow_worker(context.settings) as worker:
+    with borrow_worker(context.settings, model_access(request.reference)) as worker:
         prepared = prepare(request, context, worker, must_run=True)
         if prepared.target.kind != "llvm":
             raise TargetError(f"tuner.jit runs on CPUs, and {request.target} is not one")

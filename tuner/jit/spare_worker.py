@@ -12,47 +12,51 @@ from contextlib import contextmanager
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import Access
 
 _MAX_IDLE_SECS = 15.0
 
+_Kind = tuple[Settings, Access]
 _lock = threading.Lock()
-_spares: dict[Settings, Pool] = {}
+# By their settings, and the files that they may reach.
+_spares: dict[_Kind, Pool] = {}
 
 
 @contextmanager
-def borrow_worker(settings: Settings) -> Iterator[Pool]:
+def borrow_worker(settings: Settings, access: Access) -> Iterator[Pool]:
     """Yield a process that may load and compile a whole network, for the caller's use alone."""
+    kind = (settings, access)
     with _lock:
-        pool = _spares.pop(settings, None)
+        pool = _spares.pop(kind, None)
     if pool is None:
-        pool = fresh_worker(settings, "jit")
+        pool = fresh_worker(settings, "jit", access)
     try:
         yield pool
     except BaseException:
         pool.close()
         raise
-    _keep(settings, pool)
+    _keep(kind, pool)
 
 
-def _keep(settings: Settings, pool: Pool) -> None:
+def _keep(kind: _Kind, pool: Pool) -> None:
     with _lock:
-        is_kept = settings not in _spares
+        is_kept = kind not in _spares
         if is_kept:
-            _spares[settings] = pool
+            _spares[kind] = pool
     if not is_kept:
         pool.close()
         return
-    timer = threading.Timer(_MAX_IDLE_SECS, _drop, (settings, pool))
+    timer = threading.Timer(_MAX_IDLE_SECS, _drop, (kind, pool))
     timer.daemon = True
     timer.start()
 
 
-def _drop(settings: Settings, pool: Pool) -> None:
+def _drop(kind: _Kind, pool: Pool) -> None:
     """Close a pool if it is still idle."""
     with _lock:
-        if _spares.get(settings) is not pool:
+        if _spares.get(kind) is not pool:
             return
-        del _spares[settings]
+        del _spares[kind]
     pool.close()
 
 

@@ -26,6 +26,7 @@ from tuner.jit.torch_tracing import (
     is_tracing,
     trace,
 )
+from tuner.process_folder import shared_folder
 
 Tensor = torch.Tensor
 _HALF_TOLERANCE = 0.02
@@ -157,7 +158,7 @@ class TorchFunction:
         return call.finish(result)
 
     def _build(self, traced: TracedProgram, unless: str = "") -> "_Built | None":
-        with tempfile.TemporaryDirectory(prefix="tuner-jit-") as folder:
+        with tempfile.TemporaryDirectory(prefix="jit-", dir=shared_folder()) as folder:
             path = traced.write(Path(folder))
             loaded = libraries.build_and_load(self._options, path, self.name, {}, unless)
             if loaded is None:

@@ -21,6 +21,7 @@ from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model, 
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import CallTimeout, Pool
+from tuner.workers.sandbox_paths import models_folder
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def prepare(
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
     query = model_cache.ModelQuery(request.reference, request.inputs, request.random_weights)
-    model = model_cache.load(cache, worker, settings.data_dir / "models", query, limits)
+    model = model_cache.load(cache, worker, models_folder(settings.data_dir), query, limits)
     if request.name:
         model = replace(model, name=request.name)
     with sessions.begin() as session:

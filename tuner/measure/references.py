@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tuner.engines.base import InputKind, ReferenceRequest
 from tuner.errors import MalformedAnswer, OutOfMemory, WorkerLost, WorkError
-from tuner.executors.local import scratch_folder
 from tuner.measure.context import MeasureSetup, TaskUnderTest
 from tuner.measure.disk_space import raising_disk_full
 from tuner.measure.worker_calls import call_with_retry
 from tuner.workers.base import CallTimeout
+from tuner.workers.sandbox_paths import references_folder, scratch_folder
 
 _TIMEOUT_SECS = 300.0
 # Format and rules of the references; a change makes those on disk obsolete.
@@ -69,7 +69,7 @@ def _own_folder(setup: MeasureSetup) -> Path:
 
 def _kept_path(setup: MeasureSetup, task: TaskUnderTest, kind: InputKind) -> Path:
     target = hashlib.sha256(setup.target.encode()).hexdigest()[:16]
-    folder = setup.context.data_dir / "references" / target
+    folder = references_folder(setup.context.data_dir) / target
     return folder / f"{task.workload}-{kind}-{_VERSION}.npz"
 
 

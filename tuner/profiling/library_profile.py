@@ -23,6 +23,7 @@ from tuner.library import manifest
 from tuner.library.arrays import write_arrays
 from tuner.peers.base import Device, ObservedGraph, PeerNode
 from tuner.peers.catalogue import PEERS
+from tuner.process_folder import shared_folder
 from tuner.profiling.kernel_profiles import profile_calls, profile_kernels, read_facts
 from tuner.profiling.node_matching import CallGroup, group_calls
 from tuner.profiling.peer_profile import match
@@ -30,6 +31,7 @@ from tuner.profiling.results import LibraryProfile, as_json
 from tuner.settings import Settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import Access, model_access
 
 _TIMEOUT_SECS = 600.0
 _RUNS_IN_TURN = 10
@@ -85,10 +87,10 @@ def profile_library(context: Context, folder: Path, request: ProfileRequest) -> 
     program = choose_program(described, request.shapes, arrays)
     settings = context.settings.with_engine(described.engine)
     with (
-        tempfile.TemporaryDirectory() as scratch,
+        tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
         device_lock(settings.data_dir),
         gpu_locked(device),
-        fresh_worker(settings, "profile") as worker,
+        fresh_worker(settings, "profile", Access(files=(folder.absolute(),))) as worker,
     ):
         file = Path(scratch) / "inputs.npz"
         model = _load_model(settings, described, program, request, Path(scratch))
@@ -165,11 +167,12 @@ def _match_nodes(
         calls: tuple[ObservedCall, ...] = library.call(
             settings.engine, "observe_network", run, timeout_secs=_TIMEOUT_SECS
         )
-        with fresh_worker(settings, "profile-nodes") as worker:
+        peer_model = peer_model_of(model, "cpu")
+        with fresh_worker(settings, "profile-nodes", model_access(peer_model.path)) as worker:
             graph: ObservedGraph = worker.call(
                 _OBSERVER.module,
                 "observe_graph",
-                peer_model_of(model, "cpu"),
+                peer_model,
                 run,
                 timeout_secs=_TIMEOUT_SECS,
                 returns=ObservedGraph,

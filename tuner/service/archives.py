@@ -5,10 +5,16 @@ import hashlib
 import os
 import tarfile
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from tuner.errors import WorkError
+from tuner.errors import RequestError, WorkError
+from tuner.library.manifest import MANIFEST, parse
+from tuner.library.signatures import NO_POLICY, SIGNATURE, SignaturePolicy, sign_library
+
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -25,21 +31,54 @@ def archives_of(data_dir: Path) -> Path:
     return data_dir / "archives"
 
 
-def pack(library: Path, key: str, data_dir: Path) -> Archive:
-    """Pack the files of a library into ``KEY.tar.gz``, at its root; an existing archive is kept.
+def pack(
+    library: Path, key: str, data_dir: Path, signatures: SignaturePolicy = NO_POLICY
+) -> Archive:
+    """Pack the files of a library into ``KEY.tar.gz``, at its root, with a signature.
+
+    An existing archive is kept if it is undamaged and signed as a new one would be.
 
     Raises:
         WorkError: If it cannot be written; nothing is left behind.
     """
     path = archives_of(data_dir) / f"{key}.tar.gz"
     try:
-        if not path.is_file():
+        if not _is_good(path, signatures):
+            sign_library(library, signatures)
             _write(library, path)
         with path.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         return Archive(path.name, sha256, path.stat().st_size)
     except OSError as error:
         raise WorkError(f"cannot write {path.name}: {error.strerror or error}") from error
+
+
+def _is_good(path: Path, signatures: SignaturePolicy) -> bool:
+    """Return whether an archive has all files of its manifest, unaltered, and its signature."""
+    digests: dict[str, str] = {}
+    small: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r|gz") as archive:
+            for member in archive:
+                content = archive.extractfile(member)
+                if content is None:
+                    return False
+                if member.name in (MANIFEST, SIGNATURE):
+                    small[member.name] = content.read()
+                else:
+                    digests[member.name] = _digest(content)
+        described = parse(small[MANIFEST], path.name)
+    except (OSError, EOFError, KeyError, zlib.error, tarfile.TarError, RequestError):
+        return False
+    signature = signatures.sign("library", small[MANIFEST])
+    return digests == described.files and small.get(SIGNATURE) == signature
+
+
+def _digest(stream: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while chunk := stream.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _write(library: Path, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 from records import attempts, builds, jobs
 from records.errors import NoSuchRow
@@ -13,6 +14,7 @@ from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_
 from tuner.context import Context
 from tuner.errors import RequestError, TunerError, WorkError
 from tuner.jobs.submission import request_of
+from tuner.library.signatures import policy_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.background import run_beside_measurements, run_between_measurements
@@ -148,14 +150,7 @@ class BuildQueue:
                 self._tuning_context.unsettled.add_build(build.id)
             raise
         else:
-            self._set(
-                build.id,
-                "done",
-                library_key=library.entry.digest,
-                archive=archive.name,
-                sha256=archive.sha256,
-                n_bytes=archive.n_bytes,
-            )
+            self._finish(build.id, library.entry.digest, archive)
 
     def _compile(self, build: Build) -> CachedLibrary:
         """Compile a library into the build cache."""
@@ -178,7 +173,8 @@ class BuildQueue:
         try:
             with library.entry, open_cache(settings).new_folder() as folder:
                 library.write_into(folder)
-                return pack(folder, library.entry.digest, settings.data_dir)
+                signatures = policy_of(settings)
+                return pack(folder, library.entry.digest, settings.data_dir, signatures)
         except OSError as error:
             raise WorkError(f"cannot write the library: {error.strerror or error}") from error
 
@@ -196,6 +192,16 @@ class BuildQueue:
                 "build it with tuner build"
             )
         return job
+
+    def _finish(self, build_id: int, key: str, archive: Archive) -> None:
+        facts: dict[str, Any] = {"sha256": archive.sha256, "n_bytes": archive.n_bytes}
+        with self._context.sessions.begin() as session:
+            # The archive may have replaced a damaged one that other builds name.
+            builds.update_archive(session, archive.name, **facts)
+            builds.set_build(
+                session, build_id, "done",
+                attempts=0, library_key=key, archive=archive.name, **facts,
+            )  # fmt: skip
 
     def _fail(self, build_id: int, message: str) -> None:
         try:

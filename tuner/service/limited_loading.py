@@ -12,6 +12,7 @@ from tuner.jobs.preparation import Prepared, combine, prepare
 from tuner.jobs.requests import ModelRequest
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import model_access
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def loaded_model(
         RequestError: If the model cannot be used; the message names it.
         WorkError: If its loading failed.
     """
-    with fresh_worker(context.settings, max_bytes=limits.max_bytes) as worker:
+    access = model_access(model.reference, alone=True)
+    with fresh_worker(context.settings, access=access, max_bytes=limits.max_bytes) as worker:
         with user_facing_errors(model, limits):
             prepared = prepare(
                 model,

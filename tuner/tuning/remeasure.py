@@ -32,6 +32,7 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.remeasure_options import Remeasured, Verified, VerifyRequest
 from tuner.tuning.storage_retry import sessions_with_retry
 from tuner.workers.factory import fresh_worker
+from tuner.workers.sandbox_paths import model_access
 
 # Name of the worker in records that no search proposed.
 WORKER = "verify"
@@ -91,7 +92,12 @@ def _locate(context: Context, request: VerifyRequest) -> tuple[EngineTarget, dic
         RequestError: If the model, job or target does not exist, or belongs to another machine.
     """
     engine = context.settings.engine
-    with open_describer(context.settings) as describe, fresh_worker(context.settings) as worker:
+    with (
+        open_describer(context.settings) as describe,
+        fresh_worker(
+            context.settings, access=model_access(*(model.reference for model in request.models))
+        ) as worker,
+    ):
         networks = [
             prepare(model, context, worker, must_run=True, describe=describe)
             for model in request.models

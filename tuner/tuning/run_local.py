@@ -22,6 +22,7 @@ from tuner.tuning.snapshot import JobSnapshot
 from tuner.tuning.status import StatusCallback, TuningCallbacks
 from tuner.tuning.storage_retry import run_with_reconnect, sessions_with_retry
 from tuner.workers.factory import fresh_worker
+from tuner.workers.sandbox_paths import model_access
 
 _SILENT = TuningCallbacks()
 
@@ -202,7 +203,7 @@ def _prepare(
     networks = []
     for model in models:
         # Each network has a process of its own, so that no worker holds the weights of two.
-        with fresh_worker(context.settings) as worker:
+        with fresh_worker(context.settings, access=model_access(model.reference)) as worker:
             networks.append(prepare(model, context, worker, must_run=True, describe=describe))
     prepared = combine(context.sessions, networks)
     check_arguments(prepared.tasks, context.settings)

@@ -2,40 +2,62 @@
 
 A whole network is loaded only in a process that ends with its work, so that no long-lived worker
 keeps a network's weights in memory. Each process has a limit on its memory, see
-:mod:`tuner.workers.memory`.
+:mod:`tuner.workers.memory`, and reaches only what its calls need, see
+:mod:`tuner.workers.sandbox_paths`.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from tuner.settings import Settings
 from tuner.workers.memory import data_limit, memory_limits
 from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.sandbox_paths import (
+    Access,
+    cache_scratch,
+    make_folder,
+    models_folder,
+    references_folder,
+    sandbox_of,
+    scratch_folder,
+)
 from tuner.workers.split_env_pool import SplitEnvPool
+
+_NO_ACCESS = Access()
 
 
 def builder_pool(settings: Settings, n_workers: int) -> Pool:
     """Start processes that search, build and train, each on one core."""
-    limit = memory_limits(settings).builder
-    return _pool(settings, n_workers, "builder", n_threads=1, max_bytes=limit)
+    access = Access(writes=(scratch_folder(settings.data_dir),))
+    return _one_core_pool(settings, n_workers, "builder", access)
 
 
 def compiler_pool(settings: Settings, n_workers: int) -> Pool:
     """Start processes that compile subgraphs, each on one core."""
-    limit = memory_limits(settings).builder
-    return _pool(settings, n_workers, "compiler", n_threads=1, max_bytes=limit)
+    return _one_core_pool(
+        settings, n_workers, "compiler", Access(writes=(cache_scratch(settings),))
+    )
 
 
 def runner_pool(settings: Settings, environ: Mapping[str, str] | None = None) -> Pool:
     """Start the process that runs the candidates of one device; see :func:`fresh_worker`."""
+    access = Access(files=_measured_files(settings))
     limit = memory_limits(settings).runner
-    return fresh_worker(settings, "runner", max_bytes=limit, environ=environ)
+    return _pool(settings, "runner", access, max_bytes=limit, environ=environ)
+
+
+def client_pool(settings: Settings, port: int) -> Pool:
+    """Start the process that has candidates run by a server of another machine, at a TCP port."""
+    access = Access(files=_measured_files(settings), tcp_ports=(port,))
+    return _pool(settings, "rpc", access, max_bytes=memory_limits(settings).network)
 
 
 def fresh_worker(
     settings: Settings,
     name: str = "network",
+    access: Access = _NO_ACCESS,
     *,
     max_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
@@ -48,24 +70,41 @@ def fresh_worker(
     Args:
         settings: Engine and data directory.
         name: Name of the log file, without its suffix.
+        access: Files that it may reach, beside cleaned models and temporary ones of the cache.
         max_bytes: Memory that each process may use for data; None for that of a process with a
             whole network.
         environ: More environment variables.
     """
-    n_threads = len(os.sched_getaffinity(0))
+    own = (models_folder(settings.data_dir), cache_scratch(settings))
+    access = replace(access, writes=(*access.writes, *own))
     max_bytes = memory_limits(settings).network if max_bytes is None else max_bytes
-    return _pool(settings, 1, name, n_threads=n_threads, max_bytes=max_bytes, environ=environ)
+    return _pool(settings, name, access, max_bytes=max_bytes, environ=environ)
 
 
-def _pool(
+def _measured_files(settings: Settings) -> tuple[Path, ...]:
+    """Return the folders of artifacts and of the references that they are compared with."""
+    folders = (scratch_folder(settings.data_dir), references_folder(settings.data_dir))
+    for folder in folders:
+        make_folder(folder)
+    return folders
+
+
+def _one_core_pool(settings: Settings, n_workers: int, name: str, access: Access) -> Pool:
+    limit = memory_limits(settings).builder
+    return _pool(settings, name, access, n_workers=n_workers, n_threads=1, max_bytes=limit)
+
+
+def _pool(  # noqa: PLR0913  one place that starts pools
     settings: Settings,
-    n_workers: int,
     name: str,
+    access: Access,
     *,
-    n_threads: int,
     max_bytes: int,
+    n_workers: int = 1,
+    n_threads: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Pool:
+    n_threads = n_threads or len(os.sched_getaffinity(0))
     threads = {"TVM_NUM_THREADS": str(n_threads), "OMP_NUM_THREADS": str(n_threads)}
     engine = WorkerSettings(
         n_workers=n_workers,
@@ -74,7 +113,9 @@ def _pool(
         max_bytes=data_limit(max_bytes, n_threads),
         interpreter=settings.interpreter,
         max_log_bytes=settings.retention.log_max_size,
+        sandbox=sandbox_of(settings, access, settings.interpreter),
     )
     if engine.interpreter is None:
         return Pool(engine)
-    return SplitEnvPool(engine, replace(engine, interpreter=None))
+    own = replace(engine, interpreter=None, sandbox=sandbox_of(settings, access, None))
+    return SplitEnvPool(engine, own)

@@ -4,7 +4,8 @@ A call names a function, whose module only the worker imports, never the coordin
 print to a log file, ignore Ctrl-C (the coordinator decides what it means) and die with the
 process that started them. Each has a connection of its own, by which it answers its calls in
 messages of :mod:`tuner.workers.messages`: it cannot answer the calls of others, and what it sends
-is not executed. :mod:`tuner.workers.worker_process` limits the memory of each.
+is not executed. :mod:`tuner.workers.worker_process` limits the memory of each, and confines
+it.
 """
 
 import atexit
@@ -27,6 +28,7 @@ from tuner.workers.base import CallTimeout
 from tuner.workers.future_call import FutureCall
 from tuner.workers.log_rotation import DEFAULT_MAX_BYTES, rotate
 from tuner.workers.pause_group import current_group
+from tuner.workers.sandbox import Sandbox
 from tuner.workers.worker_handle import PendingCall, WorkerHandle, make_call, make_start
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class WorkerSettings:
             WorkError, or with its process; None for no limit.
         interpreter: Python that runs the processes; None for that of this process.
         max_log_bytes: Length from which the log is rotated when the pool starts.
+        sandbox: Limits of the processes on files and network; None for none.
     """
 
     n_workers: int
@@ -64,6 +67,7 @@ class WorkerSettings:
     max_bytes: int | None = None
     interpreter: Interpreter | None = None
     max_log_bytes: int = DEFAULT_MAX_BYTES
+    sandbox: Sandbox | None = None
 
 
 class Pool:

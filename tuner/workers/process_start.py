@@ -40,6 +40,7 @@ def start(
     stream: socket.socket,
     module: str,
     *arguments: Any,
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that calls ``serve(descriptor, *arguments)`` of a module.
 
@@ -51,10 +52,12 @@ def start(
         stream: The connection.
         module: Module of the function.
         *arguments: Texts and numbers.
+        folder: Folder for its temporary files; None for that of this process.
 
     Raises:
         OSError: If the process cannot be started.
     """
+    environ = scrubbed(os.environ) | ({} if folder is None else {"TMPDIR": str(folder)})
     call = _CALL.format(module=module, descriptor=stream.fileno(), arguments=arguments)
     with ExitStack() as stack:
         output = None if log is None else stack.enter_context(log.open("ab"))
@@ -64,7 +67,7 @@ def start(
             stdout=output,
             stderr=output,
             pass_fds=[stream.fileno()],
-            env=scrubbed(os.environ),
+            env=environ,
         )
 
 

@@ -1,6 +1,7 @@
 """A worker process as its pool sees it: the call that it serves, and its end of the connection."""
 
 import pickle
+import shutil
 import socket
 import subprocess
 import time
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engines.environments import Interpreter
+from tuner.process_folder import worker_folder
 from tuner.workers import messages, process_start, worker_process
+from tuner.workers.sandbox import Sandbox
 
 _CHUNK_BYTES = 1 << 20
 # A process that closed its connection ends within this time, or is killed.
@@ -60,12 +63,20 @@ class WorkerHandle:
         is_ready: True once it was set up.
     """
 
-    def __init__(self, interpreter: Interpreter | None, log: Path) -> None:
+    def __init__(
+        self, interpreter: Interpreter | None, log: Path, sandbox: Sandbox | None = None
+    ) -> None:
+        self._folder = worker_folder()
         self.stream, theirs = socket.socketpair()
         with theirs:
             try:
                 self.process: subprocess.Popen[bytes] = process_start.start(
-                    interpreter, log, theirs, worker_process.__name__
+                    interpreter,
+                    log,
+                    theirs,
+                    worker_process.__name__,
+                    "" if sandbox is None else sandbox.as_text(),
+                    folder=self._folder,
                 )
             except BaseException:
                 self.stream.close()
@@ -125,12 +136,17 @@ class WorkerHandle:
         return self._reader.add(chunk, messages.max_bytes(self.call.returns))
 
     def end(self, *, at_once: bool) -> int:
-        """Kill the process, and return its exit code; by default it may end by itself first."""
+        """Kill the process, and return its exit code; by default it may end by itself first.
+
+        Its temporary files go with it.
+        """
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(0.0 if at_once else _EXIT_TIMEOUT_SECS)
         self.process.kill()
         self.stream.close()
-        return self.process.wait()
+        status = self.process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return status
 
 
 def make_start(environ: Mapping[str, str], parent: int, n_bytes: int | None) -> PendingCall:

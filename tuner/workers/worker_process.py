@@ -8,23 +8,30 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_line
-from tuner.workers import messages
+from tuner.workers.sandbox import Sandbox, enter_or_report
 
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
 RETIRED = 75
 _PR_SET_PDEATHSIG = 1
 # The kernel kills workers before all other processes, and so before the coordinator.
 _OOM_SCORE_ADJ = 1000
+# Variables that name folders of the user.
+_USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 _retired = False
 
 
-def set_up(environ: dict[str, str], parent: int, max_bytes: int | None = None) -> None:
+def set_up(
+    environ: dict[str, str],
+    parent: int,
+    max_bytes: int | None = None,
+) -> None:
     """Prepare a new process before it imports anything of an engine.
 
     Args:
@@ -73,17 +80,35 @@ def retire() -> None:
     _retired = True
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, sandbox: str = "") -> None:
     """Serve the calls that arrive on a connection, until its other end is closed.
 
     Args:
         descriptor: File descriptor of the connection.
+        sandbox: Limits on files and network, as :meth:`Sandbox.as_text`; empty for none.
+
+    Raises:
+        OSError, RuntimeError: If the sandbox is required and cannot be entered.
     """
     os.set_inheritable(descriptor, False)
+    if sandbox:
+        _enter(Sandbox.from_text(sandbox))
+    # Imports NumPy, whose threads would stay outside of the sandbox.
+    from tuner.workers import messages
+
     with socket.socket(fileno=descriptor) as stream, suppress(OSError):
         while (request := messages.receive(stream, sys.maxsize)) is not None:
             messages.send(stream, _answer(request))
     os._exit(0)
+
+
+def _enter(sandbox: Sandbox) -> None:
+    scratch = tempfile.gettempdir()
+    # Some packages fail unless they can write there, OpenVINO among them.
+    os.environ["HOME"] = scratch
+    for name in _USER_FOLDERS:
+        os.environ.pop(name, None)
+    enter_or_report(sandbox, scratch)
 
 
 def _answer(request: bytes) -> bytes:
@@ -93,6 +118,8 @@ def _answer(request: bytes) -> bytes:
     """
     if _retired:
         os._exit(RETIRED)
+    from tuner.workers import messages
+
     function = "a call"
     try:
         module, function, args, max_bytes = pickle.loads(request)

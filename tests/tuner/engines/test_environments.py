@@ -18,6 +18,7 @@ from tuner.networks.base import LoadedModel
 from tuner.settings import Settings, read_settings
 from tuner.workers.factory import builder_pool, fresh_worker
 from tuner.workers.pool import Pool, WorkerSettings
+from tuner.workers.sandbox_paths import Access
 from tuner.workers.split_env_pool import SplitEnvPool
 
 
@@ -103,7 +104,7 @@ def test_calls_without_an_engine_run_in_the_tuners_environment(other: Path, tmp_
     """Models are read there, whatever engine tunes them."""
     settings = settings_of(tmp_path, engine="relay", relay_python=str(other))
 
-    with fresh_worker(settings) as pool:
+    with fresh_worker(settings, access=Access(writes=(tmp_path,))) as pool:
         loaded = pool.call(
             "tuner.networks.worker",
             "load_model",

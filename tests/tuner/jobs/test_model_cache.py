@@ -19,6 +19,7 @@ from tuner.networks.base import LoadedModel
 from tuner.settings import read_settings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
+from tuner.workers.sandbox_paths import Access
 
 
 class Loads:
@@ -48,7 +49,8 @@ class Loads:
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """A worker process that loads models."""
     settings = read_settings({"data_dir": tmp_path_factory.mktemp("worker")}, {})
-    with fresh_worker(settings) as pool:
+    access = Access(writes=(tmp_path_factory.getbasetemp(),))
+    with fresh_worker(settings, access=access) as pool:
         yield pool
 
 

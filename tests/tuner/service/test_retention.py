@@ -38,6 +38,7 @@ from tuner.service.retention import (
     rotate_logs,
 )
 from tuner.workers.factory import fresh_worker
+from tuner.workers.sandbox_paths import Access
 
 HOURS, DAYS = 3600.0, 24 * 3600.0
 
@@ -182,7 +183,7 @@ def bring(context: Context, model: Path, name: str, workload: str, seed: int = 0
     models = (ModelRequest(f"upload:{digest}.onnx", name=name),)
     job_id = submit(context, TuneRequest(models, TuneSpec(trials=4, seed=seed)))
     cache = open_local(settings)
-    with fresh_worker(settings) as worker:
+    with fresh_worker(settings, access=Access(files=(upload,))) as worker:
         query = model_cache.ModelQuery(str(upload), {}, None)
         loaded = model_cache.load(cache, worker, data_dir / "models", query)
     subgraph = cache.get_or_make(Key("subgraph", {"workload": workload}), lambda _folder: {})

@@ -82,20 +82,23 @@ def export(
 ) -> None:
     """Export entries to a bundle, a tar file for machines without a network.
 
-    The file appears only when it is complete. A bundle holds machine code: import bundles of
-    trusted people only.
+    The file appears only when it is complete. A bundle holds machine code. Its entries are signed
+    with the key of TUNER_SIGNING_KEY, if that is set.
 
     Example:
         tuner cache export compiled.tar --kind subgraph
     """
     from tuner.build_cache import bundles, index
     from tuner.interrupts import interruptible
+    from tuner.library.signatures import policy_of
 
-    local = cache_store.open_local(cache_dir, data_dir)
+    settings = cache_store.read_settings(cache_dir, data_dir)
+    local = cache_store.tier_of(settings)
+    signatures = policy_of(settings)
     with interruptible():
         entries = index.entries(local, cache_store.check_kind(kind))
         progress = ProgressCounter("exported {} entries so far")
-        n_entries = bundles.export(local, file, entries, progress)
+        n_entries = bundles.export(local, file, entries, progress, signatures)
     if json_output:
         print_json({"file": str(file), "n_entries": n_entries})
         return
@@ -112,18 +115,23 @@ def import_(
 ) -> None:
     """Import the entries of a bundle that are missing here; verify each.
 
-    A bundle that is cut off is imported up to that point. Exit status 1 if it is cut off or an
-    entry is rejected.
+    Machine code runs as you: import bundles of trusted people only, or require signatures by keys
+    of TUNER_TRUSTED_KEYS (TUNER_SIGNATURES=required). A bundle that is cut off is imported up to
+    that point. Exit status 1 if it is cut off or an entry is rejected.
 
     Example:
         tuner cache import compiled.tar
     """
     from tuner.build_cache import bundles
     from tuner.interrupts import interruptible
+    from tuner.library.signatures import policy_of
 
-    local = cache_store.open_local(cache_dir, data_dir)
+    settings = cache_store.read_settings(cache_dir, data_dir)
+    local = cache_store.tier_of(settings)
+    signatures = policy_of(settings)
     with interruptible():
-        outcome = bundles.import_(local, file, ProgressCounter("imported {} entries so far"))
+        progress = ProgressCounter("imported {} entries so far")
+        outcome = bundles.import_(local, file, progress, signatures)
     if json_output:
         print_json({"file": str(file), **vars(outcome)})
     else:

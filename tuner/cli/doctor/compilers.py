@@ -36,8 +36,9 @@ def check_target(settings: Settings) -> Check:
 
     fix = "reinstall apache-tvm and apache-tvm-ffi in the versions above"
     with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as folder:
+        own = replace(settings, data_dir=Path(folder), cache_dir=Path(folder, "cache"))
         try:
-            with fresh_worker(replace(settings, data_dir=Path(folder)), "doctor") as worker:
+            with fresh_worker(own, "doctor") as worker:
                 target = worker.call(
                     settings.engine, "describe_target", "llvm", timeout_secs=_TARGET_TIMEOUT_SECS
                 )

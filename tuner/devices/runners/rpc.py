@@ -23,7 +23,7 @@ from tuner.errors import DeviceLost, WorkerLost
 from tuner.settings import Settings
 from tuner.workers import messages
 from tuner.workers.base import CallTimeout
-from tuner.workers.factory import fresh_worker
+from tuner.workers.factory import client_pool
 from tuner.workers.future_call import FutureCall
 from tuner.workers.utilisation import UtilisationMeter
 
@@ -63,7 +63,7 @@ class RpcRunner:
         self._address = address
         self._server = server
         self._engine = settings.engine
-        self._pool = fresh_worker(settings, "rpc")
+        self._pool = client_pool(settings, server[1])
         self._thread = ThreadPoolExecutor(1, self.name)
         self._calls: set[Future[Any]] = set()
 

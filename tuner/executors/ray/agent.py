@@ -21,7 +21,7 @@ from tuner.devices.target_matching import only_of
 from tuner.engines.base import BuildRequest, BuildResult, TargetInfo
 from tuner.errors import DeviceBusy, TargetError, TunerError
 from tuner.executors.ray.file_transfer import FolderContent, pack, rename, unpack
-from tuner.executors.ray.folders import process_folder
+from tuner.process_folder import shared_folder
 from tuner.settings import read_settings
 from tuner.workers.base import CallTimeout
 from tuner.workers.factory import builder_pool
@@ -88,7 +88,7 @@ class Agent:
     def __init__(self, engine: str, resource: str | None) -> None:
         self._settings = replace(read_settings({}), engine=engine)
         self._resource = resource
-        self._folder = process_folder()
+        self._folder = shared_folder()
         self._held: ExitStack
         self._pool: Pool
 

@@ -1,0 +1,15 @@
+"""Worker processes of benchmarks, which run their own code on files anywhere."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tuner.settings import Settings
+from tuner.workers.factory import fresh_worker
+from tuner.workers.pool import Pool
+
+
+def open_worker(
+    settings: Settings, name: str = "network", *, environ: Mapping[str, str] | None = None
+) -> Pool:
+    """Start a process as :func:`tuner.workers.factory.fresh_worker` does, but not confined."""
+    return fresh_worker(replace(settings, worker_sandbox="off"), name, environ=environ)

@@ -1,0 +1,124 @@
+"""Functions that attempt, in a worker, what its sandbox forbids or allows."""
+
+import ctypes
+import errno
+import os
+import platform
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+NAME = "tests.tuner.workers.inside_sandbox"
+_PTRACE = {"x86_64": 101, "aarch64": 117}
+_UNSHARE_USER = 0x10000000
+
+
+def read(path: str) -> str:
+    """Read a file; return its text, or the name of the error."""
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+
+
+def write(path: str) -> str:
+    """Append to a file; return ``ok``, or the name of the error."""
+    return _attempt(lambda: Path(path).open("a").close())
+
+
+def truncate(path: str) -> str:
+    """Cut a file off."""
+    return _attempt(lambda: os.truncate(path, 0))
+
+
+def remove(path: str) -> str:
+    """Remove a file."""
+    return _attempt(lambda: Path(path).unlink())
+
+
+def connect(family: int, address: str | tuple[str, int]) -> str:
+    """Connect a socket."""
+
+    def work() -> None:
+        with socket.socket(family) as opened:
+            opened.settimeout(2.0)
+            opened.connect(address)
+
+    return _attempt(work)
+
+
+def connect_by_child(port: int) -> str:
+    """Connect by a program that this process starts."""
+    program = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+    done = subprocess.run(
+        ["python3", "-I", "-S", "-c", program], capture_output=True, text=True, check=False
+    )
+    return done.stderr.strip().splitlines()[-1] if done.returncode else "ok"
+
+
+def read_by_child(path: str) -> str:
+    """Read a file by a program that this process starts."""
+    done = subprocess.run(["cat", path], capture_output=True, text=True, check=False)
+    return done.stdout or "nothing"
+
+
+def signal_process(pid: int) -> str:
+    """Look whether a process could be signalled."""
+    return _attempt(lambda: os.kill(pid, 0))
+
+
+def signal_process_kill() -> None:
+    """Die as a kernel that crashes does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def trace_parent() -> str:
+    """Attach to the process that started this one."""
+    return _attempt(lambda: _system_call(_PTRACE[platform.machine()], 16, os.getppid(), 0, 0))
+
+
+def new_user_namespace() -> str:
+    """Become root of a namespace."""
+    return _attempt(lambda: _checked(ctypes.CDLL(None, use_errno=True).unshare(_UNSHARE_USER)))
+
+
+def scratch() -> str:
+    """Write a temporary file, and return its folder."""
+    folder = tempfile.mkdtemp()
+    (Path(folder) / "file").write_text("x")
+    return folder
+
+
+def status(field: str) -> str:
+    """Return a field of this process's status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
+
+
+def compile_c() -> str:
+    """Compile a program by the C compiler, in a temporary folder, and run it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "a.c", Path(folder) / "a.out"
+        source.write_text('#include <stdio.h>\nint main() { puts("ran"); }\n')
+        subprocess.run(["cc", str(source), "-o", str(program)], check=True)
+        done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _attempt(work: object) -> str:
+    try:
+        work()  # type: ignore[operator]
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "ok"
+
+
+def _system_call(number: int, *arguments: int) -> None:
+    _checked(ctypes.CDLL(None, use_errno=True).syscall(number, *arguments))
+
+
+def _checked(result: int) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")

@@ -1,0 +1,278 @@
+"""Workers reach what their calls need, and neither the database nor the network nor other files."""
+
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli import ROOT
+from tests.tuner.workers import inside_sandbox
+from tests.tuner.workers.inside_sandbox import NAME
+from tuner.errors import RequestError, WorkerLost
+from tuner.process_folder import process_folder, shared_folder
+from tuner.settings import Settings, read_settings
+from tuner.workers import landlock, sandbox, sandbox_paths, syscall_filter
+from tuner.workers.factory import client_pool, fresh_worker, runner_pool
+from tuner.workers.pool import Pool
+from tuner.workers.sandbox import Sandbox
+from tuner.workers.sandbox_paths import Access, model_access, scratch_folder
+
+pytestmark = pytest.mark.skipif(
+    bool(sandbox.shortcoming()), reason=f"the kernel: {sandbox.shortcoming()}"
+)
+SECRET = "database = 'postgresql://me:secret@db/tuner'"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a config file, a database, and models with weights beside them."""
+    folder = tmp_path_factory.mktemp("home")
+    for path in ("config.toml", "data/tuner.db", "data/tuner.db-wal", "data/uploads/other.onnx",
+                 "data/scratch/artifact", "data/models/m", "data/out", "own/notes", "nets/m.onnx",
+                 "nets/m.data", "m.onnx", "m.data"):  # fmt: skip
+        (folder / path).parent.mkdir(exist_ok=True, parents=True)
+        (folder / path).write_text(SECRET)
+    (folder / "nets" / "linked").symlink_to(folder / "own" / "notes")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(home: Path) -> Settings:
+    """Settings with everything in that folder."""
+    flags = {"data_dir": home / "data", "engine": "tests.engines.toy"}
+    return replace(read_settings(flags, {}), worker_sandbox="required")
+
+
+@pytest.fixture(scope="module")
+def worker(home: Path, settings: Settings) -> Iterator[Pool]:
+    """A worker that loads the model beside the config file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_CONFIG", str(home / "config.toml"))
+        access = model_access(str(home / "m.onnx"))
+        with fresh_worker(settings, access=access) as pool:
+            yield pool
+
+
+@pytest.mark.parametrize(
+    "path", ["config.toml", "data/tuner.db", "data/tuner.db-wal", "data/uploads/other.onnx",
+             "data/scratch/artifact", "own/notes", "nets/m.onnx"]
+)  # fmt: skip
+def test_private_files_cannot_be_read(worker: Pool, home: Path, path: str) -> None:
+    """Neither the database, nor its address, nor what no call of this worker needs."""
+    assert worker.call(NAME, "read", str(home / path)) == "EACCES"
+    assert worker.call(NAME, "read_by_child", str(home / path)) == "nothing"
+
+
+def test_the_model_and_its_weights_can_be_read(worker: Pool, home: Path) -> None:
+    """Its folder has the config file, too: the other files are permitted one by one."""
+    assert worker.call(NAME, "read", str(home / "m.onnx")) == SECRET
+    assert worker.call(NAME, "read", str(home / "m.data")) == SECRET
+
+
+def test_weights_may_be_links(home: Path, settings: Settings) -> None:
+    """Caches of models are folders of links; a folder without private files is whole."""
+    with fresh_worker(settings, access=model_access(str(home / "nets" / "m.onnx"))) as pool:
+        assert pool.call(NAME, "read", str(home / "nets" / "m.data")) == SECRET
+        assert pool.call(NAME, "read", str(home / "nets" / "linked")) == SECRET
+        assert pool.call(NAME, "read", str(home / "config.toml")) == "EACCES"
+
+
+def test_an_upload_is_read_alone(home: Path, settings: Settings) -> None:
+    """Uploads of other clients lie in the same folder."""
+    upload = home / "data" / "uploads" / "mine.onnx"
+    upload.write_text("mine")
+    with fresh_worker(settings, access=model_access(str(upload), alone=True)) as pool:
+        assert pool.call(NAME, "read", str(upload)) == "mine"
+        assert pool.call(NAME, "read", str(upload.with_name("other.onnx"))) == "EACCES"
+
+
+@pytest.mark.parametrize("function", ["write", "truncate", "remove"])
+@pytest.mark.parametrize("path", ["data/tuner.db", "own/notes", "m.onnx"])
+def test_other_files_cannot_be_changed(worker: Pool, home: Path, function: str, path: str) -> None:
+    """Not even the model that may be read."""
+    assert worker.call(NAME, function, str(home / path)) == "EACCES"
+    assert (home / path).read_text() == SECRET
+
+
+def test_a_runner_reads_artifacts_and_changes_nothing(home: Path, settings: Settings) -> None:
+    """A kernel that goes wild leaves the artifacts of others as they are."""
+    artifact, model = scratch_folder(home / "data") / "artifact", home / "data/models/m"
+    artifact.parent.mkdir()
+    artifact.write_text(SECRET)
+    with runner_pool(settings) as pool:
+        assert pool.call(NAME, "read", str(artifact)) == SECRET
+        assert pool.call(NAME, "write", str(artifact)) == "EACCES"
+        assert pool.call(NAME, "read", str(model)) == "EACCES"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A server on loopback, such as a database."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        yield opened
+
+
+def test_there_is_no_network(worker: Pool, listener: socket.socket, tmp_path: Path) -> None:
+    """Neither of the internet nor of Unix sockets, for programs that it starts either."""
+    address = listener.getsockname()
+    local = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(local)
+        server.listen()
+
+        assert worker.call(NAME, "connect", int(socket.AF_INET), address) == "EACCES"
+        assert worker.call(NAME, "connect", int(socket.AF_INET6), ("::1", 1)) == "EACCES"
+        assert worker.call(NAME, "connect", int(socket.AF_UNIX), local) == "EACCES"
+        assert "PermissionError" in worker.call(NAME, "connect_by_child", address[1])
+
+
+@pytest.mark.skipif(landlock.abi_version() < 4, reason="TCP ports need Landlock 4 (Linux 6.7)")
+def test_a_client_reaches_its_server_alone(settings: Settings, listener: socket.socket) -> None:
+    """The process that talks to a board cannot talk to the database."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as database,
+        client_pool(settings, listener.getsockname()[1]) as pool,
+    ):
+        family = int(socket.AF_INET)
+        assert pool.call(NAME, "connect", family, listener.getsockname()) == "ok"
+        assert pool.call(NAME, "connect", family, database.getsockname()) == "EACCES"
+
+
+def test_other_processes_are_out_of_reach(worker: Pool) -> None:
+    """Their environments and command lines have secrets; a signal could stop a measurement."""
+    assert worker.call(NAME, "read", f"/proc/{os.getpid()}/environ") == "EACCES"
+    assert worker.call(NAME, "read", f"/proc/{os.getpid()}/cmdline") == "EACCES"
+    assert worker.call(NAME, "trace_parent") == "EPERM"
+    assert worker.call(NAME, "new_user_namespace") == "EPERM"
+    if landlock.abi_version() >= 6:
+        assert worker.call(NAME, "signal_process", os.getpid()) == "EPERM"
+
+
+def test_a_worker_gains_no_privileges(worker: Pool) -> None:
+    """Programs that change the user do not, and the filter holds."""
+    assert worker.call(NAME, "status", "NoNewPrivs") == "1"
+    assert worker.call(NAME, "status", "Seccomp") == "2"
+
+
+def test_compilers_run(worker: Pool) -> None:
+    """They read the system's headers, and write temporary files."""
+    assert worker.call(NAME, "compile_c") == "ran"
+
+
+def test_temporary_files_go_with_their_worker(settings: Settings) -> None:
+    """Each worker has a folder, which its pool removes, also if the worker was killed."""
+    with fresh_worker(settings) as pool:
+        folder = Path(pool.call(NAME, "scratch"))
+        other = pool.call(NAME, "write", str(process_folder() / "worker-of-another"))
+        with pytest.raises(WorkerLost):
+            pool.call(NAME, "signal_process_kill")
+        again = Path(pool.call(NAME, "scratch"))
+
+        assert folder.is_relative_to(process_folder())
+        assert not folder.exists()
+        assert again.is_dir()
+        assert other == "EACCES"
+    assert not again.exists()
+
+
+_ORPHAN = """\
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tuner.settings import read_settings
+from tuner.workers.factory import fresh_worker
+pool = fresh_worker(read_settings({"data_dir": sys.argv[1], "engine": "tests.engines.toy"}, {}))
+print(pool.call("tests.tuner.workers.inside_sandbox", "scratch"), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_temporary_files_of_a_killed_coordinator_go_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After kill -9 it cannot remove them itself."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-c", _ORPHAN, str(tmp_path / "data")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    with subprocess.Popen(command, **pipes) as killed:  # type: ignore[call-overload]
+        left = Path(killed.stdout.readline().strip())
+        killed.send_signal(signal.SIGKILL)
+    assert left.is_dir()
+
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=60, cwd=ROOT)
+
+    assert not left.exists()
+    assert not list(tmp_path.glob("tuner-*/*"))
+
+
+def test_switched_off_it_confines_nothing(home: Path, settings: Settings) -> None:
+    """Debuggers and profilers need that."""
+    with fresh_worker(replace(settings, worker_sandbox="off")) as pool:
+        assert pool.call(NAME, "read", str(home / "own" / "notes")) == SECRET
+
+
+def test_more_paths_can_be_named(home: Path, settings: Settings) -> None:
+    """A toolchain may lie anywhere."""
+    with fresh_worker(replace(settings, worker_paths=(home / "own" / "notes",))) as pool:
+        assert pool.call(NAME, "read", str(home / "own" / "notes")) == SECRET
+
+
+def test_a_kernel_without_it_is_reported_once_or_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the setting."""
+    monkeypatch.setattr(landlock, "abi_version", lambda: 0)
+    monkeypatch.setattr(sandbox_paths, "_report_once", sandbox_paths._report_once.__wrapped__)
+    caplog.set_level(logging.WARNING)
+
+    described = sandbox_paths.sandbox_of(replace(settings, worker_sandbox="auto"), Access(), None)
+
+    assert described is not None
+    assert "Landlock 3 (Linux 6.2), and it has none" in caplog.text
+    with pytest.raises(RequestError, match="worker_sandbox is required"):
+        sandbox_paths.sandbox_of(settings, Access(), None)
+
+
+def test_threads_that_would_stay_free_are_refused(tmp_path: Path) -> None:
+    """Landlock confines the thread that calls it."""
+    program = (
+        "import threading, time; from tuner.workers.sandbox import Sandbox, enter\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        f"enter(Sandbox(reads=('/usr',)), {str(tmp_path)!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert "threads are running already" in done.stderr
+
+
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_jumps_of_the_filter_stay_inside(machine: str, network: bool) -> None:
+    """The kernel refuses others; this machine runs but one of the architectures."""
+    code = syscall_filter.program(machine, network=network)
+    instructions = list(struct.iter_unpack("=HBBI", code))
+
+    assert instructions[-1][0] == 0x06  # returns
+    for index, (operation, if_true, if_false, _) in enumerate(instructions):
+        if operation & 0x07 == 0x05:
+            assert index + 1 + max(if_true, if_false) < len(instructions)
+
+
+def test_paths_of_a_sandbox_are_absolute(settings: Settings) -> None:
+    """A relative one would depend on the folder of the worker."""
+    described = sandbox_paths.sandbox_of(settings, Access(), None)
+
+    assert isinstance(described, Sandbox)
+    paths = [*described.reads, *described.lists, *described.writes]
+    assert all(Path(path).is_absolute() for path in paths)
+    assert str(shared_folder()) in described.writes
+    assert inside_sandbox.read("/proc/self/comm") != "EACCES"

@@ -1,0 +1,117 @@
+"""The confinement of worker processes: which files they reach, no network, fewer system calls.
+
+A worker enters its sandbox before it imports anything of an engine, in any environment, and its
+child processes inherit it. What it may reach is decided by the process that starts it, in
+:mod:`tuner.workers.sandbox_paths`.
+"""
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner.workers import landlock, syscall_filter
+
+_PR_SET_NO_NEW_PRIVS = 38
+# Below it, files can be truncated that cannot be written; Linux 6.2 has it.
+_MIN_LANDLOCK = 3
+# Devices that hold nothing, and those of NVIDIA's driver, which checks each process itself.
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_GPU_DEVICES = ("nvidia", "dri", "dxg")
+# Parts of /proc that name no process, and this one. Others show what their commands were.
+_PROC = (
+    "self", "cpuinfo", "devices", "driver", "filesystems", "loadavg", "meminfo", "modules", "stat",
+    "sys", "uptime", "version",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """Rights of a worker, beside those to its own temporary folder.
+
+    Attributes:
+        reads: Paths that it reads and executes, with all beneath.
+        lists: Folders that it lists, with all beneath.
+        writes: Folders that it reads and writes.
+        tcp_ports: Ports that it connects to; empty for no network at all.
+        is_required: True to end rather than run with less.
+    """
+
+    reads: tuple[str, ...]
+    lists: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    tcp_ports: tuple[int, ...] = ()
+    is_required: bool = False
+
+    def as_text(self) -> str:
+        """Return it as JSON, for the command line of a worker."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Sandbox":
+        """Return the sandbox of :meth:`as_text`."""
+        values = json.loads(text)
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def shortcoming() -> str:
+    """Return why this kernel cannot confine workers as described; empty if it can."""
+    version = landlock.abi_version()
+    problems = []
+    if version < _MIN_LANDLOCK:
+        has = f"version {version} of it" if version else "none"
+        problems.append(f"files need Landlock {_MIN_LANDLOCK} (Linux 6.2), and it has {has}")
+    if not syscall_filter.is_supported():
+        problems.append("sockets need seccomp filters, on x86-64 or ARM64")
+    return "; ".join(problems)
+
+
+def enter(sandbox: Sandbox, scratch: str) -> None:
+    """Confine this process for good, as far as the kernel can.
+
+    Args:
+        sandbox: Rights that it keeps.
+        scratch: Folder of temporary files that it may write, too.
+
+    Raises:
+        OSError: If the kernel refuses, or the sandbox is required and the kernel lacks it.
+        RuntimeError: If it is too late, because threads were started that would stay free.
+    """
+    problem = shortcoming()
+    if problem and sandbox.is_required:
+        raise OSError(f"the kernel cannot confine workers: {problem}")
+    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208  only their number counts
+        raise RuntimeError("threads are running already")
+    if ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError("no_new_privs cannot be set")
+    if landlock.abi_version():
+        landlock.restrict(_rules(sandbox, scratch), sandbox.tcp_ports)
+    if syscall_filter.is_supported():
+        syscall_filter.install(network=bool(sandbox.tcp_ports))
+
+
+def enter_or_report(sandbox: Sandbox, scratch: str) -> None:
+    """Confine this process; if that fails and is not required, say so in its log."""
+    try:
+        enter(sandbox, scratch)
+    except (OSError, RuntimeError) as error:
+        print(f"this worker is not confined: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        if sandbox.is_required:
+            raise
+
+
+def _rules(sandbox: Sandbox, scratch: str) -> Iterator[tuple[str, int]]:
+    for path in (*sandbox.reads, *(f"/proc/{name}" for name in _PROC)):
+        yield path, landlock.READ
+    for path in sandbox.lists:
+        yield path, landlock.LIST
+    for path in (*sandbox.writes, scratch):
+        yield path, landlock.WRITE
+    gpus = [name for name in os.listdir("/dev") if name.startswith(_GPU_DEVICES)]  # noqa: PTH208
+    for name in (*_DEVICES, *gpus):
+        yield f"/dev/{name}", landlock.USE | landlock.LIST
+    if gpus:
+        # CUDA shares memory between processes here.
+        yield "/dev/shm", landlock.WRITE
