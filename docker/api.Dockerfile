@@ -22,8 +22,11 @@ FROM ${BASE}
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --user-group --no-create-home --home-dir /data tuner \
-    && install -d -o tuner -g tuner /data
+    && groupadd --gid 10001 tuner \
+    && useradd --uid 10002 --gid 10001 --no-create-home --home-dir /data tuner-api \
+    && install -d -o 10002 -g 10001 /data /data/tmp \
+    && install -d -o 10002 -g 10001 -m 2775 /data/uploads \
+    && install -d -o 10001 -g 10001 /data/archives
 COPY --from=builder /opt/tuner /opt/tuner
 COPY --from=builder /ours /opt/tuner
 ARG VERSION=0.1.0
@@ -38,8 +41,9 @@ ENV PATH=/opt/tuner/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TUNER_DATA_DIR=/data
 WORKDIR /data
-USER 10001:10001
-VOLUME /data
+# Another user than the worker's, in its group: it owns uploads, and reads archives.
+USER 10002:10001
+VOLUME ["/data/uploads", "/data/archives", "/data/tmp"]
 EXPOSE 8080
 # /readyz checks the database too. -I and -S skip the site module: 40 ms of CPU.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \

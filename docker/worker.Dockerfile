@@ -34,8 +34,10 @@ FROM ${BASE} AS cpu
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev python3 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --user-group --no-create-home --home-dir /data tuner \
-    && install -d -o tuner -g tuner /data
+    && groupadd --gid 10001 tuner \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data tuner-worker \
+    && install -d -o 10001 -g 10001 /data /data/archives \
+    && install -d -o 10002 -g 10001 -m 2775 /data/uploads
 COPY --from=builder /opt/tuner /opt/tuner
 
 FROM cpu AS cuda

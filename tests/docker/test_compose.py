@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from records.roles import API, PASSWORDS, WORKER
 from tests.docker import images
 from tests.docker.images import ROOT
 
 _VARIABLE = re.compile(r"\$\{(\w+)(:[-?][^}]*)?\}")
 
-SERVICES = ("postgres", "api", "worker")
+LASTING = ("postgres", "api", "worker")
+SERVICES = (*LASTING, "migrate")
+OURS = ("api", "worker", "migrate")
 
 
 @pytest.fixture
@@ -20,11 +23,11 @@ def compose() -> dict[str, Any]:
 
 
 def test_services(compose: dict[str, Any]) -> None:
-    """There are three processes and no more."""
+    """There are three processes that last, and one that ends before they start."""
     assert set(compose["services"]) == set(SERVICES)
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", LASTING)
 def test_service_starts_again_and_stops_in_peace(compose: dict[str, Any], name: str) -> None:
     """Each comes back after a crash, has time to stop, and keeps its logs short."""
     service = compose["services"][name]
@@ -33,7 +36,7 @@ def test_service_starts_again_and_stops_in_peace(compose: dict[str, Any], name: 
     assert service["logging"]["options"]["max-size"]
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", LASTING)
 def test_service_has_a_health_check(compose: dict[str, Any], name: str) -> None:
     """Each has a check, in compose.yaml or in its image."""
     service = compose["services"][name]
@@ -44,7 +47,7 @@ def test_service_has_a_health_check(compose: dict[str, Any], name: str) -> None:
         assert images.texts(images.read_dockerfile(name), "HEALTHCHECK")
 
 
-@pytest.mark.parametrize("name", ["api", "worker"])
+@pytest.mark.parametrize("name", OURS)
 def test_our_service_has_no_rights_to_gain(compose: dict[str, Any], name: str) -> None:
     """Each waits for PostgreSQL, gives up every capability and can gain none."""
     service = compose["services"][name]
@@ -58,40 +61,92 @@ def test_our_service_has_no_rights_to_gain(compose: dict[str, Any], name: str) -
 def test_images_are_pinned(compose: dict[str, Any]) -> None:
     """No image is :latest; ours carry the version of the project."""
     version = images.read_project()["version"]
-    for name in ("api", "worker"):
-        image = compose["services"][name]["image"]
-        assert image == f"subgraph-tuner-{name}:${{TUNER_TAG:-{version}}}"
+    images_of = {"api": "api", "worker": "worker", "migrate": "api"}
+    for name, image in images_of.items():
+        named = compose["services"][name]["image"]
+        assert named == f"subgraph-tuner-{image}:${{TUNER_TAG:-{version}}}"
     assert re.fullmatch(r"postgres:\d+\.\d+-\w+", compose["services"]["postgres"]["image"])
 
 
 def test_volumes_are_named_and_shared(compose: dict[str, Any]) -> None:
-    """The database and the data have volumes; API and worker share the data."""
-    mounts = {name: compose["services"][name]["volumes"] for name in SERVICES}
-    assert mounts["api"] == mounts["worker"] == ["data:/data"]
+    """The API writes uploads and reads archives; the build cache is the worker's alone."""
+    mounts = {name: compose["services"][name].get("volumes", []) for name in SERVICES}
+    assert mounts["api"] == [
+        "uploads:/data/uploads",
+        "archives:/data/archives:ro",
+        "incoming:/data/tmp",
+    ]
+    assert mounts["worker"] == [
+        "data:/data",
+        "uploads:/data/uploads",
+        "archives:/data/archives",
+    ]
     assert mounts["postgres"] == ["database:/var/lib/postgresql/data"]
-    assert set(compose["volumes"]) == {"database", "data"}
+    assert not mounts["migrate"]
+    assert set(compose["volumes"]) == {"database", "data", "uploads", "archives", "incoming"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_files_are_written_to_volumes_and_memory(compose: dict[str, Any], name: str) -> None:
+    """The root file system is not writable, and memory and processes are bounded."""
+    service = compose["services"][name]
+    assert service["read_only"] is True
+    assert any(mount.startswith("/tmp:") and "size=" in mount for mount in service["tmpfs"])
+    assert service["pids_limit"]
+    assert service["mem_limit"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_folders_of_the_api_are_the_volumes_of_its_image(compose: dict[str, Any]) -> None:
+    """A new volume gets the owner and the mode that the folder has in the image."""
+    (volumes,) = images.texts(images.read_dockerfile("api"), "VOLUME")
+    mounts = compose["services"]["api"]["volumes"]
+    assert images.command_of(volumes) == [mount.split(":")[1] for mount in mounts]
+
+
+def test_every_process_has_a_role_of_its_own(compose: dict[str, Any]) -> None:
+    """Only the one that migrates owns the database, and it ends before the others start."""
+    services = compose["services"]
+    roles = {name: services[name]["environment"]["TUNER_DATABASE"] for name in OURS}
+    assert roles == {
+        "migrate": "postgresql://tuner@postgres/tuner",
+        "api": f"postgresql://{API}@postgres/tuner",
+        "worker": f"postgresql://{WORKER}@postgres/tuner",
+    }
+    assert services["postgres"]["environment"]["POSTGRES_USER"] == "tuner"
+    assert set(PASSWORDS.values()) <= set(services["migrate"]["environment"])
+    assert services["migrate"]["restart"] == "no"
+    assert services["migrate"]["command"] == ["python", "-m", "records.roles"]
+    for name in ("api", "worker"):
+        condition = services[name]["depends_on"]["migrate"]
+        assert condition == {"condition": "service_completed_successfully"}
 
 
 def test_only_the_api_is_reached(compose: dict[str, Any]) -> None:
     """The API is published, on loopback unless said; the others have no way in and none out."""
     services = compose["services"]
     assert services["api"]["ports"] == ["${TUNER_PUBLISH:-127.0.0.1:8080}:8080"]
-    for name in ("postgres", "worker"):
+    for name in ("postgres", "worker", "migrate"):
         assert "ports" not in services[name]
         assert services[name]["networks"] == ["inside"]
     assert compose["networks"]["inside"] == {"internal": True}
 
 
-def test_password_has_no_default(compose: dict[str, Any]) -> None:
-    """Without a password nothing starts, and the message says where to set it."""
+def test_passwords_have_no_default(compose: dict[str, Any]) -> None:
+    """Without them nothing starts, and the message says where to set them."""
     services = compose["services"]
-    given = [
-        services["postgres"]["environment"]["POSTGRES_PASSWORD"],
-        services["api"]["environment"]["PGPASSWORD"],
-        services["worker"]["environment"]["PGPASSWORD"],
-    ]
-    assert set(given) == {"${TUNER_DB_PASSWORD:?set it in .env, see .env.example}"}
-    assert "TUNER_DB_PASSWORD=\n" in (ROOT / ".env.example").read_text()
+    given = {
+        "TUNER_DB_PASSWORD": [
+            services["postgres"]["environment"]["POSTGRES_PASSWORD"],
+            services["migrate"]["environment"]["PGPASSWORD"],
+        ],
+        "TUNER_DB_API_PASSWORD": [services["api"]["environment"]["PGPASSWORD"]],
+        "TUNER_DB_WORKER_PASSWORD": [services["worker"]["environment"]["PGPASSWORD"]],
+    }
+    for name, values in given.items():
+        assert set(values) == {f"${{{name}:?set it in .env, see .env.example}}"}
+        assert f"{name}=\n" in (ROOT / ".env.example").read_text()
     assert "/.env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
@@ -102,7 +157,7 @@ def test_every_variable_is_explained() -> None:
     explained = set(re.findall(r"^#?(\w+)=", (ROOT / ".env.example").read_text(), re.M))
     assert set(used) == explained
     without_default = {name for name, rest in used.items() if not rest.startswith(":-")}
-    assert without_default == {"TUNER_DB_PASSWORD"}
+    assert without_default == {"TUNER_DB_PASSWORD", *PASSWORDS.values()}
 
 
 def test_worker_is_bound_to_cores_without_a_quota(compose: dict[str, Any]) -> None:

@@ -39,12 +39,27 @@ def test_images_share_their_base() -> None:
     assert len(bases) == 1
 
 
-def test_process_is_not_root(final: list[Instruction]) -> None:
-    """A fixed user runs the process, and nothing is run after it is set."""
+@pytest.mark.parametrize(("name", "user"), [("api", "10002:10001"), ("worker", "10001:10001")])
+def test_process_is_not_root(name: str, user: str) -> None:
+    """Each image has a fixed user of its own, and nothing is run after it is set."""
+    final = [each for each in images.read_dockerfile(name) if each.stage == ""]
     keywords = [each.keyword for each in final]
-    assert images.texts(final, "USER") == ["10001:10001"]
+    assert images.texts(final, "USER") == [user]
     assert "RUN" not in keywords[keywords.index("USER") :]
-    assert images.texts(final, "VOLUME") == ["/data"]
+
+
+def test_shared_folders_have_one_owner() -> None:
+    """A volume is filled from the image that starts first; the API cannot write archives."""
+    shared: dict[str, set[tuple[str, str]]] = {}
+    for name in ("api", "worker"):
+        runs = " ".join(images.texts(images.read_dockerfile(name), "RUN"))
+        for owner, mode, paths in re.findall(
+            r"install -d -o (\d+) -g 10001( -m \d+)? ([^&]+)", runs
+        ):
+            for path in paths.split():
+                shared.setdefault(path, set()).add((owner, mode.strip()))
+    assert shared["/data/uploads"] == {("10002", "-m 2775")}
+    assert shared["/data/archives"] == {("10001", "")}
 
 
 def test_commands_exist(final: list[Instruction]) -> None:

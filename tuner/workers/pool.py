@@ -217,7 +217,7 @@ class Pool:
     def _start_worker(self) -> None:
         settings = self._settings
         try:
-            worker = WorkerHandle(settings.interpreter, settings.log)
+            worker = WorkerHandle(settings.interpreter, settings.log, settings.sandbox)
         except OSError as error:
             self._fail_next(WorkerLost(f"no worker can be started: {error}", crashed=False))
             return

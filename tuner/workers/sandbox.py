@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.workers import landlock, syscall_filter
 
@@ -52,8 +53,12 @@ class Sandbox:
     @classmethod
     def from_text(cls, text: str) -> "Sandbox":
         """Return the sandbox of :meth:`as_text`."""
-        values = json.loads(text)
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        values: dict[str, Any] = json.loads(text)
+        return cls(**{k: _frozen(v) for k, v in values.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def shortcoming() -> str:

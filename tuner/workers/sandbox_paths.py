@@ -160,8 +160,11 @@ def _private_paths(settings: Settings) -> list[Path]:
 def _installed(private: Iterable[Path]) -> Iterator[Path]:
     """Yield folders of Python and its packages, and of programs and libraries in use."""
     private = list(private)
-    yield from (Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("stdlib")))
+    installation = (Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("stdlib")))
+    yield from installation
     for folder in _import_folders():
+        if any(folder.is_relative_to(prefix) for prefix in installation):
+            continue
         if folder.name in ("site-packages", "dist-packages"):
             yield folder
         else:

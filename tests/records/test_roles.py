@@ -1,0 +1,124 @@
+"""Roles of PostgreSQL: the API and the worker work with theirs, and cannot do more."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, make_url, select
+from sqlalchemy.exc import ProgrammingError
+
+from records import attempts, audit, builds, database, roles, tokens
+from records.roles import API, PASSWORDS, WORKER
+from records.service_models import ApiToken, Lease
+from tests.records import make
+
+SECRETS = {API: "the API's: 100% 'quoted'", WORKER: "the worker's"}
+
+
+@pytest.fixture
+def urls(postgres_url: str) -> Iterator[dict[str, str]]:
+    """URL of a migrated database for the owner and for each role."""
+    environ = {PASSWORDS[role]: secret for role, secret in SECRETS.items()}
+    assert roles.main({"TUNER_DATABASE": postgres_url, **environ}) == 0
+    yield {
+        "owner": postgres_url,
+        **{
+            role: make_url(postgres_url)
+            .set(username=role, password=secret)
+            .render_as_string(hide_password=False)
+            for role, secret in SECRETS.items()
+        },
+    }
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for role in SECRETS:
+            connection.execute(f"DROP OWNED BY {role}".encode())
+            connection.execute(f"DROP ROLE {role}".encode())
+
+
+@pytest.fixture
+def worker(urls: dict[str, str]) -> Iterator[Engine]:
+    """The database, opened by a worker."""
+    engine = database.open_database(urls[WORKER])
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def api(urls: dict[str, str]) -> Iterator[Engine]:
+    """The database, opened by the API."""
+    engine = database.open_database(urls[API])
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM api_token",
+        "INSERT INTO api_token (name, digest) VALUES ('x', 'x')",
+        "DELETE FROM api_token",
+        "UPDATE audit_event SET action = 'x'",
+        "CREATE TABLE mine (id int)",
+        "DROP TABLE measure_record",
+        "UPDATE alembic_version SET version_num = 'x'",
+        "CREATE ROLE other SUPERUSER",
+        "ALTER ROLE tuner_worker SUPERUSER",
+        "SET ROLE postgres",
+        "COPY job TO PROGRAM 'true'",
+        "SELECT pg_read_file('/etc/passwd')",
+        "SELECT rolpassword FROM pg_authid",
+    ],
+)
+def test_a_worker_cannot_do_more(worker: Engine, statement: str) -> None:
+    """It could become an administrator, or run programs on the server."""
+    with worker.connect() as connection, pytest.raises(ProgrammingError) as caught:
+        connection.exec_driver_sql(statement)
+
+    assert "InsufficientPrivilege" in repr(caught.value.orig)
+
+
+def test_a_worker_does_its_work(worker: Engine) -> None:
+    """Leases, jobs, builds and events are its own."""
+    with database.sessions(worker).begin() as session:
+        build = builds.request_build(session, make.job(session))
+        builds.set_build(session, build.id, "running")
+        assert [item.build.id for item in builds.waiting(session)] == [build.id]
+        attempts.quarantine_build(session, build.id)
+        assert not list(session.scalars(select(Lease)))
+
+
+def test_the_api_manages_tokens_but_no_tables(api: Engine) -> None:
+    """It creates tokens and writes the audit log."""
+    with database.sessions(api).begin() as session:
+        assert not list(session.scalars(select(ApiToken)))
+        tokens.create_token(session, "admin", ["admin"])
+        assert len(list(session.scalars(select(ApiToken)))) == 1
+        audit.log_action(session, "admin", "127.0.0.1", "tune")
+    with api.connect() as connection, pytest.raises(ProgrammingError):
+        connection.exec_driver_sql("DROP TABLE job")
+
+
+def test_roles_can_be_set_up_again(urls: dict[str, str]) -> None:
+    """With another password, after an upgrade."""
+    environ = {PASSWORDS[API]: "new", PASSWORDS[WORKER]: SECRETS[WORKER]}
+    assert roles.main({"TUNER_DATABASE": urls["owner"], **environ}) == 0
+
+    url = make_url(urls[API]).set(password="new").render_as_string(hide_password=False)
+    database.open_database(url).dispose()
+    database.open_database(urls[WORKER]).dispose()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"TUNER_DATABASE": "sqlite:///x.db", **dict.fromkeys(PASSWORDS.values(), "x")},
+        {"TUNER_DATABASE": "postgresql://x", PASSWORDS[API]: "x", PASSWORDS[WORKER]: ""},
+    ],
+)
+def test_missing_settings_are_named(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is changed."""
+    assert roles.main(environ) == 2
+    assert "TUNER_DB_WORKER_PASSWORD" in capsys.readouterr().err
