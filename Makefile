@@ -46,7 +46,7 @@ lint: .venv/.dev ## Check style, types and who may import whom.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.dev ## Run every benchmark, one after the other: an hour and more.
+bench: .venv/.dev ## Run every benchmark, one after the other: hours; versus alone takes three.
 	@for name in $(BENCHMARKS); do \
 		echo "python -m benchmarks.$$name" >&2; \
 		$(BIN)/python -m benchmarks.$$name || exit 1; \
