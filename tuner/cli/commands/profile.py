@@ -66,7 +66,8 @@ def profile(
     """Show where a library spends its time: each kernel inside the running network.
 
     Prints a row for each subgraph: its time in the network, the time by its record, the share of
-    the device's roof, and a verdict on what limits it. Time between kernels is a line of its own.
+    the device's roof, and a verdict on what limits it; then the nodes of the ONNX model that it
+    computes. Time between kernels is a line of its own. The page of a job shows the last profile.
 
     Examples:
         tuner profile squeezenet.lib --against openvino --model squeezenet.onnx
