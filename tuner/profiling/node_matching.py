@@ -17,7 +17,7 @@ from tuner.peers.base import GraphNode, ObservedGraph
 
 # Results that a fixed shape decides.
 _SHAPES = frozenset(["Shape", "Size"])
-# A call that more others read is left alone: its group would be most of the network.
+# A call that more others read is left alone unless they are one group: it would join the network.
 _MAX_READERS = 4
 
 
@@ -90,9 +90,14 @@ class _Matching:
             for source in call.sources:
                 readers[source].add(position)
         groups = Groups(len(self._calls))
-        for position, values in enumerate(self._values):
-            if not values and len(readers[position]) <= _MAX_READERS:
+        unknown = [position for position, values in enumerate(self._values) if not values]
+        for position in unknown:
+            if len(readers[position]) <= _MAX_READERS:
                 groups.join([position, *sorted(readers[position])])
+        for position in reversed(unknown):
+            # All steps of a recurrent layer read its products, and are one group.
+            if len({groups.find(reader) for reader in readers[position]}) == 1:
+                groups.join([position, *readers[position]])
         members: dict[int, list[int]] = defaultdict(list)
         for position in range(len(self._calls)):
             members[groups.find(position)].append(position)

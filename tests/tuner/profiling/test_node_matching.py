@@ -73,6 +73,14 @@ def test_a_call_that_many_read_is_left_alone() -> None:
     assert [group.nodes for group in groups[1:]] == [(n,) for n in range(6)]
 
 
+def test_a_call_that_all_steps_of_a_layer_read_is_in_their_group() -> None:
+    """The products of a recurrent layer are read by each of its steps, and part of its work."""
+    steps = [call(n, (0, n - 1), np.sin(n * _X)) for n in range(1, 7)]
+    calls = [call(0, (), np.cos(_X)), *steps, call(7, (6,), _A)]
+
+    assert group_calls(calls, _CHAIN) == (CallGroup(tuple(range(8)), (0,)),)
+
+
 def test_moved_elements_belong_to_the_call_that_wrote_them() -> None:
     """A reshape is a view of the library, and has no kernel."""
     values = {
