@@ -8,10 +8,11 @@ from starlette.datastructures import FormData, UploadFile
 
 from api.errors import wrong_field
 from api.schemas import Text
+from tuner.jobs.buckets import parse_padded
 from tuner.jobs.requests import ModelRequest, TuneRequest, parse_inputs
 from tuner.jobs.spec import TuneSpec
 
-_LISTS = ("zoo", "input", "importance", "require_ms", "baseline_ms")
+_LISTS = ("zoo", "input", "bucket", "mask", "importance", "require_ms", "baseline_ms")
 _MAX_MODELS = 16
 _Line = Annotated[Text, Field(max_length=500)]
 _Lines = Annotated[list[_Line], Field(max_length=64)]
@@ -25,6 +26,13 @@ class TuneForm(TuneSpec):
     ]
     target: Annotated[_Line, Field(description="Target to compile for.")] = "llvm"
     input: Annotated[_Lines, Field([], description="`NAME=1,3,224,224`: shape of a dynamic input.")]
+    bucket: Annotated[
+        _Lines,
+        Field([], description="`DIM=1,4,16`: sizes of a dynamic dimension; `DIM` or `auto` alone."),
+    ]
+    mask: Annotated[
+        _Lines, Field([], description="`INPUT` or `INPUT=VALUE`: input that marks padding.")
+    ]
     random_weights: Annotated[
         int | None, Field(ge=0, lt=2**31, description="Seed of weights that replace the model's.")
     ] = None
@@ -37,12 +45,20 @@ class TuneForm(TuneSpec):
             uploads: Reference and name of each uploaded model.
 
         Raises:
-            RequestError: If an input shape cannot be read.
+            RequestError: If an input shape or a bucket cannot be read.
         """
-        shapes = parse_inputs(self.input)
+        shapes, padded = parse_inputs(self.input), parse_padded(self.bucket, self.mask)
         zoo = [(f"zoo:{name.removeprefix('zoo:')}", "") for name in self.zoo]
         models = tuple(
-            ModelRequest(reference, self.target, shapes, self.random_weights, name)
+            ModelRequest(
+                reference,
+                self.target,
+                shapes,
+                self.random_weights,
+                name,
+                padded.buckets,
+                padded.masks,
+            )
             for reference, name in (*uploads, *zoo)
         )
         return TuneRequest(models, TuneSpec(**self.model_dump(include=set(TuneSpec.model_fields))))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, cast, overload
 
 from tuner.jobs import fields
+from tuner.jobs.buckets import NOT_PADDED, GivenSizes, Padded, make_padded
 from tuner.settings import SettingOverrides
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tuner.tuning.status import StatusCallback
 
 Inputs = Mapping[str, Sequence[SupportsIndex]]
+GivenBuckets = Mapping[str, GivenSizes] | str | None
+GivenMasks = Mapping[str, float] | Sequence[str]
 _SETTINGS = frozenset(SettingOverrides.__annotations__)
 
 
@@ -66,6 +69,8 @@ def tune(
     *models: str | Path,
     target: str = "llvm",
     inputs: Inputs | None = None,
+    buckets: GivenBuckets = None,
+    masks: GivenMasks = (),
     random_weights: int | None = None,
     on_status: "StatusCallback | None" = None,
     **options: Unpack[TuneArguments],
@@ -82,6 +87,9 @@ def tune(
         *models: Paths of ``.onnx`` or ``.pt2`` files, or ``zoo:NAME``.
         target: Target to compile for, in the form that ``tuner tune --target`` takes.
         inputs: Shapes of the inputs with dynamic dimensions, by input name.
+        buckets: Sizes by dynamic dimension, or weights by size; None for a choice of sizes.
+            ``"auto"`` chooses for all. A program is tuned for each combination.
+        masks: Inputs that mark padding by 0, or by the value of a mapping.
         random_weights: Seed of random weights that replace those of the model; None keeps them.
         on_status: Function that receives the status of the job many times a second.
         **options: Options of the job, see :class:`tuner.jobs.spec.TuneSpec`, and settings such as
@@ -100,19 +108,22 @@ def tune(
         raise TypeError("tune needs at least one model")
     given: dict[str, Any] = dict(options)
     overrides = {key: given.pop(key) for key in _SETTINGS & set(given)}
-    requests = _model_requests(models, target, inputs, random_weights)
+    padded = make_padded(buckets, masks)
+    requests = _model_requests(models, target, inputs, random_weights, padded)
     request = TuneRequest(requests, make_spec(given))
     callbacks = TuningCallbacks() if on_status is None else TuningCallbacks(on_status)
     (report,) = local.tune(request, cast("SettingOverrides", overrides), callbacks)
     return report
 
 
-def build(
+def build(  # noqa: PLR0913  all but the first two are keywords
     model: str | Path,
     out: str | Path,
     *,
     target: str = "llvm",
     inputs: Inputs | Sequence[Inputs] | None = None,
+    buckets: GivenBuckets = None,
+    masks: GivenMasks = (),
     strict: bool = False,
     random_weights: int | None = None,
     **overrides: Unpack[SettingOverrides],
@@ -128,6 +139,9 @@ def build(
         target: Target to compile for, in the form that ``tuner build --target`` takes.
         inputs: Shapes of the inputs with dynamic dimensions, by input name. Several sets of
             shapes give a library with a program for each.
+        buckets: Sizes by dynamic dimension as for :func:`tune`. The library takes any size up to
+            the largest, if trials with the model show that padding changes no output.
+        masks: Inputs that mark padding by 0, or by the value of a mapping.
         strict: True to make a task without a record an error.
         random_weights: Seed of random weights that replace those of the model; None keeps them.
         **overrides: Settings such as database, data_dir and engine.
@@ -141,7 +155,8 @@ def build(
     from tuner.compile.checks import check_out
 
     check_out(Path(out))
-    requests = _model_requests([model], target, inputs, random_weights)
+    padded = make_padded(buckets, masks)
+    requests = _model_requests([model], target, inputs, random_weights, padded)
     return local.build(requests, Path(out), overrides, BuildOptions(strict))
 
 
@@ -274,12 +289,15 @@ def _model_requests(
     target: str,
     inputs: Inputs | Sequence[Inputs] | None,
     random_weights: int | None,
+    padded: Padded = NOT_PADDED,
 ) -> "tuple[ModelRequest, ...]":
     from tuner.jobs.requests import model_requests
 
     sets = [inputs] if isinstance(inputs, Mapping) else list(inputs or ())
     shape_sets = [_shapes(shapes) for shapes in sets] or [{}]
-    return model_requests([str(model) for model in models], target, shape_sets, random_weights)
+    return model_requests(
+        [str(model) for model in models], target, shape_sets, random_weights, padded
+    )
 
 
 def _shapes(inputs: Inputs) -> dict[str, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from records import tasks
@@ -10,6 +10,7 @@ from tuner import reports
 from tuner.compile.benchmark import BenchRequest, bench_library
 from tuner.compile.build_library import BuildOptions, build_library
 from tuner.compile.comparison import Comparison
+from tuner.compile.padding import BucketedModel, check_padding
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction, read_manifest
 from tuner.compile.reproduce import reproduce as recompile
 from tuner.context import Context, open_context
@@ -18,8 +19,10 @@ from tuner.engines.environments import ENGINES
 from tuner.executors.factory import open_describer
 from tuner.interrupts import interruptible
 from tuner.jobs.preparation import Prepared, prepare
+from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.stale_records import stale_bests
+from tuner.library.buckets import Buckets
 from tuner.profiling.library_profile import ProfileRequest, profile_library
 from tuner.profiling.results import LibraryProfile
 from tuner.reports import BuildReport, ExtractReport, TuneReport
@@ -50,6 +53,9 @@ def tune(
             the error instead.
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
+        for model in request.models:
+            for note in _padding_notes(context, model):
+                callbacks.on_note(note)
         if separate:
             results = run_separately(context, request, callbacks)
         else:
@@ -81,7 +87,11 @@ def build(
         WorkError: If it cannot be compiled; ``out`` is unchanged.
     """
     with _open_loader(overrides, requests) as loader:
-        prepared = [loader.prepare(request) for request in requests]
+        if requests[0].buckets:
+            prepared, buckets = _prepare_buckets(loader, requests[0])
+            options = replace(options, buckets=buckets)
+        else:
+            prepared = [loader.prepare(request) for request in requests]
         built = build_library(loader.context, prepared, loader.worker, out, options)
         stale = stale_bests(loader.context, prepared) if built.fallbacks else ()
         return reports.report_build(built, stale, requests[0].reference)
@@ -146,6 +156,31 @@ def verify(
     """
     with interruptible(only_waiting=True), open_context(**overrides) as context:
         return verify_records(context, request, on_record)
+
+
+def _prepare_buckets(loader: "_Loader", request: ModelRequest) -> tuple[list[Prepared], Buckets]:
+    """Load the programs of a model with buckets, and find out what may be padded."""
+    dimensions = read_dimensions(request.reference, loader.worker)
+    programs = programs_of(request, dimensions)
+    prepared = [loader.prepare(program) for program in programs]
+    model = BucketedModel(request, dimensions, programs, prepared[-1])
+    return prepared, check_padding(loader.context.settings, model)
+
+
+def _padding_notes(context: Context, request: ModelRequest) -> tuple[str, ...]:
+    """Check the padding of a model with buckets before it is tuned, which takes much longer."""
+    if not request.buckets:
+        return ()
+    access = model_access(request.reference)
+    with (
+        open_describer(context.settings) as describe,
+        fresh_worker(context.settings, access=access) as worker,
+    ):
+        dimensions = read_dimensions(request.reference, worker)
+        programs = programs_of(request, dimensions)
+        largest = prepare(programs[-1], context, worker, must_run=True, describe=describe)
+    model = BucketedModel(request, dimensions, programs, largest)
+    return check_padding(context.settings, model).notes()
 
 
 @dataclass(frozen=True)

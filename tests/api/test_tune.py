@@ -69,6 +69,18 @@ def test_an_upload_becomes_a_job(served: Served) -> None:
     assert (noted.subject, noted.address, noted.action) == ("anonymous", "127.0.0.1", "tune")
 
 
+def test_buckets_and_masks_are_stored_with_the_job(served: Served) -> None:
+    """The API reads no model: a worker finds out which dimensions there are."""
+    data = {"bucket": ["batch=4,1:2", "auto"], "mask": ["mask", "pad=1"]}
+    answer = served.client.post(AT, files=upload(), data=data)
+
+    assert answer.status_code == 202, answer.text
+    with served.sessions() as session:
+        (model,) = (jobs.get_job(session, 1).request or {})["models"]
+    assert model["buckets"] == {"batch": [[1, 2.0], [4, 1.0]], "auto": []}
+    assert model["masks"] == {"mask": 0.0, "pad": 1.0}
+
+
 def test_an_equal_request_is_the_same_job(served: Served) -> None:
     """A job that is done answers with 200, and a larger budget resumes it."""
     first = served.client.post(AT, files=upload(), data={"trials": "7"}).json()
@@ -129,6 +141,9 @@ def test_a_key_of_a_deleted_job_submits_it_again(quick: ApiSettings) -> None:
         (upload(), {"priority": "1000"}, 422, "invalid"),
         (upload(), {"objective": "fame"}, 422, "invalid"),
         (upload(), {"input": "data=1,x"}, 422, "bad-model"),
+        (upload(), {"bucket": "batch=0"}, 422, "invalid"),
+        (upload(), {"bucket": "batch="}, 422, "invalid"),
+        (upload(), {"mask": "mask=x"}, 422, "invalid"),
         (upload(), {"importance": "0"}, 422, "invalid"),
         (upload(), {"name": "a\x00b"}, 422, "invalid"),
         (upload(), {"name": "a\x1b[31mb"}, 422, "invalid"),

@@ -43,6 +43,28 @@ InputOption = Annotated[
         rich_help_panel=MODEL_PANEL,
     ),
 ]
+BucketOption = Annotated[
+    list[str],
+    typer.Option(
+        "--bucket",
+        "-b",
+        metavar="DIM=1,4,16",
+        help="Sizes of a dynamic dimension, or its name alone for a choice of sizes; repeat for "
+        "each dimension. auto chooses for all. SIZE:WEIGHT says how often a size is expected.",
+        show_default=False,
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
+MaskOption = Annotated[
+    list[str],
+    typer.Option(
+        "--mask",
+        metavar="INPUT[=VALUE]",
+        help="Input that marks padding, by 0 or VALUE; by default those named after a mask.",
+        show_default=False,
+        rich_help_panel=MODEL_PANEL,
+    ),
+]
 RandomWeightsOption = Annotated[
     int | None,
     typer.Option(

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.client.errors import ServerError
 from tuner.jobs import fields
+from tuner.jobs.buckets import GivenSizes
 
 Shape = TypeVar("Shape")
 Item = TypeVar("Item")
@@ -20,12 +21,16 @@ class TuneFields(fields.SpecFields, total=False):
     Attributes:
         target: Target to compile for; ``llvm`` by default.
         inputs: Shapes of inputs with dynamic dimensions.
+        buckets: Sizes by dynamic dimension, or weights by size; None for a choice of sizes.
+        masks: Value of the padding by name of the inputs that mark it.
         random_weights: Seed to replace the weights with; None keeps them.
         name: Name of the job for people.
     """
 
     target: str
     inputs: Mapping[str, Sequence[int]]
+    buckets: Mapping[str, GivenSizes]
+    masks: Mapping[str, float]
     random_weights: int | None
     name: str
 

@@ -9,6 +9,7 @@ from typing import IO, Any, cast
 
 from tuner.client.models import TuneFields
 from tuner.errors import ModelError, RequestError
+from tuner.jobs.buckets import GivenSizes, text_of
 
 #: Callback that gets the bytes sent so far and the bytes of all files.
 Sent = Callable[[int, int], None]
@@ -82,6 +83,12 @@ def _fields(options: TuneFields) -> Iterator[tuple[str, str]]:
         if name == "inputs":
             for key, shape in cast("Mapping[str, Sequence[int]]", value).items():
                 yield "input", f"{key}={','.join(map(str, shape))}"
+        elif name == "buckets":
+            for key, sizes in cast("Mapping[str, GivenSizes]", value).items():
+                yield "bucket", text_of(key, sizes)
+        elif name == "masks":
+            for key, number in cast("Mapping[str, float]", value).items():
+                yield "mask", f"{key}={_text(number)}"
         elif isinstance(value, Mapping):
             for key, number in value.items():
                 yield name, f"{key}={_text(number)}" if key else _text(number)

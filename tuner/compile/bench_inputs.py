@@ -92,6 +92,43 @@ def choose_program(
     raise RequestError(f"the library takes {accepted}, not {shown}")
 
 
+def choose_run(
+    described: Manifest,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Mapping[str, Array] | None,
+) -> tuple[Program, Inputs]:
+    """Return the program for some inputs, and what it is called with before padding.
+
+    Raises:
+        RequestError: If no program takes these inputs, padded or not.
+    """
+    buckets = described.buckets
+    if buckets is None:
+        program = choose_program(described, shapes, arrays)
+        return program, program.inputs
+    given = {name: array.shape for name, array in (arrays or {}).items()} | dict(shapes)
+    try:
+        sizes = buckets.sizes_of(given)
+        fitting = buckets.fit(sizes)
+    except ValueError as error:
+        raise RequestError(f"{error}") from error
+    program = choose_program(
+        described,
+        buckets.resized(shapes, fitting),
+        None if arrays is None else buckets.pad(arrays, fitting),
+    )
+    called = buckets.resized({name: shape for name, (shape, _) in program.inputs.items()}, sizes)
+    return program, {name: (called[name], dtype) for name, (_, dtype) in program.inputs.items()}
+
+
+def padded(described: Manifest, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Pad arrays to the buckets of a library; without buckets, return them as they are."""
+    if described.buckets is None:
+        return dict(arrays)
+    sizes = described.buckets.sizes_of({name: array.shape for name, array in arrays.items()})
+    return described.buckets.pad(arrays, described.buckets.fit(sizes))
+
+
 def _check_dtype(name: str, array: Array, dtype: str) -> None:
     if array.dtype != _dtype(dtype):
         raise RequestError(f"input {name!r} must have dtype {dtype}, got {array.dtype}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from tuner.build_cache.opening import open_local
 from tuner.errors import ModelError, RequestError
 from tuner.jobs import model_cache
+from tuner.jobs.model_loading import ModelQuery
 from tuner.library.manifest import Manifest, Program, Source
 from tuner.networks.base import LoadedModel, ModelFacts, ValueRange
 from tuner.networks.originals import Original
@@ -65,7 +66,7 @@ def load_bench_model(
         seed = source.random_weights
     zoo = reference.startswith("zoo:")
     shapes = {name: shape for name, (shape, _) in program.inputs.items()}
-    query = model_cache.ModelQuery(reference, {} if zoo else shapes, seed)
+    query = ModelQuery(reference, {} if zoo else shapes, seed)
     with fresh_worker(settings, access=_access(reference, folder)) as worker:
         loaded = _load(settings, worker, query, described)
         _check_same(described, program, loaded)
@@ -101,9 +102,7 @@ def _reference(source: Source | None, described: Manifest) -> str:
     )
 
 
-def _load(
-    settings: Settings, worker: Pool, query: model_cache.ModelQuery, described: Manifest
-) -> LoadedModel:
+def _load(settings: Settings, worker: Pool, query: ModelQuery, described: Manifest) -> LoadedModel:
     """Load a model with the shapes of the library; a model that cannot have them is another."""
     cache, folder = open_local(settings), models_folder(settings.data_dir)
     try:

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tuner.compile.agreement import OutputCheck, compare_output
-from tuner.compile.bench_inputs import choose_program, draw_inputs, read_inputs
+from tuner.compile.bench_inputs import choose_run, draw_inputs, padded, read_inputs
 from tuner.compile.bench_model import BenchModel, load_bench_model
 from tuner.compile.bench_runtimes import (
     LibraryRuns,
@@ -80,7 +80,7 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
     manifest.verify(folder, described)
     settings = settings.with_engine(described.engine)
     arrays = _read_arrays(request)
-    program = choose_program(described, request.shapes, arrays)
+    program, called = choose_run(described, request.shapes, arrays)
     device: Device = "cuda" if kind_named(described.target) == "cuda" else "cpu"
     with (
         tempfile.TemporaryDirectory(dir=shared_folder()) as scratch,
@@ -89,13 +89,17 @@ def bench_library(settings: Settings, folder: Path, request: BenchRequest) -> Co
         fresh_worker(settings, "bench-library", Access(files=(folder.absolute(),))) as worker,
         ExitStack() as stack,
     ):
-        model = _load_model(settings, described, program, request, Path(scratch))
-        inputs, used = _inputs(program, request, arrays, model)
-        file = Path(scratch) / "inputs.npz"
+        model = _load_model(
+            settings, described, replace(program, inputs=called), request, Path(scratch)
+        )
+        inputs, used = _inputs(called, request, arrays, model)
+        file, padded_file = Path(scratch) / "inputs.npz", Path(scratch) / "padded.npz"
         write_arrays(file, inputs)
+        write_arrays(padded_file, padded(described, inputs))
         peers, skipped = _open_peers(settings, request, model, file, stack, device)
-        library = LibraryRuns(worker, settings.engine, folder.absolute(), file)
+        library = LibraryRuns(worker, settings.engine, folder.absolute(), padded_file)
         outputs = run_once(library, Path(scratch) / "library.npz") if peers else ()
+        outputs = _cut(described, called, outputs)
         checks = [_check_outputs(described, outputs, peer, model) for peer in peers]
         library_samples, *peer_samples = in_turns([library, *peers], request.n_turns)
     return Comparison(
@@ -169,8 +173,19 @@ def _read_arrays(request: BenchRequest) -> dict[str, Array] | None:
     return {name: np.asarray(array) for name, array in request.arrays.items()}
 
 
+def _cut(
+    described: manifest.Manifest, called: manifest.Inputs, outputs: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """Cut the outputs of padded inputs."""
+    if described.buckets is None or not outputs:
+        return outputs
+    sizes = described.buckets.sizes_of({name: shape for name, (shape, _) in called.items()})
+    by_name = dict(zip(described.outputs, outputs, strict=True))
+    return tuple(described.buckets.cut(by_name, sizes).values())
+
+
 def _inputs(
-    program: manifest.Program,
+    called: manifest.Inputs,
     request: BenchRequest,
     arrays: Mapping[str, Array] | None,
     model: BenchModel | None,
@@ -178,15 +193,12 @@ def _inputs(
     """Return the inputs, and their description for people."""
     ranges = model.ranges if model else {}
     if arrays is None:
-        arrays = draw_inputs(program.inputs, request.seed, ranges)
+        arrays = draw_inputs(called, request.seed, ranges)
         shown = {name: _shown(name, array, ranges) for name, array in arrays.items()}
     else:
         origin = request.arrays.name if isinstance(request.arrays, Path) else "given"
         shown = dict.fromkeys(arrays, origin)
-    used = {
-        name: UsedInput(shape, dtype, shown[name])
-        for name, (shape, dtype) in program.inputs.items()
-    }
+    used = {name: UsedInput(shape, dtype, shown[name]) for name, (shape, dtype) in called.items()}
     return dict(arrays), used
 
 

@@ -17,6 +17,7 @@ from tuner.compile.subgraphs import BuildStep, OnStep
 from tuner.context import Context
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
+from tuner.library.buckets import Buckets
 from tuner.library.folders import replace_folder
 from tuner.workers.pool import Pool
 
@@ -29,11 +30,13 @@ class BuildOptions:
         strict: True to reject a network with a subgraph without a record.
         explain: True to look for the nearest cache entry of every object that is compiled.
         on_step: Function that receives the origin of each object when it is ready.
+        buckets: Dynamic dimensions whose sizes the networks are; None for fixed shapes.
     """
 
     strict: bool = False
     explain: bool = False
     on_step: OnStep = lambda _: None
+    buckets: Buckets | None = None
 
 
 _DEFAULTS = BuildOptions()
@@ -148,7 +151,7 @@ def build_into_cache(
         check_complete(tasks, best)
     cache, target = open_cache(context.settings), networks[0].target
     compiler = ObjectCompiler(context, cache, target, worker, options.explain, options.on_step)
-    files = LibraryFiles(compiler, networks, best)
+    files = LibraryFiles(compiler, networks, best, options.buckets)
     made = cache.get_or_make(files.key, files.make)
     name = f"entry {made.entry.digest[:12]}"
     manifest = manifests.parse(made.entry.read(manifests.MANIFEST), name)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tuner.errors import WorkError
 from tuner.jobs.model_loading import check_file
 from tuner.jobs.preparation import Prepared
 from tuner.library import manifest as manifests
+from tuner.library.buckets import Buckets
 from tuner.workers.pool import CallTimeout
 
 KIND = "library"
@@ -32,12 +33,14 @@ class LibraryFiles:
         compiler: Compiler of the subgraphs' objects.
         networks: The model, once for each set of input shapes.
         best: Best record of each workload that has one.
+        buckets: Dynamic dimensions whose sizes the networks are; None for fixed shapes.
         steps: Origin of each object once the files are made; empty before.
     """
 
     compiler: ObjectCompiler
     networks: Sequence[Prepared]
     best: Mapping[str, BestTrace]
+    buckets: Buckets | None = None
     steps: tuple[BuildStep, ...] = ()
 
     @property
@@ -59,6 +62,8 @@ class LibraryFiles:
                 },
                 "manifest": manifests.VERSION,
                 "timers": call_timers.VERSION,
+                # Absent without them, so that earlier entries are found.
+                **({"buckets": asdict(self.buckets)} if self.buckets else {}),
             },
             self.networks[0].model.name,
         )
@@ -141,6 +146,7 @@ class LibraryFiles:
             source=first.model.source,
             kernel_calls=result.calls,
             pipeline=target.pipeline,
+            buckets=self.buckets,
         )
 
     def _subgraph(

@@ -1,8 +1,6 @@
 """Cache of loaded models, by the content of their files."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ from tuner.build_cache.cache import Cache
 from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.engines.base import ModelFile
-from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, load_in
+from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, ModelQuery, load_in
 from tuner.library.manifest import Source
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import Pool
@@ -20,15 +18,6 @@ _PACKAGES = ("onnx", "onnxslim", "numpy", "torch")
 # Key under which ONNX names an external file; without it, all weights are in the model's file.
 _EXTERNAL_KEY = b"location"
 _CHUNK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class ModelQuery:
-    """Arguments of :func:`tuner.networks.load.load_network`."""
-
-    reference: str
-    inputs: Mapping[str, tuple[int, ...]]
-    random_weights: int | None
 
 
 def load(
@@ -43,7 +32,7 @@ def load(
     cached = None if key is None else _find(cache, key)
     if cached is not None:
         return cached
-    loaded = load_in(worker, folder, query.reference, query.inputs, query.random_weights, limits)
+    loaded = load_in(worker, folder, query, limits)
     # The file may have been replaced while it was loaded.
     if key is not None and _key(query, folder, limits) == key:
         _add(cache, key, loaded)
@@ -64,6 +53,7 @@ def _key(query: ModelQuery, folder: Path, limits: LoadLimits) -> Key | None:
         "content": content,
         "name": Path(reference).name,
         "inputs": {name: list(shape) for name, shape in query.inputs.items()},
+        "sizes": dict(query.sizes),
         "random_weights": query.random_weights,
         "alone": limits.alone,
         "folder": str(folder),

@@ -1,7 +1,7 @@
 """Loading of models in a worker, so that the coordinator never holds their weights."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,16 @@ def check_file(model: LoadedModel) -> None:
     raise WorkError(
         f"{path}, the cleaned model of {model.name}, was damaged and is removed; try again"
     )
+
+
+@dataclass(frozen=True)
+class ModelQuery:
+    """Arguments of :func:`tuner.networks.load.load_network`."""
+
+    reference: str
+    inputs: Mapping[str, tuple[int, ...]]
+    random_weights: int | None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def call_on_model(
@@ -87,12 +97,7 @@ def call_on_model(
 
 
 def load_in(
-    worker: Pool,
-    folder: Path,
-    reference: str,
-    inputs: Mapping[str, tuple[int, ...]],
-    random_weights: int | None,
-    limits: LoadLimits = DEFAULT_LIMITS,
+    worker: Pool, folder: Path, query: ModelQuery, limits: LoadLimits = DEFAULT_LIMITS
 ) -> LoadedModel:
     """Load a model in a worker and keep its cleaned bytes in ``folder``.
 
@@ -100,14 +105,21 @@ def load_in(
         ModelError: If the model cannot be loaded.
         WorkError: If the worker is lost.
     """
-    arguments = (reference, dict(inputs), random_weights, str(folder), limits.alone)
+    arguments = (
+        query.reference,
+        dict(query.inputs),
+        query.random_weights,
+        str(folder),
+        limits.alone,
+        dict(query.sizes),
+    )
     loaded: LoadedModel = call_on_model(
         worker,
         "tuner.networks.worker",
         "load_model",
         *arguments,
         limits=limits,
-        subject=f"loading {reference}",
+        subject=f"loading {query.reference}",
         returns=LoadedModel,
     )
     return loaded

@@ -23,6 +23,26 @@ def objective_of(spec: TuneSpec, prepared: Prepared) -> Objective:
         raise RequestError(str(error), field="objective") from error
 
 
+def with_weights(spec: TuneSpec, prepared: Prepared) -> TuneSpec:
+    """Return the spec with the weights of buckets as factors of their networks.
+
+    Raises:
+        RequestError: If the objective has no factors.
+    """
+    weights = {member.model.name: member.weight for member in prepared.members}
+    if all(weight == 1.0 for weight in weights.values()):
+        return spec
+    if spec.objective != "weighted_sum":
+        raise RequestError(
+            f"weights of sizes belong to weighted_sum, and the objective is {spec.objective}; "
+            "leave the weights out",
+            field="bucket",
+        )
+    given = spec.for_networks(list(weights)).importance
+    factors = {name: weight * given.get(name, 1.0) for name, weight in weights.items()}
+    return spec.model_copy(update={"importance": factors})
+
+
 def networks_of(prepared: Prepared) -> Networks:
     """Return the networks of a job and how often each calls the job's tasks."""
     rows = {task.task_id: index for index, task in enumerate(prepared.tasks)}

@@ -17,7 +17,13 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.engines.base import Extraction, TargetInfo
 from tuner.errors import ModelError, RequestError, TargetError, WorkError
 from tuner.jobs import model_cache
-from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model, check_file
+from tuner.jobs.model_loading import (
+    DEFAULT_LIMITS,
+    LoadLimits,
+    ModelQuery,
+    call_on_model,
+    check_file,
+)
 from tuner.jobs.requests import ModelRequest
 from tuner.networks.base import LoadedModel
 from tuner.workers.pool import CallTimeout, Pool
@@ -39,6 +45,7 @@ class Prepared:
         n_kernel_calls: Kernel calls of one inference.
         notes: Remarks of loading and extraction, for people.
         members: Networks that this one was combined from; empty for a single network.
+        weight: Relative frequency of its sizes among those of its model.
     """
 
     model: LoadedModel
@@ -49,6 +56,7 @@ class Prepared:
     n_kernel_calls: int
     notes: tuple[str, ...]
     members: tuple["Prepared", ...] = ()
+    weight: float = 1.0
 
     @property
     def n_bytes(self) -> int:
@@ -99,7 +107,9 @@ def prepare(
         )
     if must_run and target.problem:
         raise TargetError(f"this machine cannot run target {request.target}: {target.problem}")
-    query = model_cache.ModelQuery(request.reference, request.inputs, request.random_weights)
+    query = ModelQuery(
+        request.reference, request.inputs, request.random_weights, request.dimensions
+    )
     model = model_cache.load(cache, worker, models_folder(settings.data_dir), query, limits)
     if request.name:
         model = replace(model, name=request.name)
@@ -126,7 +136,8 @@ def prepare(
         with sessions.begin() as session:
             _store(session, network_id, target_id, settings.engine, extraction)
     _store_profiles(sessions, limits, worker, settings.engine, (network_id, target_id))
-    return _read(sessions, model, target, network_id, target_id)
+    prepared = _read(sessions, model, target, network_id, target_id)
+    return replace(prepared, weight=request.weight)
 
 
 def combine(sessions: sessionmaker[Session], members: Sequence[Prepared]) -> Prepared:

@@ -1,10 +1,12 @@
 """Requests of users: models with their input shapes, and the options of the job that tunes them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import ModelError, RequestError
+from tuner.jobs.buckets import NOT_PADDED, Buckets, Padded
 from tuner.jobs.spec import TuneSpec
 
 
@@ -18,6 +20,9 @@ class ModelRequest:
         inputs: Shapes for dynamic inputs.
         random_weights: Seed to replace the weights with; None keeps them.
         name: Name for people; empty for one derived from the reference.
+        buckets: Sizes of dynamic dimensions; a program of the network is tuned and built for each
+            combination.
+        masks: Value of the padding in inputs that mark what is padded, by input name.
     """
 
     reference: str
@@ -25,6 +30,19 @@ class ModelRequest:
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     random_weights: int | None = None
     name: str = ""
+    buckets: Buckets = field(default_factory=dict)
+    masks: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def dimensions(self) -> dict[str, int]:
+        """Sizes of the dynamic dimensions that have exactly one."""
+        return {name: sizes[0][0] for name, sizes in self.buckets.items() if len(sizes) == 1}
+
+    @property
+    def weight(self) -> float:
+        """Relative frequency of the sizes of :attr:`dimensions`."""
+        weights = (sizes[0][1] for sizes in self.buckets.values() if len(sizes) == 1)
+        return math.prod(weights)
 
 
 @dataclass(frozen=True)
@@ -40,11 +58,24 @@ def model_requests(
     target: str,
     sets: Sequence[Mapping[str, tuple[int, ...]]],
     random_weights: int | None,
+    padded: Padded = NOT_PADDED,
 ) -> tuple[ModelRequest, ...]:
-    """Return every model with every set of input shapes."""
+    """Return every model with every set of input shapes.
+
+    Raises:
+        RequestError: If there are several sets and buckets.
+    """
+    if len(sets) > 1 and padded.buckets:
+        raise RequestError("give one shape per input, or leave the buckets out", field="input")
     return tuple(
         ModelRequest(
-            model, target, shapes, random_weights, _name(model, shapes) if len(sets) > 1 else ""
+            model,
+            target,
+            shapes,
+            random_weights,
+            _name(model, shapes) if len(sets) > 1 else "",
+            padded.buckets,
+            padded.masks,
         )
         for model in models
         for shapes in sets

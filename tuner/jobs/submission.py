@@ -146,6 +146,10 @@ def _check(request: TuneRequest, name: str) -> None:
         _check_text("target", model.target)
         for key in model.inputs:
             _check_text("input", key)
+        for key in model.buckets:
+            _check_text("bucket", key)
+        for key in model.masks:
+            _check_text("mask", key)
     check_default(request.spec.evaluator)
     # The name of a network is that of its file.
     for text, field in ((name, "name"), *((model.name, "model") for model in request.models)):
@@ -173,6 +177,11 @@ def _submission_of(request: TuneRequest) -> str:
     """Hash what makes a job the job it is: neither its limits nor its name nor its priority."""
     spec = request.spec
     models = [{**asdict(model), "name": ""} for model in request.models]
+    for model in models:
+        # Absent without buckets, as before there were any.
+        for name in ("buckets", "masks"):
+            if not model[name]:
+                del model[name]
     # As the first version wrote it: jobs in the database are found by this hash.
     evaluator = {**asdict(spec.evaluator), "flush_bytes": 0}
     del evaluator["network_bytes"]  # it follows from the models
@@ -226,7 +235,14 @@ def _in_ms(secs: Any) -> Any:
 def _model_of(stored: Mapping[str, Any], data_dir: Path | None) -> ModelRequest:
     _check_reference(stored["reference"])
     model = ModelRequest(
-        **{**stored, "inputs": {name: tuple(shape) for name, shape in stored["inputs"].items()}}
+        **{
+            **stored,
+            "inputs": {name: tuple(shape) for name, shape in stored["inputs"].items()},
+            "buckets": {
+                name: tuple((size, weight) for size, weight in sizes)
+                for name, sizes in stored.get("buckets", {}).items()
+            },
+        }
     )
     if data_dir is None:
         return model

@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.errors import RequestError
 from tuner.library import manifest
+from tuner.library.bucketed_library import BucketedLibrary
 
 Array = np.ndarray[Any, Any]
 
@@ -17,7 +18,8 @@ class Library(Protocol):
     """A compiled network, callable on arrays by input name.
 
     It may hold several programs, for other shapes of the same inputs; the shapes of a call
-    choose one. It serves one call at a time, and callers must not overlap.
+    choose one. If it was built for buckets, inputs are padded to the smallest that fits. It
+    serves one call at a time, and callers must not overlap.
     """
 
     @property
@@ -51,7 +53,8 @@ def load(folder: Path) -> Library:
     Raises:
         RequestError: If there is no library, it is damaged, or its engine cannot load here.
     """
-    engine = manifest.read(folder).engine
+    described = manifest.read(folder)
+    engine = described.engine
     loader = ".".join([*engine.split(".")[:-1], "loading"])
     try:
         module = import_module(loader)
@@ -59,4 +62,5 @@ def load(folder: Path) -> Library:
         raise RequestError(
             f"{folder} was built by {engine}, which cannot load it here: {error}"
         ) from error
-    return cast("Library", module.load(folder))
+    library = cast("Library", module.load(folder))
+    return library if described.buckets is None else BucketedLibrary(library, described.buckets)

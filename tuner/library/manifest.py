@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RequestError
+from tuner.library.buckets import Buckets
+from tuner.library.buckets import parse as parse_buckets
 
 MANIFEST = "manifest.json"
 LIBRARY = "lib.so"
@@ -118,6 +120,7 @@ class Manifest:
             it.
         files: The sha256 of every file by name.
         engine: Module that built it; manifests without one are those of the first engine.
+        buckets: Dynamic dimensions whose sizes the programs are; None for fixed shapes.
     """
 
     model_name: str
@@ -134,6 +137,7 @@ class Manifest:
     source: Source | None = None
     kernel_calls: tuple[KernelCall, ...] = ()
     pipeline: str = ""
+    buckets: Buckets | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -230,6 +234,7 @@ def _parse(raw: dict[str, Any]) -> Manifest:
             "files": dict(raw["files"].items()),
             "kernel_calls": tuple(KernelCall(**call) for call in raw.get("kernel_calls", ())),
             "source": Source(**raw["source"]) if raw.get("source") else None,
+            "buckets": parse_buckets(raw["buckets"]) if raw.get("buckets") else None,
         }
     )
 

@@ -1,11 +1,13 @@
 """Loading of a model reference: a file or a zoo network."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.errors import ModelError, described
 from tuner.networks.base import Network
+from tuner.networks.shapes import DynamicDimension, dynamic_dimensions
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -13,10 +15,19 @@ if TYPE_CHECKING:
 _EXPECTED = "expected a .onnx or .pt2 file, or zoo:NAME"
 
 
+@dataclass(frozen=True)
+class _Shapes:
+    """Shapes for inputs by name, and sizes of dynamic dimensions by name."""
+
+    inputs: dict[str, tuple[int, ...]]
+    sizes: dict[str, int]
+
+
 def load_network(
     reference: str,
     inputs: Mapping[str, tuple[int, ...]] | None = None,
     *,
+    sizes: Mapping[str, int] | None = None,
     random_weights: int | None = None,
     alone: bool = False,
 ) -> Network:
@@ -25,6 +36,7 @@ def load_network(
     Args:
         reference: Path of a ``.onnx`` or ``.pt2`` file, or ``zoo:NAME?option=value&...``.
         inputs: Shapes for inputs with dynamic dimensions, by input name.
+        sizes: Sizes of dynamic dimensions, by name.
         random_weights: Seed of random weights that replace those of an ONNX model; None keeps them.
         alone: True for an untrusted upload, which must be ONNX and must not read other files.
 
@@ -37,25 +49,20 @@ def load_network(
             f"the seed of random weights must be at least 0, got {random_weights}",
             code="random-weights",
         )
+    shapes = _Shapes(dict(inputs or {}), dict(sizes or {}))
     # A file of an odd form can make any library fail that reads, checks or simplifies it.
     with described(lambda kind: _unexpected(reference, kind)):
-        return _load(reference, dict(inputs or {}), random_weights, alone=alone)
+        return _load(reference, shapes, random_weights, alone=alone)
 
 
-def _load(
-    reference: str,
-    requested: dict[str, tuple[int, ...]],
-    random_weights: int | None,
-    *,
-    alone: bool,
-) -> Network:
+def _load(reference: str, shapes: _Shapes, random_weights: int | None, *, alone: bool) -> Network:
     if reference.startswith("zoo:"):
-        return _load_zoo(reference.removeprefix("zoo:"), requested, random_weights)
+        return _load_zoo(reference.removeprefix("zoo:"), shapes, random_weights)
     path = _existing_file(reference)
     if path.suffix.lower() == ".onnx":
         from tuner.networks import onnx_file
 
-        return _load_onnx(onnx_file.read(path, alone=alone), path.stem, requested, random_weights)
+        return _load_onnx(onnx_file.read(path, alone=alone), path.stem, shapes, random_weights)
     if alone:
         raise ModelError(
             f"{str(path)!r} is not a .onnx file; upload an ONNX model", code="unknown-format"
@@ -67,10 +74,29 @@ def _load(
             raise ModelError(
                 f"{path}: random weights are supported for ONNX models only", code="random-weights"
             )
-        return torch.load(path, requested)
+        return torch.load(path, shapes.inputs, shapes.sizes)
     raise ModelError(
         f"cannot tell what {str(path)!r} is from its extension: {_EXPECTED}", code="unknown-format"
     )
+
+
+def find_dynamic_dimensions(reference: str, *, alone: bool = False) -> tuple[DynamicDimension, ...]:
+    """Return the dynamic dimensions of a model; a zoo network has none.
+
+    Raises:
+        ModelError: If the model does not exist or cannot be read.
+    """
+    if reference.startswith("zoo:"):
+        return ()
+    path = _existing_file(reference)
+    with described(lambda kind: _unexpected(reference, kind)):
+        if path.suffix.lower() == ".pt2" and not alone:
+            from tuner.networks import torch
+
+            return dynamic_dimensions(torch.declared_inputs(path))
+        from tuner.networks import onnx, onnx_file
+
+        return dynamic_dimensions(onnx.declared_inputs(onnx_file.read(path, alone=alone)))
 
 
 def _unexpected(reference: str, kind: str) -> ModelError:
@@ -107,9 +133,7 @@ def _zoo_hint(reference: str) -> str:
     return f"; did you mean zoo:{reference}?" if reference in catalogue.ENTRIES else ""
 
 
-def _load_onnx(
-    model: "ModelProto", name: str, requested: dict[str, tuple[int, ...]], seed: int | None
-) -> Network:
+def _load_onnx(model: "ModelProto", name: str, shapes: _Shapes, seed: int | None) -> Network:
     from tuner.networks import onnx, weights
 
     notes: tuple[str, ...] = ()
@@ -121,18 +145,18 @@ def _load_onnx(
             "weights are placeholders (constant); "
             "use random weights to make output checks meaningful",
         )
-    return onnx.clean(model, requested, name=name, notes=notes)
+    return onnx.clean(model, shapes.inputs, name=name, notes=notes, sizes=shapes.sizes)
 
 
-def _load_zoo(query: str, requested: dict[str, tuple[int, ...]], seed: int | None) -> Network:
+def _load_zoo(query: str, shapes: _Shapes, seed: int | None) -> Network:
     from tuner.networks import onnx, weights
     from tuner.networks.zoo import catalogue
 
     model = catalogue.build(query)
-    if requested:
+    if shapes.inputs or shapes.sizes:
         raise ModelError(
             f"zoo:{query} does not take input shapes: set its shape with ?batch=N&image=N",
-            field="input",
+            field="input" if shapes.inputs else "bucket",
             code="input-shape",
         )
     notes: tuple[str, ...] = ("zoo network with random weights",)

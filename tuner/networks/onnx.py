@@ -34,6 +34,7 @@ def clean(
     *,
     name: str = "network",
     notes: tuple[str, ...] = (),
+    sizes: Mapping[str, int] | None = None,
 ) -> Network:
     """Fix every shape of a model and simplify its graph without changing its outputs.
 
@@ -42,6 +43,7 @@ def clean(
         inputs: Shapes for inputs with dynamic dimensions.
         name: Display name, not part of the hash.
         notes: Notes on earlier changes; those of this function are appended.
+        sizes: Sizes of dynamic dimensions by name.
 
     Returns:
         The same network for the same model and shapes in any process: names of producers,
@@ -53,7 +55,7 @@ def clean(
     """
     model = _prepare(model)
     declared = declared_inputs(model)
-    shapes = fix_shapes(declared, inputs or {})
+    shapes = fix_shapes(declared, inputs or {}, sizes or {})
     _set_input_shapes(model, shapes)
     _check(model)
     check_loops(model)

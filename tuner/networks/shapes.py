@@ -1,27 +1,73 @@
 """Fixed input shapes from the declared shapes of a model and the requested ones."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from tuner.errors import ModelError
 
 #: A declared shape: numbers and names of dynamic dimensions ("?" if unnamed); None if even the
 #: rank is unknown.
 Dims = tuple[int | str, ...] | None
+_NO_SIZES: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True)
+class DynamicDimension:
+    """A dynamic dimension of a model.
+
+    Attributes:
+        name: Its name in the model, or ``INPUT.AXIS`` if it has none there.
+        axes: Its axes by input name.
+    """
+
+    name: str
+    axes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def is_batch(self) -> bool:
+        """True if it is the first dimension of every input that has it."""
+        return all(axes == (0,) for axes in self.axes.values())
+
+
+def dynamic_dimensions(declared: Mapping[str, Dims]) -> tuple[DynamicDimension, ...]:
+    """Return the dynamic dimensions of inputs whose rank is known, in the order of the inputs."""
+    axes_by_name: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, dims in name_dimensions(declared).items():
+        for axis, dim in enumerate(dims or ()):
+            if isinstance(dim, str):
+                axes = axes_by_name.setdefault(dim, {})
+                axes[name] = (*axes.get(name, ()), axis)
+    return tuple(DynamicDimension(name, axes) for name, axes in axes_by_name.items())
+
+
+def name_dimensions(declared: Mapping[str, Dims]) -> dict[str, Dims]:
+    """Return declared shapes with every unnamed dimension named ``INPUT.AXIS``."""
+    return {
+        name: None
+        if dims is None
+        else tuple(f"{name}.{axis}" if dim == "?" else dim for axis, dim in enumerate(dims))
+        for name, dims in declared.items()
+    }
 
 
 def fix_shapes(
-    declared: Mapping[str, Dims], requested: Mapping[str, tuple[int, ...]]
+    declared: Mapping[str, Dims],
+    requested: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int] = _NO_SIZES,
 ) -> dict[str, tuple[int, ...]]:
     """Return the shape of every input, in declared order.
 
     Args:
         declared: Shapes declared by the model.
         requested: Shapes from the user, which may set dynamic dimensions only.
+        sizes: Sizes of dynamic dimensions by name.
 
     Raises:
         ModelError: If a request matches no input or contradicts the model, if two inputs disagree
             on a named dimension, or if a dynamic input has no request.
     """
+    if sizes:
+        declared = _with_sizes(name_dimensions(declared), sizes)
     for name, shape in requested.items():
         if name not in declared:
             raise _wrong(f"the model has no input {name!r}; its inputs are {_names(declared)}")
@@ -37,6 +83,29 @@ def fix_shapes(
         name: requested[name] if name in requested else tuple(int(dim) for dim in dims or ())
         for name, dims in declared.items()
     }
+
+
+def _with_sizes(declared: Mapping[str, Dims], sizes: Mapping[str, int]) -> dict[str, Dims]:
+    """Replace dynamic dimensions by their sizes."""
+    names = [dimension.name for dimension in dynamic_dimensions(declared)]
+    unknown = sorted(set(sizes) - set(names))
+    if unknown:
+        raise unknown_dimension(unknown[0], names)
+    return {
+        name: None
+        if dims is None
+        else tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+        for name, dims in declared.items()
+    }
+
+
+def unknown_dimension(name: str, names: Iterable[str]) -> ModelError:
+    """Return the error for a bucket of a dimension that a model does not have."""
+    return ModelError(
+        f"the model has no dynamic dimension {name!r}; its dynamic dimensions are {_names(names)}",
+        field="bucket",
+        code="input-shape",
+    )
 
 
 def _check_request(name: str, dims: Dims, shape: tuple[int, ...]) -> None:

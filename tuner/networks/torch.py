@@ -10,47 +10,92 @@ from tuner.errors import ModelError, install_command, summary
 from tuner.networks.base import Network, TensorSpec, network_hash
 from tuner.networks.shapes import Dims, fix_shapes
 
+_NO_SIZES: Mapping[str, int] = {}
 
-def load(path: Path, inputs: Mapping[str, tuple[int, ...]]) -> Network:
+
+def load(
+    path: Path, inputs: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int] = _NO_SIZES
+) -> Network:
     """Load a ``.pt2`` file; the bytes of the network are those of the file.
 
     Args:
         path: An existing file.
         inputs: Shapes from the user, which must agree with the program's.
+        sizes: Sizes of dynamic dimensions by name.
 
     Raises:
         ModelError: If torch is not installed, the file is not an exported program, or the program
-            has dynamic shapes, inputs that are not tensors, or other shapes than ``inputs``.
+            has inputs that are not tensors, or other shapes than those requested.
     """
-    if not zipfile.is_zipfile(path):
-        raise ModelError(
-            f"{str(path)!r} is not a torch.export archive, or is cut off: "
-            "write it with torch.export.save",
-            code="damaged-file",
-        )
-    data = path.read_bytes()
     program = _read(path)
-    declared = _values(program, program.graph_signature.user_inputs, "input")
-    dynamic = [name for name, (dims, _) in declared.items() if _is_dynamic(dims)]
-    if dynamic:
-        shown = ", ".join(f"{name!r} {declared[name][0]}" for name in dynamic)
-        raise ModelError(
-            f"{str(path)!r} has dynamic inputs ({shown}), which cannot be fixed afterwards: "
-            "export it again without dynamic_shapes",
-            code="dynamic-program",
-        )
-    shapes = fix_shapes({name: dims for name, (dims, _) in declared.items()}, inputs)
+    data = path.read_bytes()
+    declared = _declared(program)
+    dims = {name: dims for name, (dims, _) in declared.items()}
+    shapes = fix_shapes(dims, inputs, sizes)
     specs = {name: TensorSpec(shapes[name], dtype) for name, (_, dtype) in declared.items()}
+    notes: tuple[str, ...] = ()
+    fixed = [name for name in shapes if shapes[name] != dims[name]]
+    if fixed:
+        program = fix_program(program, {name: spec.shape for name, spec in specs.items()})
+        notes = tuple(f"fixed {name} to {'x'.join(map(str, shapes[name]))}" for name in fixed)
     outputs = {
         name: TensorSpec(tuple(int(dim) for dim in dims or ()), dtype)
         for name, (dims, dtype) in _values(
             program, program.graph_signature.user_outputs, "output"
         ).items()
     }
-    return Network(path.stem, "pt2", data, network_hash(data, specs), specs, outputs, ())
+    return Network(path.stem, "pt2", data, network_hash(data, specs), specs, outputs, notes)
+
+
+def declared_inputs(path: Path) -> dict[str, Dims]:
+    """Return the shape of every input as the program of a file declares it.
+
+    Raises:
+        ModelError: If the file cannot be loaded, or an input is not a tensor.
+    """
+    return {name: dims for name, (dims, _) in _declared(_read(path)).items()}
+
+
+def fix_program(program: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """Export a program with dynamic dimensions again, with fixed ones.
+
+    Args:
+        program: The exported program.
+        shapes: Shape of every input by name.
+
+    Raises:
+        ModelError: If torch refuses the shapes.
+    """
+    import torch
+
+    dtypes = {name: dtype for name, (_, dtype) in _declared(program).items()}
+    arguments = tuple(
+        torch.zeros(shape, dtype=getattr(torch, dtypes[name])) for name, shape in shapes.items()
+    )
+    try:
+        return torch.export.export(program.module(), arguments)
+    # torch documents no exceptions for shapes outside of the ranges of a program.
+    except Exception as error:
+        shown = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        raise ModelError(
+            f"torch cannot fix the dynamic dimensions at {shown}: {summary(error, max_chars=200)}",
+            code="dynamic-program",
+        ) from error
+
+
+def is_dynamic(program: Any) -> bool:
+    """Return whether an input of a program has a dynamic dimension."""
+    declared = _values(program, program.graph_signature.user_inputs, "input")
+    return any(isinstance(dim, str) for dims, _ in declared.values() for dim in dims or ())
 
 
 def _read(path: Path) -> Any:
+    if not zipfile.is_zipfile(path):
+        raise ModelError(
+            f"{str(path)!r} is not a torch.export archive, or is cut off: "
+            "write it with torch.export.save",
+            code="damaged-file",
+        )
     try:
         import torch
     except ImportError as error:
@@ -90,5 +135,19 @@ def _values(program: Any, names: tuple[Any, ...], what: str) -> dict[str, tuple[
     return values
 
 
-def _is_dynamic(dims: Dims) -> bool:
-    return dims is None or any(isinstance(dim, str) for dim in dims)
+def _declared(program: Any) -> dict[str, tuple[Dims, str]]:
+    """Return the dimensions and dtype of every input.
+
+    Archives lose the names of dynamic dimensions, and their symbols differ from file to file: they
+    are named by the first input that has them, as ``INPUT.AXIS``.
+    """
+    declared = _values(program, program.graph_signature.user_inputs, "input")
+    names: dict[str, str] = {}
+    for name, (dims, _) in declared.items():
+        for axis, dim in enumerate(dims or ()):
+            if isinstance(dim, str):
+                names.setdefault(dim, f"{name}.{axis}")
+    return {
+        name: (tuple(names.get(str(dim), dim) for dim in dims or ()), dtype)
+        for name, (dims, dtype) in declared.items()
+    }

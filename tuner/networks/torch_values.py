@@ -63,4 +63,6 @@ def _follow(node: Any, uses: Uses, depth: int) -> None:
 
 
 def _size(node: Any, axis: int) -> int:
-    return int(node.meta["val"].shape[axis])
+    """Return a size; 1, whose only index is valid for all sizes, if it is dynamic."""
+    size = node.meta["val"].shape[axis]
+    return size if isinstance(size, int) else 1

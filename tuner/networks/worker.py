@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tuner.engines.base import ModelFile
 from tuner.networks.base import LoadedModel, ModelFacts, TensorSpec
-from tuner.networks.load import load_network
+from tuner.networks.load import find_dynamic_dimensions, load_network
 from tuner.networks.originals import source_of
+from tuner.networks.shapes import DynamicDimension
 
 
 def load_model(
@@ -17,13 +18,16 @@ def load_model(
     random_weights: int | None,
     folder: str,
     alone: bool = False,
+    sizes: Mapping[str, int] | None = None,
 ) -> LoadedModel:
     """Load a model and write its cleaned bytes to ``folder`` under its hash.
 
     Raises:
         ModelError: See :func:`tuner.networks.load.load_network`.
     """
-    network = load_network(reference, inputs, random_weights=random_weights, alone=alone)
+    network = load_network(
+        reference, inputs, sizes=sizes, random_weights=random_weights, alone=alone
+    )
     path = Path(folder) / f"{network.sha256}.{network.format}"
     # An existing file may have been truncated by a power failure, or altered.
     if not path.is_file() or path.read_bytes() != network.model:
@@ -37,6 +41,11 @@ def load_model(
         notes=network.notes,
         source=source_of(reference, random_weights),
     )
+
+
+def read_dimensions(reference: str, alone: bool) -> tuple[DynamicDimension, ...]:
+    """Return the dynamic dimensions of a model; see :func:`find_dynamic_dimensions`."""
+    return find_dynamic_dimensions(reference, alone=alone)
 
 
 def describe_inputs(file: ModelFile) -> ModelFacts:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from typing import Any
 
 from records import attempts, builds, jobs
@@ -11,15 +12,22 @@ from records.service_models import Build
 from scheduler.turns import Turns
 from tuner.build_cache.opening import open_cache
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
+from tuner.compile.padding import BucketedModel, check_padding
 from tuner.context import Context
 from tuner.errors import RequestError, TunerError, WorkError
+from tuner.jobs.model_loading import LoadLimits
 from tuner.jobs.submission import request_of
 from tuner.library.signatures import policy_of
 from tuner.service import logs
 from tuner.service.archives import Archive, pack
 from tuner.service.background import run_beside_measurements, run_between_measurements
 from tuner.service.job_loader import NO_MESSAGE, UNSTORABLE, ActivityCallback
-from tuner.service.limited_loading import ProcessLimits, loaded_model, user_facing_errors
+from tuner.service.limited_loading import (
+    ProcessLimits,
+    loaded_model,
+    programs,
+    user_facing_errors,
+)
 from tuner.tuning.context import TuningContext
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
 
@@ -161,11 +169,30 @@ class BuildQueue:
                 f"job {job.id} has {len(request.models)} models, no number {build.model_index}"
             )
         model = request.models[build.model_index]
-        with (
-            loaded_model(self._context, model, self._limits, must_run=False) as (worker, prepared),
-            user_facing_errors(model, self._limits),
-        ):
-            return build_into_cache(self._context, [prepared], worker, BuildOptions(build.strict))
+        dimensions, requests = programs(self._context, model, self._limits)
+        members = []
+        with ExitStack() as stack:
+            for number, each in enumerate(requests, start=1):
+                loaded = loaded_model(self._context, each, self._limits, must_run=False)
+                if number < len(requests):
+                    with loaded as (_, prepared):
+                        members.append(prepared)
+                else:
+                    # The process of the last program links them all.
+                    worker, prepared = stack.enter_context(loaded)
+                    members.append(prepared)
+            stack.enter_context(user_facing_errors(model, self._limits))
+            buckets = None
+            if dimensions:
+                bucketed = BucketedModel(model, dimensions, requests, prepared)
+                buckets = check_padding(
+                    self._context.settings,
+                    bucketed,
+                    max_bytes=self._limits.max_bytes,
+                    limits=LoadLimits(self._limits.secs, alone=True),
+                )
+            options = BuildOptions(build.strict, buckets=buckets)
+            return build_into_cache(self._context, members, worker, options)
 
     def _pack(self, library: CachedLibrary) -> Archive:
         """Pack a compiled library into an archive, and release it in the build cache."""

@@ -16,6 +16,7 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import TunerError
 from tuner.jobs.argument_sizes import check_arguments
 from tuner.jobs.comparability import Incomparable, compared_settings
+from tuner.jobs.objective import with_weights
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.submission import request_of
 from tuner.service import logs
@@ -205,7 +206,8 @@ class JobLoader:
         request = request_of(job.request or {}, self._context.settings.data_dir)
         # The limits of the row may have grown since the request was stored.
         limits = {"trials": job.budget_trials or None, "seconds": job.budget_secs}
-        spec = request.spec.model_copy(update=limits).with_default_budget(len(prepared.tasks))
+        spec = with_weights(request.spec, prepared)
+        spec = spec.model_copy(update=limits).with_default_budget(len(prepared.tasks))
         options = SessionOptions(spec, submission=job.submission)
 
         def report_phase(status: TuningStatus) -> None:

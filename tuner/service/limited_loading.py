@@ -9,7 +9,9 @@ from tuner.devices.target_cache import DescribeTarget
 from tuner.errors import ModelError, OutOfMemory, TunerError, WorkerLost, WorkError
 from tuner.jobs.model_loading import LoadLimits
 from tuner.jobs.preparation import Prepared, combine, prepare
+from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest
+from tuner.networks.shapes import DynamicDimension
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 from tuner.workers.sandbox_paths import model_access
@@ -47,10 +49,34 @@ def load_all(
         WorkError: If the loading of one failed.
     """
     members = []
-    for model in models:
-        with loaded_model(context, model, limits, describe=describe) as (_, prepared):
+    requests = (each for model in models for each in programs(context, model, limits)[1])
+    for request in requests:
+        with loaded_model(context, request, limits, describe=describe) as (_, prepared):
             members.append(prepared)
     return combine(context.sessions, members)
+
+
+def programs(
+    context: Context, model: ModelRequest, limits: ProcessLimits
+) -> tuple[tuple[DynamicDimension, ...], tuple[ModelRequest, ...]]:
+    """Return the dynamic dimensions of a model with buckets, and a request for each program.
+
+    A model without buckets is its only program.
+
+    Raises:
+        RequestError: If the model cannot be used or has no such dimension; the message names it.
+        WorkError: If its reading failed.
+    """
+    if not model.buckets:
+        return (), (model,)
+    access = model_access(model.reference, alone=True)
+    with (
+        fresh_worker(context.settings, access=access, max_bytes=limits.max_bytes) as worker,
+        user_facing_errors(model, limits),
+    ):
+        load_limits = LoadLimits(limits.secs, alone=True)
+        dimensions = read_dimensions(model.reference, worker, load_limits)
+        return dimensions, programs_of(model, dimensions)
 
 
 @contextmanager

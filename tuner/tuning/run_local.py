@@ -1,7 +1,7 @@
 """Tuning of networks on this machine, from a request to its result."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.context import Context
@@ -12,7 +12,9 @@ from tuner.errors import RequestError, TunerError
 from tuner.executors.base import Executor
 from tuner.executors.factory import describer_of, has_remote_devices, open_executor
 from tuner.jobs.argument_sizes import check_arguments
+from tuner.jobs.objective import with_weights
 from tuner.jobs.preparation import Prepared, combine, prepare
+from tuner.jobs.programs import programs_of, read_dimensions
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.tuning.context import TuningContext
 from tuner.tuning.coordinator import Coordinator
@@ -201,7 +203,7 @@ def _prepare(
     context: Context, models: Sequence[ModelRequest], describe: DescribeTarget | None
 ) -> Prepared:
     networks = []
-    for model in models:
+    for model in _programs(context, models):
         # Each network has a process of its own, so that no worker holds the weights of two.
         with fresh_worker(context.settings, access=model_access(model.reference)) as worker:
             networks.append(prepare(model, context, worker, must_run=True, describe=describe))
@@ -210,5 +212,17 @@ def _prepare(
     return prepared
 
 
+def _programs(context: Context, models: Sequence[ModelRequest]) -> Iterator[ModelRequest]:
+    """Yield the programs of all models: the model itself, or one for each of its sizes."""
+    for model in models:
+        if not model.buckets:
+            yield model
+            continue
+        with fresh_worker(context.settings, access=model_access(model.reference)) as worker:
+            dimensions = read_dimensions(model.reference, worker)
+        yield from programs_of(model, dimensions)
+
+
 def _options(request: TuneRequest, prepared: Prepared) -> SessionOptions:
-    return SessionOptions(request.spec.with_default_budget(len(prepared.tasks)))
+    spec = with_weights(request.spec, prepared)
+    return SessionOptions(spec.with_default_budget(len(prepared.tasks)))

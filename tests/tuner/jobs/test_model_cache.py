@@ -13,8 +13,8 @@ from tests.tuner.networks.models import model, relu_model
 from tuner.build_cache.cache import Cache
 from tuner.errors import WorkError
 from tuner.jobs import model_cache
-from tuner.jobs.model_cache import ModelQuery, load
-from tuner.jobs.model_loading import check_file
+from tuner.jobs.model_cache import load
+from tuner.jobs.model_loading import ModelQuery, check_file
 from tuner.networks.base import LoadedModel
 from tuner.settings import read_settings
 from tuner.workers.factory import fresh_worker

@@ -31,6 +31,7 @@ FIELDS: dict[str, Any] = {
     "run_timeout": 9.0,
 }
 REQUEST = TuneRequest((MINE, MLP), TuneSpec(**FIELDS))
+BUCKETS = {"batch": ((1, 2.0), (4, 1.0)), "sequence": ()}
 # The row of the same request as earlier versions stored it, and the hashes they found jobs by.
 STORED = {
     "trials": 100,
@@ -101,6 +102,16 @@ def test_a_request_comes_back_as_it_was(session: Session) -> None:
     assert (job.name, job.state, job.budget_trials) == ("mine + mlp", "queued", 100)
 
 
+def test_buckets_come_back_as_they_were(session: Session) -> None:
+    """Sizes, weights and masks survive the JSON of the row."""
+    asked = TuneRequest((replace(MINE, inputs={}, buckets=BUCKETS, masks={"mask": 1.0}),))
+    job = submit(session, asked)
+    session.expire_all()
+
+    assert job.request is not None
+    assert request_of(job.request) == asked
+
+
 def test_a_request_that_an_earlier_version_stored_is_read() -> None:
     """Earlier versions had other names for some fields, and stored latencies in seconds."""
     assert request_of(STORED) == REQUEST
@@ -161,6 +172,8 @@ def test_some_changes_do_not_make_another_job(session: Session, changes: dict[st
         {"models": (replace(MINE, random_weights=None), MLP)},
         {"models": (replace(MINE, inputs={}), MLP)},
         {"models": (replace(MINE, target="cuda"), MLP)},
+        {"models": (replace(MINE, buckets=BUCKETS), MLP)},
+        {"models": (replace(MINE, masks={"mask": 0.0}), MLP)},
     ],
 )
 def test_changes_of_the_measurement_make_another_job(
@@ -210,6 +223,8 @@ def test_an_upload_is_named_by_its_content_only(sha256: str, suffix: str) -> Non
         (MLP, "x" * 201, "name", "at most 200 characters"),
         (ModelRequest("zoo:mlp", "llvm\0"), "", "target", "printable"),
         (ModelRequest("zoo:mlp", inputs={"a\n": (1,)}), "", "input", "printable"),
+        (ModelRequest(UPLOAD, buckets={"a\n": ()}), "", "bucket", "printable"),
+        (ModelRequest(UPLOAD, masks={"a\n": 0.0}), "", "mask", "printable"),
         (ModelRequest("zoo:mlp", random_weights=-1), "", "random_weights", "at least 0"),
         (ModelRequest("zoo:mlp\n"), "", "zoo", "neither"),
     ],

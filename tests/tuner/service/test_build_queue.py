@@ -1,22 +1,32 @@
 """Builds that cannot be served say why."""
 
 import asyncio
+import hashlib
+import tarfile
+from pathlib import Path
 
 from records import attempts, builds, jobs, submissions
+from records.models import Job, Network
+from tests.tuner.cli.commands.test_bench import text_model
 from tests.tuner.service.test_job_loader import submit
 from tuner.context import Context
 from tuner.executors.local import LocalExecutor
+from tuner.jobs.requests import ModelRequest, TuneRequest
+from tuner.jobs.spec import TuneSpec
+from tuner.library import manifest
 from tuner.service.build_queue import BuildQueue
+from tuner.service.job_loader import JobLoader
 from tuner.service.limited_loading import ProcessLimits
 from tuner.tuning.context import TuningContext
+
+LIMITS = ProcessLimits(2**31)
 
 
 async def serve(context: Context, workers: LocalExecutor, *, turn_is_taken: bool = False) -> bool:
     """Serve the next build."""
-    limits = ProcessLimits(2**30)
     tuning = TuningContext(context.sessions, workers, context.settings.data_dir)
     assert not turn_is_taken or tuning.suspect_turn.try_take()
-    queue = BuildQueue(context, limits, tuning, lambda _job, _activity: None)
+    queue = BuildQueue(context, LIMITS, tuning, lambda _job, _activity: None)
     served = await queue.serve_next()
     assert tuning.suspect_turn.try_take() == (not turn_is_taken)
     return served
@@ -38,6 +48,39 @@ def test_a_build_of_a_deleted_job_says_so(context: Context, workers: LocalExecut
     assert (
         build.message == f"job {job_id} was deleted; submit it again and then request its library"
     )
+
+
+def test_a_model_with_buckets_is_one_library(context: Context, workers: LocalExecutor) -> None:
+    """It has a program for each size, and says that inputs are padded; the job tunes them all."""
+    uploads = context.settings.data_dir / "uploads"
+    uploads.mkdir()
+    path = text_model(uploads / "m.onnx")
+    sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    Path(path).rename(uploads / f"{sha256}.onnx")
+    buckets = {"length": ((4, 1.0), (8, 3.0))}
+    model = ModelRequest(f"upload:{sha256}.onnx", name="text", buckets=buckets)
+    job_id = submit(context, TuneRequest((model,), TuneSpec(trials=0)))
+    loader = JobLoader(context, LIMITS, lambda _job, _activity: None)
+    assert loader.load(loader.claim(()) or Job()) is None
+    with context.sessions.begin() as session:
+        build_id = builds.request_build(session, job_id).id
+
+    assert asyncio.run(serve(context, workers))
+
+    with context.sessions() as session:
+        build = builds.get_build(session, build_id)
+        job = session.get_one(Job, job_id)
+        name = session.get_one(Network, job.network_id).name
+    assert (build.state, build.message) == ("done", None)
+    assert name == "text@length=4 + text@length=8"
+    archive = context.settings.data_dir / "archives" / str(build.archive)
+    with tarfile.open(archive) as packed:
+        packed.extractall(uploads / "lib", filter="data")
+    described = manifest.read(uploads / "lib")
+    assert [program.inputs["ids"][0] for program in described.programs] == [(1, 4), (1, 8)]
+    assert described.buckets is not None
+    assert described.buckets.notes() == ("length: 1 to 8, padded to 4 or 8",)
+    assert described.buckets.padding == {"mask": 0.0}
 
 
 def test_a_build_that_three_processes_died_over_is_quarantined(

@@ -24,6 +24,7 @@ from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices.cpu_gate import CpuGate
 from tuner.jobs import model_cache
+from tuner.jobs.model_loading import ModelQuery
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
 from tuner.retention_settings import RetentionSettings
@@ -184,7 +185,7 @@ def bring(context: Context, model: Path, name: str, workload: str, seed: int = 0
     job_id = submit(context, TuneRequest(models, TuneSpec(trials=4, seed=seed)))
     cache = open_local(settings)
     with fresh_worker(settings, access=Access(files=(upload,))) as worker:
-        query = model_cache.ModelQuery(str(upload), {}, None)
+        query = ModelQuery(str(upload), {}, None)
         loaded = model_cache.load(cache, worker, data_dir / "models", query)
     subgraph = cache.get_or_make(Key("subgraph", {"workload": workload}), lambda _folder: {})
     key = Key("library", {"network": loaded.sha256})

@@ -18,6 +18,8 @@ def build(
     model: Annotated[str | None, options.MODEL] = None,
     target: options.TargetOption = "llvm",
     inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    buckets: options.BucketOption = [],  # noqa: B006  likewise
+    masks: options.MaskOption = [],  # noqa: B006  likewise
     random_weights: options.RandomWeightsOption = None,
     out: Annotated[
         Path | None,
@@ -64,17 +66,20 @@ def build(
     subgraph that was compiled before, for whichever network.
 
     Several sets of input shapes give one library with a program for each; a call runs the program
-    for its shapes.
+    for its shapes. With --bucket, a call takes any size up to the largest: its inputs are padded to
+    the smallest bucket that fits, if trials with the model show that padding changes no output.
 
     Examples:
         tuner build squeezenet.onnx -o squeezenet.lib
         tuner build model.onnx --input data=1,3,224,224 --input data=8,3,224,224 -o model.lib
+        tuner build bert.onnx --bucket batch=1,4 --bucket sequence=32,64,128 -o bert.lib
         tuner build --reproduce model.lib
     """
     from tuner.cli.rendering.reports import build_as_json, show_build
     from tuner.compile.build_library import BuildOptions
     from tuner.compile.checks import check_out
     from tuner.errors import RequestError
+    from tuner.jobs.buckets import parse_padded
     from tuner.jobs.requests import model_requests, parse_input_sets
 
     overrides: SettingOverrides = {
@@ -85,7 +90,14 @@ def build(
         "engine": engine,
     }
     if reproduce is not None:
-        if model is not None or strict or explain or inputs or random_weights is not None:
+        if (
+            model is not None
+            or strict
+            or explain
+            or inputs
+            or buckets
+            or random_weights is not None
+        ):
             raise RequestError(
                 "--reproduce takes a library's manifest instead of a MODEL; of the other build "
                 "options, only --out applies"
@@ -94,7 +106,8 @@ def build(
         return
     if model is None or out is None:
         raise RequestError("give a MODEL and, with --out, a folder for the library")
-    requests = model_requests([model], target, parse_input_sets(inputs), random_weights)
+    shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
+    requests = model_requests([model], target, shapes, random_weights, padded)
     check_out(out)
     if connection.chosen() is None:
         from tuner import local

@@ -25,6 +25,8 @@ def tune(
     ],
     target: options.TargetOption = "llvm",
     inputs: options.InputOption = [],  # noqa: B006  typer reads it, nothing writes it
+    buckets: options.BucketOption = [],  # noqa: B006  likewise
+    masks: options.MaskOption = [],  # noqa: B006  likewise
     random_weights: options.RandomWeightsOption = None,
     separate: Annotated[
         bool,
@@ -53,17 +55,19 @@ def tune(
         tuner tune squeezenet.onnx --trials 1000
         tuner tune zoo:resnet-18 --seconds 600
         tuner tune model.onnx --input data=1,3,224,224 --trials 2000
+        tuner tune bert.onnx --bucket batch=1,4 --bucket sequence=32,64,128 --trials 9000
         tuner tune model.onnx --objective requirements --require-ms 5
         tuner tune a.onnx b.onnx --objective geometric_mean
         tuner tune model.onnx --target cuda
         tuner tune model.onnx --rpc tracker.local:9190/rasp4b --target raspberry-pi/4b-aarch64
     """
+    from tuner.jobs.buckets import parse_padded
     from tuner.jobs.requests import TuneRequest, model_requests, parse_input_sets
     from tuner.jobs.spec import make_spec
 
+    shapes, padded = parse_input_sets(inputs), parse_padded(buckets, masks)
     request = TuneRequest(
-        model_requests(models, target, parse_input_sets(inputs), random_weights),
-        make_spec(fields),
+        model_requests(models, target, shapes, random_weights, padded), make_spec(fields)
     )
     overrides: SettingOverrides = {
         "database": database,

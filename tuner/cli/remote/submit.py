@@ -50,6 +50,8 @@ def fields_of(model: ModelRequest, spec: TuneSpec) -> TuneFields:
     fields: TuneFields = {
         "target": model.target,
         "inputs": model.inputs,
+        "buckets": {name: dict(sizes) or None for name, sizes in model.buckets.items()},
+        "masks": model.masks,
         "random_weights": model.random_weights,
     }
     return cast("TuneFields", {**fields, **spec.model_dump(exclude_defaults=True)})

@@ -1,5 +1,6 @@
 """Reports of tuning, extraction and building as tables and as JSON."""
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -97,6 +98,7 @@ def build_as_json(report: BuildReport) -> dict[str, Any]:
             {"inputs": program.inputs, "estimated_secs": manifest.estimate(program)}
             for program in manifest.programs
         ],
+        "buckets": asdict(manifest.buckets) if manifest.buckets else None,
         "subgraphs": [vars(subgraph) for subgraph in manifest.subgraphs],
         "files": dict(manifest.files),
         "stale": stale_records.as_json(report.stale),
@@ -113,6 +115,8 @@ def show_build(report: BuildReport) -> None:
     if len(report.manifest.programs) > 1:
         for line in _programs(report.manifest):
             console.print(line, highlight=False)
+    for note in report.manifest.buckets.notes() if report.manifest.buckets else ():
+        console.print(f"  {note}", highlight=False, markup=False, soft_wrap=True)
     if report.n_fallbacks:
         console.print("Fallbacks are slow: tune the network first.", style="yellow")
     if report.stale:

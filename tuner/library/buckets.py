@@ -1,0 +1,179 @@
+"""Buckets of a library: the sizes of dynamic dimensions that it has programs for, and padding."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuner.library.arrays import Array
+
+Shapes = Mapping[str, tuple[int, ...]]
+Axes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class BucketedDimension:
+    """A dynamic dimension of a model, and the sizes that a library has programs for.
+
+    Attributes:
+        name: Name of the dimension in the model.
+        sizes: Sizes of the programs, ascending.
+        inputs: Axes of the dimension by input name.
+        outputs: Axes of the dimension by output name, which are cut after padding.
+        min_size: Smallest size that the model itself runs with.
+        problem: Reason why inputs are not padded along it; empty if they are.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    inputs: Axes
+    outputs: Axes = field(default_factory=dict)
+    min_size: int = 1
+    problem: str = ""
+
+    @property
+    def note(self) -> str:
+        """The sizes that a library takes, in words."""
+        names = _listed(self.sizes)
+        if self.problem:
+            return f"exactly {names}, because {self.problem}"
+        return f"{self.min_size} to {self.sizes[-1]}, padded to {names}"
+
+    def bucket_of(self, size: int) -> int:
+        """Return the smallest size of a program that fits inputs of a size.
+
+        Raises:
+            ValueError: If there is none; the message names the buckets.
+        """
+        if size in self.sizes:
+            return size
+        names = _listed(self.sizes)
+        if size > self.sizes[-1]:
+            raise ValueError(
+                f"dimension {self.name!r} is {size}, beyond the largest bucket; the buckets are "
+                f"{', '.join(map(str, self.sizes))}"
+            )
+        if self.problem:
+            raise ValueError(
+                f"dimension {self.name!r} is {size}, and must be exactly {names}: inputs are not "
+                f"padded, because {self.problem}"
+            )
+        if size < self.min_size:
+            raise ValueError(
+                f"dimension {self.name!r} is {size}, and the model takes {self.min_size} or more"
+            )
+        return next(bucket for bucket in self.sizes if bucket > size)
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The dynamic dimensions of a library with a program for each combination of their sizes.
+
+    Attributes:
+        dimensions: The dimensions.
+        padding: Value of the padding by input name; zero for the others.
+    """
+
+    dimensions: tuple[BucketedDimension, ...]
+    padding: Mapping[str, float] = field(default_factory=dict)
+
+    def notes(self) -> tuple[str, ...]:
+        """Describe the sizes that the library takes, a sentence for each dimension."""
+        return tuple(f"{dimension.name}: {dimension.note}" for dimension in self.dimensions)
+
+    def sizes_of(self, shapes: Shapes) -> dict[str, int]:
+        """Read the sizes of the dimensions from shapes by input name; some may be missing.
+
+        Raises:
+            ValueError: If two inputs disagree, or a shape has too few dimensions.
+        """
+        sizes: dict[str, tuple[str, int]] = {}
+        for dimension in self.dimensions:
+            for name, axes in dimension.inputs.items():
+                for axis in axes if name in shapes else ():
+                    if axis >= len(shapes[name]):
+                        raise ValueError(f"input {name!r} has too few dimensions: {shapes[name]}")
+                    size = shapes[name][axis]
+                    other, other_size = sizes.setdefault(dimension.name, (name, size))
+                    if size != other_size:
+                        raise ValueError(
+                            f"inputs {other!r} and {name!r} share the dimension "
+                            f"{dimension.name!r}, but have {other_size} and {size}"
+                        )
+        return {name: size for name, (_, size) in sizes.items()}
+
+    def resized(self, shapes: Shapes, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Return shapes by input name with the dimensions at other sizes."""
+        resized = {name: list(shape) for name, shape in shapes.items()}
+        for dimension in self.dimensions:
+            for name, axes in dimension.inputs.items():
+                for axis in axes if name in resized and dimension.name in sizes else ():
+                    resized[name][axis] = sizes[dimension.name]
+        return {name: tuple(shape) for name, shape in resized.items()}
+
+    def fit(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the smallest buckets for sizes by dimension.
+
+        Raises:
+            ValueError: If there is none; the message names the buckets.
+        """
+        return {
+            dimension.name: dimension.bucket_of(sizes[dimension.name])
+            for dimension in self.dimensions
+            if dimension.name in sizes
+        }
+
+    def pad(self, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """Pad arrays by input name to the sizes of buckets; those that fit are not copied."""
+        shapes = self.resized({name: array.shape for name, array in inputs.items()}, sizes)
+        return {
+            name: pad(array, shapes[name], self.padding.get(name, 0.0))
+            for name, array in inputs.items()
+        }
+
+    def cut(self, outputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """Cut outputs of padded inputs back to the sizes of the inputs."""
+        cut = dict(outputs)
+        for dimension in self.dimensions:
+            for name, axes in dimension.outputs.items():
+                for axis in axes:
+                    kept = (*[slice(None)] * axis, slice(sizes[dimension.name]))
+                    cut[name] = np.ascontiguousarray(cut[name][kept])
+        return cut
+
+
+def pad(array: Array, shape: tuple[int, ...], value: float) -> Array:
+    """Return an array as the start of a larger one that is filled with a value."""
+    if array.shape == shape:
+        return array
+    padded: Array = np.full(shape, value, array.dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    return padded
+
+
+def parse(raw: Mapping[str, Any]) -> Buckets:
+    """Read the buckets of a manifest's file."""
+
+    def axes_of(named: Mapping[str, Any]) -> Axes:
+        return {name: tuple(axes) for name, axes in named.items()}
+
+    return Buckets(
+        tuple(
+            BucketedDimension(
+                **{
+                    **dimension,
+                    "sizes": tuple(dimension["sizes"]),
+                    "inputs": axes_of(dimension["inputs"]),
+                    "outputs": axes_of(dimension["outputs"]),
+                }
+            )
+            for dimension in raw["dimensions"]
+        ),
+        dict(raw["padding"].items()),
+    )
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    *first, last = map(str, sizes)
+    return f"{', '.join(first)} or {last}" if first else last
