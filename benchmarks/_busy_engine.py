@@ -58,7 +58,7 @@ def extract(model: ModelFile, target: str) -> Extraction:  # noqa: ARG001  signa
 
 def _task(number: int) -> ExtractedTask:
     ir = json.dumps({"task": number}).encode()
-    workload = hashlib.sha256(ir).hexdigest()[:16]
+    workload = hashlib.sha256(ir).hexdigest()
     name = f"fused_conv2d_add_relu[1, {16 * number + 16}, 56, 56]"
     return ExtractedTask(workload, name, ir, 1 + number % 4, 1e7 * (1 + number % 17))
 

@@ -77,7 +77,7 @@ def extract(_model: ModelFile, _target: str) -> Extraction:
 
 def _task(number: int) -> ExtractedTask:
     ir = json.dumps({"task": number}).encode()
-    return ExtractedTask(hashlib.sha256(ir).hexdigest()[:16], f"nap[{number}]", ir, 1, 1e6)
+    return ExtractedTask(hashlib.sha256(ir).hexdigest(), f"nap[{number}]", ir, 1, 1e6)
 
 
 def propose(request: SearchRequest) -> list[Candidate]:

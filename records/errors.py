@@ -8,7 +8,8 @@ RecordsError
 ├── KeyReused          an idempotency key belongs to another request
 ├── QuotaExceeded      an owner asked for more than its quota
 ├── LeaseLost          another process has acquired the role
-└── NoValidRecord      a task has no verified record
+├── NoValidRecord      a task has no verified record
+└── WrongName          a workload is named like other IR
 """
 
 # ruff: noqa: N818  each name states the condition
@@ -40,6 +41,10 @@ class NoSuchRow(RecordsError):
 
 class NoValidRecord(RecordsError):
     """A task is unknown, or none of its trials gave a verified result."""
+
+
+class WrongName(RecordsError):
+    """A workload has IR whose name is another one; nothing was stored."""
 
 
 class KeyReused(RecordsError):

@@ -55,11 +55,15 @@ class ImportReport:
         n_added: Number of records added.
         n_known: Number of records that the database already had.
         n_bad: 1 if the last line was cut off before its newline, else 0.
+        n_refused: Number of records left out, because their workload is named like another one.
+        refusals: Reason for each such workload.
     """
 
     n_added: int
     n_known: int
     n_bad: int
+    n_refused: int = 0
+    refusals: tuple[str, ...] = ()
 
 
 class Export:
@@ -135,6 +139,8 @@ def import_(session: Session, stream: Iterable[str], *, trusted: bool = False) -
     best here if it is new or newly confirmed, and strictly faster, and a known record without
     confirmation samples takes those of the log.
 
+    A workload whose name is not that of its IR is refused with its records, and all else is read.
+
     Args:
         session: The transaction; roll it back if this raises.
         stream: The lines, such as an open text file.
@@ -161,7 +167,9 @@ def import_(session: Session, stream: Iterable[str], *, trusted: bool = False) -
         raise BadLog(1, "the file is empty; a log starts with its format and version")
     importer.add_totals()
     importer.choose_bests()
-    return ImportReport(importer.n_added, importer.n_known, n_bad)
+    return ImportReport(
+        importer.n_added, importer.n_known, n_bad, importer.n_refused, tuple(importer.refusals)
+    )
 
 
 def _record_fields(row: Any, target: str, workload: str, engine: str) -> dict[str, Any]:

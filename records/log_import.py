@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from records import aggregates, bests, imported, log_lines, targets
 from records.aggregates import RecordTotals
+from records.errors import WrongName
 from records.models import MeasureFeature, MeasureRecord, Task
 from records.tasks import NewWorkload, ensure_task, ensure_workload
 from records.upsert import insert, insert_new
@@ -26,6 +27,9 @@ class Importer:
     trusted: bool = False
     n_added: int = 0
     n_known: int = 0
+    n_refused: int = 0
+    refusals: list[str] = field(default_factory=list)
+    refused_workloads: set[tuple[str, str]] = field(default_factory=set)
     target_ids: dict[str, int] = field(default_factory=dict)
     measured_ids: dict[str, int | None] = field(default_factory=dict)
     claimed: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
@@ -46,10 +50,19 @@ class Importer:
             self._add_target(**fields)
         elif kind == "workload":
             fields |= {"ir": log_lines.unpack(fields["ir"]), "flop": float(fields["flop"])}
-            workload = ensure_workload(self.session, NewWorkload(**fields))
-            self.workload_ids[workload.hash, workload.engine] = workload.id
+            self._add_workload(NewWorkload(**fields))
+        elif (fields["workload"], fields["engine"]) in self.refused_workloads:
+            self.n_refused += 1
         else:
             self._add_record(fields)
+
+    def _add_workload(self, new: NewWorkload) -> None:
+        """Store a workload; if it is named like another one, it and its records are refused."""
+        try:
+            self.workload_ids[new.hash, new.engine] = ensure_workload(self.session, new).id
+        except WrongName as error:
+            self.refused_workloads.add((new.hash, new.engine))
+            self.refusals.append(str(error))
 
     def add_totals(self) -> None:
         """Add the new records to the totals of their tasks."""

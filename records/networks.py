@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from records.models import Extraction, Network, NetworkTask, Task
-from records.tasks import NewWorkload, ensure_task, store_workload
+from records.tasks import NewWorkload, ensure_task, ensure_workload
 from records.text import storable
 from records.upsert import find_or_insert, insert
 
@@ -57,7 +57,7 @@ def record_extraction(  # noqa: PLR0913, PLR0917  all columns of one row
     # Sorted, so that two extractions that share workloads lock them in the same order.
     task_ids = {}
     for key in sorted(workloads):
-        workload_id = store_workload(session, workloads[key]).id
+        workload_id = ensure_workload(session, workloads[key]).id
         task_ids[key] = ensure_task(session, workload_id, target_id).id
     for position, (key, weight) in enumerate(weights.items()):
         stmt = insert(session, NetworkTask).values(

@@ -1,12 +1,13 @@
 """Workloads, tasks, and their weights in a network."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Select, SQLColumnExpression, bindparam, literal, or_, select, update
 from sqlalchemy.orm import Session
 
+from records import workload_names
 from records.errors import NoSuchRow
 from records.models import Job, NetworkTask, Target, Task, Workload
 from records.text import storable
@@ -18,7 +19,7 @@ class NewWorkload:
     """A subgraph extracted by an engine.
 
     Attributes:
-        hash: Structural hash of the IR.
+        hash: Name of the workload: SHA-256 of the IR, see :mod:`records.workload_names`.
         engine: Engine that produced the IR.
         ir: IR, serialised by that engine.
         flop: Floating-point operations in one call.
@@ -58,23 +59,63 @@ class WeightedTask:
 
 
 def ensure_workload(session: Session, workload: NewWorkload) -> Workload:
-    """Return the row of a workload, inserting it if it is new."""
+    """Return the row of a workload, inserting it if it is new.
+
+    Raises:
+        WrongName: If its name is that of other IR.
+    """
+    workload_names.check(workload.hash, workload.ir)
     key = {"hash": workload.hash, "engine": workload.engine}
     values = {"ir": workload.ir, "flop": workload.flop, "name": storable(workload.name)}
     return find_or_insert(session, Workload, key, values)
 
 
-def store_workload(session: Session, workload: NewWorkload) -> Workload:
-    """Store a workload that an engine has extracted here.
+def full_name(session: Session, beginning: str) -> str:
+    """Return the name of the only workload whose name begins so; else the text itself."""
+    if not workload_names.is_beginning(beginning):
+        return beginning
+    # Unlike LIKE, a range is found by the index.
+    in_range = (Workload.hash >= beginning, Workload.hash < beginning + "g")
+    stmt = select(Workload.hash).where(*in_range)
+    names = session.scalars(stmt.distinct().limit(2)).all()
+    return names[0] if len(names) == 1 else beginning
 
-    Its IR replaces one that came with a log under the same hash, so that only IR of networks that
-    were split here is compiled for them.
+
+def formerly_named(
+    session: Session, engine: str, names: Mapping[str, str]
+) -> dict[int, tuple[str, bytes]]:
+    """Return the workloads that still have the name of an older version.
+
+    Args:
+        session: The transaction.
+        engine: Engine of the workloads.
+        names: New name by former name.
+
+    Returns:
+        New name and IR by the id of the workload; those whose new name exists are left out.
     """
-    row = ensure_workload(session, workload)
-    if row.ir != workload.ir:
-        row.ir, row.flop, row.profile = workload.ir, workload.flop, None
-        session.flush()
-    return row
+    named = set(session.scalars(_hashes(engine, names.values())))
+    rows = session.execute(
+        select(Workload.id, Workload.hash, Workload.ir).where(
+            Workload.engine == engine, Workload.hash.in_(names)
+        )
+    )
+    return {id_: (names[hash_], ir) for id_, hash_, ir in rows if names[hash_] not in named}
+
+
+def rename_workload(session: Session, workload_id: int, name: str, ir: bytes) -> None:
+    """Give a workload the name of its IR in canonical form; its tasks and records stay its own.
+
+    Raises:
+        WrongName: If the name is that of other IR.
+    """
+    workload_names.check(name, ir)
+    values = {"hash": name, "ir": ir}
+    session.execute(update(Workload).where(Workload.id == workload_id).values(**values))
+
+
+def _hashes(engine: str, names: Iterable[str]) -> Select[str]:
+    return select(Workload.hash).where(Workload.engine == engine, Workload.hash.in_(list(names)))
 
 
 def ensure_task(session: Session, workload_id: int, target_id: int) -> Task:

@@ -21,6 +21,11 @@ TASK_COLUMNS = (
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
+def short_name(workload: str) -> str:
+    """Shorten the name of a workload to 16 digits, by which commands find it too."""
+    return workload[:16]
+
+
 def milliseconds(secs: float | None) -> str:
     """Format seconds as milliseconds with four decimals, without the unit."""
     return DASH if secs is None or not math.isfinite(secs) else f"{secs * 1e3:,.4f}"

@@ -140,7 +140,13 @@ async def import_records(
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)
         report = await run_in_threadpool(_import, state, spool, subject, trust)
-    return Imported(added=report.n_added, known=report.n_known, torn=report.n_bad)
+    return Imported(
+        added=report.n_added,
+        known=report.n_known,
+        torn=report.n_bad,
+        refused=report.n_refused,
+        refusals=list(report.refusals),
+    )
 
 
 def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.ImportReport:
@@ -149,7 +155,7 @@ def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.Impo
         with state.bulk_sessions.begin() as session:
             report = log.import_(session, _checked(lines), trusted=trust)
             counts = {"added": report.n_added, "known": report.n_known, "torn": report.n_bad}
-            detail = {**counts, "trusted": trust}
+            detail = {**counts, "refused": report.n_refused, "trusted": trust}
             audit.log_action(session, subject.name, subject.address, "import", None, detail)
     finally:
         lines.detach()

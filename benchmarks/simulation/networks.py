@@ -94,7 +94,7 @@ def _draw(scenario: Scenario, recorded: Sequence[RecordedTask], number: int) -> 
         task, factor = draws.choice(recorded), _SPREAD ** draws.uniform(-1.0, 1.0)
         ir = Kernel.of(task, factor, mean_secs).as_ir(task_number)
         workload = {
-            "hash": hashlib.sha256(ir).hexdigest()[:16],
+            "hash": hashlib.sha256(ir).hexdigest(),
             "engine": kernels.ENGINE,
             "ir": ir,
             "flop": task.flop * factor,

@@ -78,7 +78,7 @@ def extract(model: ModelFile, target: str) -> Extraction:
 def make_task(name: str, *, weight: int, base_secs: float, n_programs: int = 400) -> ExtractedTask:
     """Describe a task whose programs take from once to twice ``base_secs``."""
     ir = json.dumps({"name": name, "base_secs": base_secs, "n_programs": n_programs}).encode()
-    workload = hashlib.sha256(ir).hexdigest()[:16]
+    workload = hashlib.sha256(ir).hexdigest()
     return ExtractedTask(workload, f"{name}[1]", ir, weight, base_secs * 1e9)
 
 

@@ -4,14 +4,13 @@ import io
 import json
 import math
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from records import bests, database, log, measure_records, networks, tasks
+from records import bests, database, log, measure_records
 from records import imported as imported_records
 from records.errors import BadLog
 from records.models import ERROR_KINDS, BestRecord, MeasureRecord, Target
@@ -275,15 +274,3 @@ def test_a_claim_of_what_was_measured_here_is_known(session: Session) -> None:
         imported_records.is_claimed(target) for target in session.scalars(select(Target))
     )
     assert bests_of(session) == before
-
-
-def test_the_ir_of_a_log_does_not_replace_that_of_a_network(session: Session) -> None:
-    """An extraction stores its own IR over that of a log, and a log never does."""
-    claim, own = make.workload("w0"), replace(make.workload("w0"), ir=b"own")
-    tasks.ensure_workload(session, claim)
-    tasks.store_profiles(session, {1: {"bytes": 1}})
-    networks.record_extraction(session, make.network(session), make.target(session), [(own, 1)], 1)
-    row = tasks.ensure_workload(session, claim)
-    session.refresh(row)
-
-    assert (row.ir, row.profile) == (b"own", None)

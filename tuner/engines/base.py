@@ -78,11 +78,14 @@ class ExtractedTask:
     """One workload of a network.
 
     Attributes:
-        workload: Structural hash of the subgraph, 16 hexadecimal digits.
+        workload: Name of the subgraph: SHA-256 of ``ir``, without compression by zlib.
         name: Display name, such as the operators of the subgraph.
-        ir: Subgraph, serialised and compressed.
+        ir: Subgraph in canonical form: equal ones of several networks are equal bytes, without
+            names or spans; serialised, and perhaps compressed by zlib.
         weight: Number of calls in one inference.
         flop: Floating-point operations of one call.
+        former_name: Name that older versions gave the subgraph, 16 hexadecimal digits; empty if
+            none did.
     """
 
     workload: str
@@ -90,6 +93,7 @@ class ExtractedTask:
     ir: bytes
     weight: int
     flop: float
+    former_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -529,6 +533,12 @@ class Engine(Protocol):
 
         Raises:
             ModelError: If an operator is not supported; the message names it.
+        """
+
+    def canonical(self, irs: list[bytes]) -> list[bytes]:
+        """Return subgraphs that an older version serialised in the canonical form.
+
+        An engine whose tasks have no ``former_name`` lacks this function.
         """
 
     def define(self, irs: list[bytes]) -> list[str]:

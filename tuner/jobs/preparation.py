@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import networks, targets, tasks
+from records import networks, targets, tasks, workload_names
 from tuner.build_cache.opening import open_local
 from tuner.context import Context
 from tuner.devices import target_cache
@@ -133,7 +133,11 @@ def prepare(
             limits=limits,
             subject="splitting the network into tasks",
         )
+        _check_names(extraction)
+        renamed = _renamed(sessions, limits, worker, settings.engine, extraction)
         with sessions.begin() as session:
+            for workload_id, (name, ir) in renamed.items():
+                tasks.rename_workload(session, workload_id, name, ir)
             _store(session, network_id, target_id, settings.engine, extraction)
     _store_profiles(sessions, limits, worker, settings.engine, (network_id, target_id))
     prepared = _read(sessions, model, target, network_id, target_id)
@@ -180,6 +184,49 @@ def _call(limits: LoadLimits, worker: Pool, module: str, function: str, *args: A
         return worker.call(module, function, *args, timeout_secs=limits.secs)
     except CallTimeout as error:
         raise WorkError(f"{function} took longer than {limits.secs:g} s") from error
+
+
+def _check_names(extraction: Extraction) -> None:
+    """Check that an engine names each workload after its IR.
+
+    Raises:
+        WorkError: If it does not: records of another subgraph would be used.
+    """
+    for task in extraction.tasks:
+        name = workload_names.name_of(task.ir)
+        if task.workload != name:
+            raise WorkError(f"the engine names a subgraph {task.workload}, and its IR is {name}")
+
+
+def _renamed(
+    sessions: sessionmaker[Session],
+    limits: LoadLimits,
+    worker: Pool,
+    engine: str,
+    extraction: Extraction,
+) -> dict[int, tuple[str, bytes]]:
+    """Return new names and canonical IR of workloads that an older version stored, by their id.
+
+    The former names do not identify IR: a workload whose IR is another keeps its records, and the
+    network gets a workload of its own.
+    """
+    names = {task.former_name: task.workload for task in extraction.tasks if task.former_name}
+    with sessions() as session:
+        former = tasks.formerly_named(session, engine, names) if names else {}
+    if not former:
+        return {}
+    irs: list[bytes] = []
+    for name, ir in former.values():
+        try:
+            irs += _call(limits, worker, engine, "canonical", [ir])
+        except WorkError as error:
+            _LOG.warning("the IR of workload %s of an older version is unusable: %s", name, error)
+            irs.append(b"")
+    return {
+        id_: (name, ir)
+        for (id_, (name, _)), ir in zip(former.items(), irs, strict=True)
+        if ir and workload_names.name_of(ir) == name
+    }
 
 
 def _store(

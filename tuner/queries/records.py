@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from records.bests import HEAD_CHARS
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
+from records.tasks import full_name
 from scheduler import estimate
 from tuner.engines.base import variant_of
 from tuner.schemas import BestView, RecordView
@@ -93,12 +94,14 @@ def read_bests(
 
     Args:
         session: The transaction.
-        workload: Hash of the workload; None for all.
+        workload: Name of the workload, or its beginning; None for all.
         target_id: Number of the target; None for all.
         task_ids: Numbers of the tasks; None for all.
         after: Number of the last task of the previous page.
         limit: Maximum of records.
     """
+    if workload is not None:
+        workload = full_name(session, workload)
     if workload is not None and task_ids is None and after is None:
         # The most frequent look-up: its statements are built once.
         statement = _OF_WORKLOAD if target_id is None else _OF_TASK
@@ -131,7 +134,7 @@ def read_records(
 
     Args:
         session: The transaction.
-        workload: Hash of the workload; None for all.
+        workload: Name of the workload, or its beginning; None for all.
         task: Number of the task; None for all.
         failed: True for failures only.
         before: Number of the last record of the previous page.
@@ -139,7 +142,7 @@ def read_records(
     """
     stmt = _RECORDS.limit(limit)
     if workload is not None:
-        stmt = stmt.where(Workload.hash == workload)
+        stmt = stmt.where(Workload.hash == full_name(session, workload))
     if task is not None:
         stmt = stmt.where(Task.id == task)
     if failed:

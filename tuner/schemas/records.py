@@ -1,6 +1,6 @@
 """Measure records and best records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -93,8 +93,14 @@ class RecordView(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class Imported(Schema):
-    """The result of an import; ``torn`` is 1 if the last line was cut off and left out."""
+    """The result of an import; ``torn`` is 1 if the last line was cut off and left out.
+
+    ``refused`` counts records that were left out because their workload is named like another
+    one; ``refusals`` says which.
+    """
 
     added: int
     known: int
     torn: int
+    refused: int = 0
+    refusals: list[str] = field(default_factory=list)

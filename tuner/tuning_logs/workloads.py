@@ -6,6 +6,7 @@ from typing import IO, Protocol
 from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
+from records import workload_names
 from records.models import Workload
 from records.tasks import NewWorkload, ensure_workload
 from tuner.errors import RequestError, WorkError
@@ -75,6 +76,8 @@ class IncludedWorkloads:
             )
         except (BadLine, UnicodeDecodeError, WorkError, CallTimeout, *DAMAGED) as error:
             raise BadLine(f"workload {number} cannot be used: {error}") from error
+        if rebuilt.workload != workload_names.name_of(rebuilt.ir):
+            raise BadLine(f"workload {number} was rebuilt under the name of other IR")
         with self._sessions.begin() as session:
             new = NewWorkload(
                 hash=rebuilt.workload,

@@ -187,7 +187,11 @@ def import_(
         print_json({"file": file, **vars(imported)})
         return
     torn = ", the torn last line was left out" if imported.torn else ""
-    print_line(f"imported {file}: {imported.added} records added, {imported.known} known{torn}")
+    refused = f", {imported.refused} refused" if imported.refused else ""
+    counts = f"{imported.added} records added, {imported.known} known"
+    print_line(f"imported {file}: {counts}{refused}{torn}")
+    for refusal in imported.refusals:
+        print_note(f"refused with its records: {refusal}")
     if imported.added and not trust:
         print_note("they are claims: `tuner records verify` measures the fastest ones here")
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tuner.cli.console import stdout_console
 from tuner.errors import last_line
-from tuner.formatting import by_variant, local_time, milliseconds, printable, throughput
+from tuner.formatting import by_variant, local_time, milliseconds, printable, short_name, throughput
 from tuner.schemas import BestView, RecordView
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def show_bests(rows: Sequence[BestView]) -> None:
     table.add_column("When", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(row.workload),
+            Text(short_name(row.workload)),
             Text(by_variant(row.name, row.variant)),
             str(row.target_id),
             milliseconds(row.latency_secs),
@@ -58,7 +58,7 @@ def show_records(rows: Sequence[RecordView], limit: int) -> None:
             str(row.record),
             str(row.task),
             str(row.target_id),
-            Text(row.workload),
+            Text(short_name(row.workload)),
             Text(by_variant(row.name, row.variant)),
             Text(_outcome(row), "red" if row.error_kind else ""),
             local_time(row.created),

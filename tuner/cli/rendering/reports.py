@@ -10,7 +10,7 @@ from tuner.cli.console import stdout_console
 from tuner.cli.rendering import cache_misses, stale_records
 from tuner.cli.rendering.json_output import tasks_as_json
 from tuner.cli.rendering.tables import task_table
-from tuner.formatting import by_variant, milliseconds
+from tuner.formatting import by_variant, milliseconds, short_name
 from tuner.library.manifest import Manifest
 from tuner.reports import BuildReport, ExtractReport, TuneReport
 
@@ -67,7 +67,7 @@ def show_tasks_of_network(report: ExtractReport) -> None:
     table.add_column("MFLOP", justify="right")
     for index, task in enumerate(report.tasks):
         mflop = f"{task.flop / 1e6:.2f}"
-        table.add_row(str(index), task.workload, task.name, str(task.weight), mflop)
+        table.add_row(str(index), short_name(task.workload), task.name, str(task.weight), mflop)
     console.print(table)
     total = sum(task.weight * task.flop for task in report.tasks) / 1e6
     calls = "" if report.kernel_calls is None else f"{report.kernel_calls} kernel calls, "
@@ -75,7 +75,7 @@ def show_tasks_of_network(report: ExtractReport) -> None:
     for note in report.notes:
         console.print(f"note: {note}", style="dim", highlight=False)
     for task in report.tasks if report.definitions else ():
-        console.print(f"\n[bold]{task.workload}[/bold] {task.name}", highlight=False)
+        console.print(f"\n[bold]{short_name(task.workload)}[/bold] {task.name}", highlight=False)
         definition = report.definitions[task.workload]
         console.print(definition, highlight=False, markup=False, soft_wrap=True)
 
@@ -135,7 +135,13 @@ def _coverage(manifest: Manifest) -> Table:
         origin = "fallback" if is_fallback else f"record {subgraph.record}"
         source = Text(by_variant(origin, subgraph.variant), style="yellow" if is_fallback else "")
         latency = milliseconds(subgraph.latency)
-        table.add_row(subgraph.workload, subgraph.name, str(subgraph.n_calls), source, latency)
+        table.add_row(
+            short_name(subgraph.workload),
+            subgraph.name,
+            str(subgraph.n_calls),
+            source,
+            latency,
+        )
     return table
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from tuner.cli.console import print_line, stdout_console
 from tuner.compile.reproduce import RecompiledSubgraph, Reproduction
+from tuner.formatting import short_name
 
 _STYLES = {"identical": "green", "differs": "red", "cannot": "yellow"}
 
@@ -44,7 +45,8 @@ def show_reproduction(reproduction: Reproduction) -> None:
         source = "no trace" if subgraph.trace is None else f"trace {subgraph.trace[:12]}"
         result = f"{subgraph.outcome}: {subgraph.why}" if subgraph.why else subgraph.outcome
         style = _STYLES[subgraph.outcome]
-        table.add_row(subgraph.workload, Text(subgraph.name), source, Text(result, style))
+        workload = short_name(subgraph.workload)
+        table.add_row(workload, Text(subgraph.name), source, Text(result, style))
     console = stdout_console()
     console.print(table)
     counts = f"{reproduction.count('identical')} of {len(reproduction.subgraphs)}"

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tuner.formatting import milliseconds
+from tuner.formatting import milliseconds, short_name
 from tuner.jobs.stale_records import StaleBest
 from tuner.jobs.target_relations import Differences
 
@@ -40,7 +40,7 @@ def table_of(stale: Sequence[StaleBest]) -> Table:
         table.add_column(name, justify="right" if is_number else "left", no_wrap=name == "Workload")
     for best in stale:
         table.add_row(
-            best.workload,
+            short_name(best.workload),
             Text(best.name),
             str(best.weight),
             str(best.record),

@@ -8,7 +8,7 @@ from rich.text import Text
 from tuner.cli.console import print_line, stdout_console
 from tuner.cli.rendering.stale_records import differences_in_words
 from tuner.errors import last_line
-from tuner.formatting import milliseconds
+from tuner.formatting import milliseconds, short_name
 from tuner.tuning.remeasure_options import Remeasured, Verified
 
 _COLUMNS = ("Workload", "Task", "Calls", "Record", "Before (ms)", "Now (ms)", "Change")
@@ -77,7 +77,7 @@ def _table(verified: Verified) -> Table:
     for row in verified.rows:
         is_new = row.record not in (None, row.old_record)
         table.add_row(
-            row.workload,
+            short_name(row.workload),
             Text(row.name),
             str(row.weight),
             f"{row.old_record} -> {row.record}" if is_new else str(row.old_record),

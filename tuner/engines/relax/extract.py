@@ -18,6 +18,7 @@ class Subgraph:
     """One distinct workload of a lowered network, and its kernels."""
 
     workload: str
+    ir: bytes
     module: tvm.IRModule
     functions: list[str]
     n_calls: int
@@ -39,9 +40,10 @@ def extract(model: ModelFile, target: str) -> Extraction:
         ExtractedTask(
             workload=subgraph.workload,
             name=subgraph.name,
-            ir=workloads.dump(subgraph.module),
+            ir=subgraph.ir,
             weight=subgraph.n_calls,
             flop=workloads.flop_of(subgraph.module),
+            former_name=workloads.hash_of(subgraph.module),
         )
         for subgraph in subgraphs
     )
@@ -60,8 +62,9 @@ def find_subgraphs(module: tvm.IRModule) -> list[Subgraph]:
         if relax.analysis.has_reshape_pattern(function) or workloads.is_opaque(function):
             continue
         workload_module = workloads.as_workload(function)
-        workload = workloads.hash_of(workload_module)
-        subgraph = subgraphs.setdefault(workload, Subgraph(workload, workload_module, [], 0))
+        ir = workloads.dump(workload_module)
+        workload = workloads.name_of(ir)
+        subgraph = subgraphs.setdefault(workload, Subgraph(workload, ir, workload_module, [], 0))
         subgraph.functions.append(name)
         subgraph.n_calls += n_calls
     return list(subgraphs.values())

@@ -36,11 +36,9 @@ def read_workload(text: str) -> LoggedWorkload:
     if not isinstance(module[_ENTRY], PrimFunc):
         raise WorkError("its IR is not a kernel")
     workload = workloads.as_workload(module[_ENTRY])
+    ir = workloads.dump(workload)
     return LoggedWorkload(
-        workloads.hash_of(workload),
-        _name(workload[_ENTRY]),
-        workloads.dump(workload),
-        workloads.flop_of(workload),
+        workloads.name_of(ir), _name(workload[_ENTRY]), ir, workloads.flop_of(workload)
     )
 
 

@@ -25,12 +25,13 @@ from tuner.engines.relax.rpc import call_remotely
 from tuner.engines.relax.run import run, run_interleaved
 from tuner.engines.relax.sanitizer import sanitize
 from tuner.engines.relax.targets import describe_target
-from tuner.engines.relax.workloads import define, profile
+from tuner.engines.relax.workloads import canonical, define, profile
 
 __all__ = [
     "build",
     "calibration_kernel",
     "call_remotely",
+    "canonical",
     "compile_subgraph",
     "define",
     "describe_target",

@@ -1,5 +1,6 @@
 """Workloads: a fused kernel as a separate module, with hash, bytes and name."""
 
+import hashlib
 import re
 import zlib
 from dataclasses import replace
@@ -11,7 +12,7 @@ from tvm.tirx import PrimFunc
 
 from tuner.engines import profiles
 from tuner.engines.base import WorkloadProfile
-from tuner.engines.relax import ir_checks
+from tuner.engines.relax import canonical_ir, ir_checks
 from tuner.engines.relax.variants import catalogue
 
 _LIBRARY_CALLS = {"tirx.tvm_call_packed", "tirx.call_extern", "tirx.call_pure_extern"}
@@ -33,14 +34,24 @@ def is_opaque(function: PrimFunc) -> bool:
     return bool(names & _LIBRARY_CALLS)
 
 
+def name_of(ir: bytes) -> str:
+    """Return the name of a workload: the SHA-256 of its canonical IR."""
+    return hashlib.sha256(zlib.decompress(ir)).hexdigest()
+
+
+def canonical(irs: list[bytes]) -> list[bytes]:
+    """Return IR that an older version wrote in the canonical form; see :class:`Engine`."""
+    return [dump(load(ir)) for ir in irs]
+
+
 def hash_of(module: tvm.IRModule) -> str:
     """Return the structural hash, 16 hexadecimal digits; names of variables do not count."""
     return f"{tvm_ffi.structural_hash(module) & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
 def dump(module: tvm.IRModule) -> bytes:
-    """Serialise a module: TVM's JSON graph, zlib."""
-    return zlib.compress(tvm.ir.save_json(module).encode(), 9)
+    """Serialise a module: TVM's JSON graph in canonical form, zlib."""
+    return zlib.compress(canonical_ir.write(module).encode(), 9)
 
 
 def load(ir: bytes) -> tvm.IRModule:

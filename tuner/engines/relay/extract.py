@@ -32,14 +32,17 @@ def extract(model: ModelFile, target: str) -> Extraction:
         opt_level=3,
     )
     pairs = sorted(zip(tasks, weights, strict=True), key=lambda pair: str(pair[0].desc))
-    extracted = tuple(
-        ExtractedTask(
-            workload=workloads.hash_of(str(task.workload_key)),
-            name=workloads.title(task),
-            ir=workloads.dump(task),
-            weight=int(weight),
-            flop=workloads.flop_of(task),
-        )
-        for task, weight in pairs
-    )
+    extracted = tuple(_extracted(task, int(weight)) for task, weight in pairs)
     return Extraction(extracted, sum(task.weight for task in extracted), ())
+
+
+def _extracted(task: auto_scheduler.SearchTask, weight: int) -> ExtractedTask:
+    ir = workloads.dump(task)
+    return ExtractedTask(
+        workload=workloads.name_of(ir),
+        name=workloads.title(task),
+        ir=ir,
+        weight=weight,
+        flop=workloads.flop_of(task),
+        former_name=workloads.former_name(str(task.workload_key)),
+    )

@@ -18,23 +18,42 @@ from tuner.engines.base import WorkloadProfile
 from tuner.engines.relay.targets import hardware_of, make_target
 
 _LAYOUT_FREE = "layout_free_placeholders"
+_FIELDS = ("key", "tensors", "layout_rewrite", "inputs")
 
 
-def hash_of(key: str) -> str:
-    """Name a workload, 16 hexadecimal digits; ``key`` is Ansor's: a hash and the shapes."""
+def former_name(key: str) -> str:
+    """Return the name by Ansor's key, an MD5 and the shapes, that older versions gave."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
+def name_of(ir: bytes) -> str:
+    """Return the name of a workload: the SHA-256 of its canonical IR."""
+    return hashlib.sha256(zlib.decompress(ir)).hexdigest()
+
+
 def dump(task: SearchTask) -> bytes:
-    """Serialise a workload: its key and the tensors of its graph, zlib."""
-    written = {
-        "key": str(task.workload_key),
-        "tensors": tvm.ir.save_json(task.compute_dag.tensors),
-        "layout_rewrite": _layout_rewrite(task),
-        "inputs": [str(name) for name in task.task_input_names],
-        "name": str(task.desc),
-    }
-    return zlib.compress(json.dumps(written).encode(), 9)
+    """Serialise a workload in canonical form: its key and the tensors of its graph, zlib."""
+    return _written(
+        {
+            "key": str(task.workload_key),
+            "tensors": tvm.ir.save_json(task.compute_dag.tensors),
+            "layout_rewrite": _layout_rewrite(task),
+            "inputs": [str(name) for name in task.task_input_names],
+        }
+    )
+
+
+def canonical(irs: list[bytes]) -> list[bytes]:
+    """Return IR that an older version wrote in the canonical form; see :class:`Engine`.
+
+    It had the name of the subgraph in its network.
+    """
+    written = map(_read, irs)
+    return [_written({name: each[name] for name in _FIELDS}) for each in written]
+
+
+def _written(fields: dict[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(fields).encode(), 9)
 
 
 def key_of(ir: bytes) -> str:
@@ -66,7 +85,6 @@ def make_task(ir: bytes, target: str) -> SearchTask:
         hardware_params=hardware_of(target),
         layout_rewrite_option=written["layout_rewrite"],
         task_inputs=written["inputs"] or None,
-        desc=written["name"],
     )
 
 

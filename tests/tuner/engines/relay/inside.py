@@ -42,7 +42,7 @@ def keys_of_testing(image: int, target: str) -> list[str]:
         targets.make_target(target),
         hardware_params=targets.hardware_of(target),
     )
-    return sorted(workloads.hash_of(str(task.workload_key)) for task in tasks)
+    return sorted(workloads.name_of(workloads.dump(task)) for task in tasks)
 
 
 def key_of(ir: bytes) -> str:
