@@ -139,6 +139,8 @@ class _Folder:
         if layer.op_type == "MatMul" and affine.scale.size == 1:
             return False
         weight = self._constants[layer.input[1]]()
+        if _is_quantised(weight) and (affine.scale != 1.0).any():
+            return False
         has_bias = len(layer.input) > 2 and layer.input[2] != ""
         if has_bias and layer.input[2] not in self._constants:
             return False
@@ -190,6 +192,13 @@ def _is_inference(node: onnx.NodeProto) -> bool:
     # `spatial=0` (before opset 9) normalises every position separately.
     training = attribute(node, "training_mode", 0) or not attribute(node, "spatial", 1)
     return not training and sum(bool(name) for name in node.output) == 1
+
+
+def _is_quantised(weight: Array) -> bool:
+    """Return whether a weight has whole bytes, which engines multiply as such."""
+    if weight.dtype != np.float32 or not weight.any():
+        return False
+    return bool(np.abs(weight).max() < 256 and (weight == np.round(weight)).all())
 
 
 def _along_channels(constant: Array, rank: int, n_channels: int) -> Array | None:

@@ -12,16 +12,28 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.networks.graph import Array, attribute, constant_readers
+from tuner.networks.graph import Array, attribute, constant_readers, nodes_within
 
 
 class _Builder:
-    """Nodes that replace one node."""
+    """Nodes that replace one node.
+
+    Attributes:
+        node: The node.
+        is_float: True if all that reads its output converts it to float32.
+        nodes: Its replacement.
+    """
 
     def __init__(
-        self, node: onnx.NodeProto, types: dict[str, tuple[int, int, int]], graph: onnx.GraphProto
+        self,
+        node: onnx.NodeProto,
+        types: dict[str, tuple[int, int, int]],
+        graph: onnx.GraphProto,
+        *,
+        is_float: bool = False,
     ) -> None:
         self.node = node
+        self.is_float = is_float
         self.nodes: list[onnx.NodeProto] = []
         self._types = types
         self._graph = graph
@@ -65,17 +77,19 @@ class _Builder:
             return number
         return self.add("Sub", number, self.add("Cast", zero, to=TensorProto.FLOAT))
 
+    def whole(self, value: str) -> None:
+        """Give the output a float32 value that is a whole number: as int32 unless none needs it."""
+        if self.is_float:
+            self.add("Identity", value, output=self.node.output[0])
+        else:
+            self.add("Cast", value, output=self.node.output[0], to=TensorProto.INT32)
+
     def saturated(self, value: str, zero: str, kind: int, output: str) -> None:
         """Round a float32 value, add a zero point, and convert it to a quantised type."""
         dtype = helper.tensor_dtype_to_np_dtype(kind)
-        limits = np.iinfo(dtype)
-        rounded = self.add("Round", value)
-        if zero:
-            rounded = self.add("Add", rounded, self.add("Cast", zero, to=TensorProto.FLOAT))
-        low, high = (
-            self.constant(np.array(limit, np.float32)) for limit in (limits.min, limits.max)
-        )
-        self.add("Cast", self.add("Clip", rounded, low, high), output=output, to=kind)
+        zero = zero or self.constant(np.zeros((), dtype))
+        one = self.constant(np.ones((), np.float32))
+        self.add("QuantizeLinear", value, one, zero, output=output)
 
 
 def _convolve(b: _Builder, data: str, zero: str, weight: str, weight_zero: str) -> str:
@@ -94,8 +108,7 @@ def _convolve(b: _Builder, data: str, zero: str, weight: str, weight_zero: str) 
 
 
 def _conv_integer(b: _Builder) -> None:
-    value = _convolve(b, b.input(0), b.input(2), b.input(1), b.input(3))
-    b.add("Cast", value, output=b.node.output[0], to=TensorProto.INT32)
+    b.whole(_convolve(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 
 def _qlinear_conv(b: _Builder) -> None:
@@ -123,8 +136,7 @@ def _multiply(b: _Builder, left: str, left_zero: str, right: str, right_zero: st
 
 
 def _matmul_integer(b: _Builder) -> None:
-    value = _multiply(b, b.input(0), b.input(2), b.input(1), b.input(3))
-    b.add("Cast", value, output=b.node.output[0], to=TensorProto.INT32)
+    b.whole(_multiply(b, b.input(0), b.input(2), b.input(1), b.input(3)))
 
 
 def _qlinear_matmul(b: _Builder) -> None:
@@ -133,6 +145,29 @@ def _qlinear_matmul(b: _Builder) -> None:
     factor = b.add("Div", b.add("Mul", left_scale, right_scale), scale)
     factor = b.add("Cast", factor, to=TensorProto.FLOAT)
     b.saturated(b.add("Mul", value, factor), zero, b.kind_of(left, zero), b.node.output[0])
+
+
+def _qgemm(b: _Builder) -> None:
+    """Replace a Gemm; without an output scale, its result is float32."""
+    left, left_scale, left_zero, right, right_scale, right_zero, bias = b.node.input[:7]
+    attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
+    # A zero point per column is a row, and behind a transpose a column.
+    columns = [-1, 1] if attributes.get("transB", 0) else [1, -1]
+    number = b.add("Cast", right_zero, to=TensorProto.FLOAT)
+    number = b.add("Reshape", number, b.constant(np.array(columns)))
+    weight = b.add("Sub", b.add("Cast", right, to=TensorProto.FLOAT), number)
+    transposes = {key: attributes.get(key, 0) for key in ("transA", "transB")}
+    value = b.add("Gemm", b.centred(left, left_zero), weight, **transposes)
+    if bias:
+        value = b.add("Add", value, b.add("Cast", bias, to=TensorProto.FLOAT))
+    factor = b.add("Mul", left_scale, right_scale)
+    if attributes.get("alpha", 1.0) != 1.0:
+        factor = b.add("Mul", factor, b.constant(np.array(attributes["alpha"], np.float32)))
+    if not b.input(7):
+        b.add("Mul", value, factor, output=b.node.output[0])
+        return
+    value = b.add("Mul", value, b.add("Div", factor, b.input(7)))
+    b.saturated(value, b.input(8), b.kind_of(left, b.input(8)), b.node.output[0])
 
 
 def _matmul_integer_to_float(b: _Builder) -> None:
@@ -190,7 +225,8 @@ def _through_float(op: str, n_data: int) -> Callable[[_Builder], None]:
             for index in range(n_data)
         ]
         attributes = {item.name: helper.get_attribute_value(item) for item in b.node.attribute}
-        attributes.pop("channels_last", None)
+        for name in ("channels_last", "opset"):
+            attributes.pop(name, None)
         value = b.add(op, *data, **attributes)
         scale = b.node.input[3 * n_data : 3 * n_data + 2]
         b.add("QuantizeLinear", value, *scale, output=b.node.output[0])
@@ -206,12 +242,14 @@ _REPLACEMENTS: dict[tuple[str, str], Callable[[_Builder], None]] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): _dynamic_quantize_lstm,
     ("com.microsoft", "DynamicQuantizeMatMul"): _dynamic_quantize_matmul,
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul_integer_to_float,
+    ("com.microsoft", "QGemm"): _qgemm,
     ("com.microsoft", "QLinearAdd"): _through_float("Add", 2),
     ("com.microsoft", "QLinearAveragePool"): _through_float("AveragePool", 1),
     ("com.microsoft", "QLinearGlobalAveragePool"): _through_float("GlobalAveragePool", 1),
     ("com.microsoft", "QLinearLeakyRelu"): _through_float("LeakyRelu", 1),
     ("com.microsoft", "QLinearMul"): _through_float("Mul", 2),
     ("com.microsoft", "QLinearSigmoid"): _through_float("Sigmoid", 1),
+    ("com.microsoft", "QLinearSoftmax"): _through_float("Softmax", 1),
 }
 
 
@@ -229,18 +267,36 @@ def replace_quantised(model: onnx.ModelProto) -> Counter[str]:
     if not any(key in _REPLACEMENTS for key in keys):
         return replaced
     types = _types_of(model)
+    as_float = _read_as_float(model.graph)
+    # Types of values that are float32 now.
+    kept = [info for info in model.graph.value_info if info.name not in as_float]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
     nodes: list[onnx.NodeProto] = []
     for key, node in zip(keys, list(model.graph.node), strict=True):
         if key not in _REPLACEMENTS or (attribute(node, "channels_last", 0)):
             nodes.append(node)
             continue
-        builder = _Builder(node, types, model.graph)
+        builder = _Builder(node, types, model.graph, is_float=node.output[0] in as_float)
         _REPLACEMENTS[key](builder)
         nodes += builder.nodes
         replaced[node.op_type] += 1
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return replaced
+
+
+def _read_as_float(graph: onnx.GraphProto) -> set[str]:
+    """Return the sums of products that nothing but conversions to float32 reads."""
+    sums: set[str] = set()
+    casts: set[str] = set()
+    others = {info.name for info in graph.output}
+    for node in nodes_within(graph):
+        if node.op_type in ("ConvInteger", "MatMulInteger"):
+            sums.update(node.output)
+        is_cast = node.op_type == "Cast" and attribute(node, "to", 0) == TensorProto.FLOAT
+        (casts if is_cast else others).update(node.input)
+    return sums & casts - others
 
 
 def _types_of(model: onnx.ModelProto) -> dict[str, tuple[int, int, int]]:

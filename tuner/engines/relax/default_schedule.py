@@ -17,6 +17,8 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from tuner.engines.relax import traces, workloads
+from tuner.engines.relax.dot_products import has_dot_products
+from tuner.engines.relax.dot_schedule import dot_tiles, find_dot_product, schedule_dots
 from tuner.engines.relax.lane_products import find_lane_product, lane_tiles, schedule_lanes
 from tuner.engines.relax.operands import operands_of
 from tuner.engines.relax.padded_products import padded_tiles, schedule_padded
@@ -45,6 +47,9 @@ def compute_trace(
         target: Target for a CPU.
         spaces: Its design spaces, if they were generated before.
     """
+    dots = next(dot_traces(module, target), None)
+    if dots is not None:
+        return traces.dump(dots)
     if spaces is None:
         try:
             spaces = traces.design_spaces(module, target, PostOrderApply())
@@ -67,10 +72,28 @@ def ranked_traces(
         return
 
 
-def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) -> Iterator[Trace]:
+def dot_traces(module: tvm.IRModule, target: Target) -> Iterator[Trace]:
+    """Yield the traces of a product of bytes, the likeliest first; none for other workloads."""
+    dots = find_dot_product(Schedule(module)) if has_dot_products(target) else None
+    if dots is None:
+        return
+    n_jobs = _n_jobs(module, target)
+    for tile in dot_tiles(dots):
+        trace = _attempt(module, partial(schedule_dots, n_jobs=n_jobs, tile=tile))
+        if trace is None:
+            return  # the structure does not fit, whatever the tile
+        yield trace
+
+
+def _n_jobs(module: tvm.IRModule, target: Target) -> int:
+    """Return the parallel jobs to cut a workload into; 1 for none."""
     flop, n_bytes = workloads.flop_of(module), _n_bytes(module)
     is_small = flop < _MIN_PARALLEL_FLOP and n_bytes < _MIN_PARALLEL_BYTES
-    n_jobs = 1 if is_small else _JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
+    return 1 if is_small else _JOBS_PER_CORE * int(target.attrs.get("num-cores", 1))
+
+
+def _decide(module: tvm.IRModule, target: Target, spaces: Sequence[Schedule]) -> Iterator[Trace]:
+    n_jobs = _n_jobs(module, target)
     tiled = [space for space in spaces if tiles_of(space, SPATIAL)]
     if tiled:
         yield from _decide_products(module, tiled, registers_of(target), n_jobs)

@@ -33,6 +33,8 @@ def load_intrinsics(machine: str) -> None:
     module = _INTRINSICS.get(machine)
     if module:
         importlib.import_module(f"{PACKAGE}.{module}")
+    if module == "x86":
+        importlib.import_module("tuner.engines.relax.dot_intrinsic").register()
 
 
 _install_bare_package()

@@ -13,6 +13,7 @@ from tuner.engines.base import ModelFile
 from tuner.engines.relax.affine import fold_affine
 from tuner.engines.relax.comparisons import COMPARISONS
 from tuner.engines.relax.concat import split_concatenations
+from tuner.engines.relax.dot_products import has_dot_products, pack_integer_products
 from tuner.engines.relax.fold import fold_constants
 from tuner.engines.relax.importer import import_model
 from tuner.engines.relax.layout import assign_layouts
@@ -22,6 +23,7 @@ from tuner.engines.relax.prefix_sums import legalise_cumsum
 from tuner.engines.relax.register_tiles import registers_of
 from tuner.engines.relax.rewrites.definitions import LEGALIZATIONS
 from tuner.engines.relax.rewrites.half_precision import sum_in_float32
+from tuner.engines.relax.rewrites.integer_products import find_integer_products
 from tuner.engines.relax.rewrites.normalisations import find_normalisations
 from tuner.engines.relax.rewrites.parallel_products import merge_products
 from tuner.engines.relax.rewrites.powers import simplify_powers
@@ -78,12 +80,16 @@ def _lower(model: ModelFile, target: Target) -> LoweredNetwork:
         transform.CanonicalizeBindings(),
     )
     is_cpu = str(target.kind.name) == "llvm"
-    module = replace_transposed_convolutions(fold_constants(module))
+    module = fold_constants(module)
+    if has_dot_products(target):
+        module = find_integer_products(module)
+    module = replace_transposed_convolutions(module)
     module = find_normalisations(simplify_powers(module))
     module = fold_constants(assign_layouts(fold_affine(module)))
     module = merge_products(sink_reshapes(module))
     if is_cpu:
-        module = sum_in_float32(pad_channels(split_concatenations(module), registers_of(target)))
+        module = pad_channels(split_concatenations(module), registers_of(target))
+        module = sum_in_float32(pack_integer_products(module))
     with target:
         module = _sequence(
             module,

@@ -33,10 +33,11 @@ def lossy_arguments(module: tvm.IRModule) -> list[int]:
     ]
 
 
-def keep_layouts(module: tvm.IRModule, arguments: Sequence[int]) -> tvm.IRModule:
-    """Return a workload of which some arguments are not packed."""
+def keep_layouts(module: tvm.IRModule, arguments: Sequence[int] | None = None) -> tvm.IRModule:
+    """Return a workload of which some arguments are not packed; none are by default."""
     function = module["main"]
-    kept = [int(i) for i in function.attrs[LAYOUT_FREE] if int(i) not in arguments]
+    free = (function.attrs or {}).get(LAYOUT_FREE, ())
+    kept = [int(i) for i in free if arguments is not None and int(i) not in arguments]
     return tvm.IRModule({"main": function.with_attr(LAYOUT_FREE, kept)})
 
 

@@ -7,11 +7,14 @@ behind all that treats channels apart, and vanishes where the next convolution o
 the padding with zeros.
 """
 
+import math
+
 import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import mutator
 
+from tuner.engines.relax.dot_products import LANES, is_integer_product
 from tuner.engines.relax.layout.scope import with_attrs
 from tuner.engines.relax.padded_widths import choose_width
 from tuner.engines.relax.register_tiles import Registers
@@ -21,7 +24,9 @@ from tuner.engines.relax.tensor_types import shape_of
 _ELEMENTWISE = {
     *("clip", "sigmoid", "tanh", "erf", "abs", "negative", "nn.relu", "nn.silu", "nn.gelu"),
     *("nn.gelu_tanh", "nn.leakyrelu", "nn.relu6", "hard_sigmoid", "hard_swish"),
+    *("astype", "round"),
 }
+_QUANTISATIONS = {"quantize", "dequantize"}
 _BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
 _REDUCTIONS = {"mean", "sum", "max", "min"}
 _CONVOLUTIONS = {
@@ -30,7 +35,7 @@ _CONVOLUTIONS = {
     "nn.conv3d": ("NDHWC", "ODHWI"),
 }
 _CHANNELS_LAST = {layout for layout, _ in _CONVOLUTIONS.values()}
-_DTYPES = {"float16", "float32", "float64"}
+_DTYPES = {"float16", "float32", "float64", "int8"}
 _MATRIX = 2
 
 
@@ -132,7 +137,7 @@ class _Padder(CallVisitor):
             return self._convolve_apart(call, weight, wide)
         if wide is not None:
             data, weight = wide, _pad(weight, -1, shape_of(wide)[-1])
-        width = self._width(shape_of(call), weight.size // n_channels)
+        width = self._width(call, weight.size // n_channels)
         if wide is None and width == n_channels:
             return call
         weight = _pad(weight, 0, width)
@@ -162,7 +167,7 @@ class _Padder(CallVisitor):
         if wide is not None:
             data, weight = wide, _pad(weight, 0, shape_of(wide)[-1])
         n_terms, n_columns = weight.shape
-        width = self._width(shape_of(call), n_terms)
+        width = self._width(call, n_terms)
         if wide is None and width == n_columns:
             return call
         weight = _pad(weight, 1, width)
@@ -174,7 +179,10 @@ class _Padder(CallVisitor):
     def _weight(self, call: relax.Call) -> Array | None:
         return self.constant(call.args[1]) if dtype_of(call.args[1]) in _DTYPES else None
 
-    def _width(self, shape: tuple[int, ...], n_terms: int) -> int:
+    def _width(self, call: relax.Call, n_terms: int) -> int:
+        shape = shape_of(call)
+        if is_integer_product(call):
+            return -(-shape[-1] // LANES) * LANES
         return choose_width(shape, n_terms, self._registers)
 
     def _wide_of(self, expr: relax.Expr) -> relax.Var | None:
@@ -195,6 +203,8 @@ def _treats_channels_apart(call: relax.Call) -> bool:
     name, attrs, rank = name_of(call), call.attrs, len(shape_of(call.args[0]))
     if name in _ELEMENTWISE:
         return True
+    if name in _QUANTISATIONS:
+        return all(math.prod(shape_of(arg)) == 1 for arg in call.args[1:])
     if name in _REDUCTIONS:
         axes = [int(axis) % rank for axis in attrs.axis or ()]
         return bool(axes) and rank - 1 not in axes

@@ -11,6 +11,7 @@ import itertools
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,17 @@ _MEASURED_RATIO = 0.2
 _N_PARENTS = 2
 # Share of candidates that are near known schedules, and that share among the first of a task.
 _NEAR, _NEAR_AT_FIRST, _N_AT_FIRST = 0.5, 0.75, 16
+# Schedules by rule among which one is drawn.
+_WINDOW = 2
 # Slower than every record, but below the 1e10 that TVM takes for a failure.
 _SLOWEST_SECS = 1e6
 
 
 def propose(request: SearchRequest) -> list[Candidate]:
     """Search one task; see :class:`Engine`."""
+    of_bytes = _of_bytes(request)
+    if of_bytes is not None:
+        return of_bytes
     if request.n_candidates == 1 and not request.measured and not request.n_random:
         candidates = _propose_by_rule(request)
         if candidates:
@@ -102,6 +108,35 @@ def _propose_by_rule(request: SearchRequest) -> list[Candidate]:
     )
     first = local_search.draw_ranked(context, itertools.islice(ranked, 1), set(), 1, request.seed)
     return _candidates(context, first, model)
+
+
+def _of_bytes(request: SearchRequest) -> list[Candidate] | None:
+    """Return schedules by rule of a product of bytes that are not known; None for others.
+
+    Most programs of TVM's space for the intrinsic do not compile, and its tiles leave the
+    registers. The first schedule is the likeliest; islands draw theirs from the next few.
+    """
+    target = make_target(request.target)
+    module = workloads.load(request.ir)
+    dots = list(default_schedule.dot_traces(module, target))
+    if not dots:
+        return None
+    known = {measured.module_hash for measured in request.measured}
+    context = _context(module, target, request)
+    n = request.n_candidates + request.n_random
+    window: list[MeasureCandidate] = []
+    for trace in dots:
+        if len(window) >= _WINDOW * n:
+            break
+        replayed = traces.replay(module, traces.dump(trace)).trace
+        schedule = random_candidates.apply(context, replayed, seed=1)
+        if schedule is not None:
+            candidate = MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
+            window = _fresh([*window, candidate], known)
+    first, others = window[:1], window[1:]
+    Random(request.seed).shuffle(others)
+    model = _SearchModel(cost_models.load(request.cost_model))
+    return _candidates(context, [*first, *others][:n], model)
 
 
 def _of_variant(

@@ -17,7 +17,7 @@ LATENCY = 4
 # Products of vectors a cycle, and loads of vectors or single numbers, as measured.
 PRODUCTS_PER_CYCLE, LOADS_PER_CYCLE = 2, 1.25
 # Cycles of the load of a vector from the second cache, and bytes that the first one keeps.
-_FAR_CYCLES, _L1_BYTES = 2.5, 2**15
+FAR_CYCLES, L1_BYTES = 2.5, 2**15
 # Longest loop over an axis that no vector divides.
 _MAX_LOOP = 1024
 _MIN_VECTOR = 4
@@ -105,8 +105,8 @@ def cycles_of(tile: Sequence[int], operands: Sequence[Operand], registers: Regis
     n_products = math.prod(tile[:-1]) * math.ceil(tile[-1] / registers.lanes)
     n_loads = _n_loads(tile, operands, registers)
     last = len(tile) - 1
-    far = [each for each in operands if last in each.axes and each.n_bytes > _L1_BYTES]
-    far_cycles = _n_loads(tile, far, registers) * _FAR_CYCLES
+    far = [each for each in operands if last in each.axes and each.n_bytes > L1_BYTES]
+    far_cycles = _n_loads(tile, far, registers) * FAR_CYCLES
     return max(n_products / PRODUCTS_PER_CYCLE, n_loads / LOADS_PER_CYCLE, far_cycles, LATENCY)
 
 

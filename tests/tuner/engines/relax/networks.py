@@ -48,6 +48,13 @@ def names_of(proto: onnx.ModelProto, target: str) -> list[str]:
 def run_lowered(proto: onnx.ModelProto, feeds: Mapping[str, Array], target: str) -> list[Array]:
     """Clean and lower a model, compile it as a whole without schedules, and run it."""
     module, file = lower_proto(proto, target)
+    return run_module(module, file, feeds, target)
+
+
+def run_module(
+    module: tvm.IRModule, file: ModelFile, feeds: Mapping[str, Array], target: str
+) -> list[Array]:
+    """Compile a lowered module as a whole, and run it."""
     built = tvm.compile(module, make_target(target, intrinsics=False))
     machine = relax.VirtualMachine(built, tvm.cpu())
     tensors = [tvm.runtime.tensor(np.asarray(feeds[name], order="C")) for name in file.inputs]

@@ -76,7 +76,7 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
     def is_same(self, left: relax.Expr, right: relax.Expr) -> bool:
         """Return whether two expressions are the same value, perhaps computed twice."""
-        if self._source(left).same_as(self._source(right)):
+        if self.source(left).same_as(self.source(right)):
             return True
         first, second = self.producer(left), self.producer(right)
         if first is None or second is None or not first.op.same_as(second.op):
@@ -87,7 +87,8 @@ class CallVisitor(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             and all(self.is_same(*pair) for pair in zip(first.args, second.args, strict=True))
         )
 
-    def _source(self, expr: relax.Expr) -> relax.Expr:
+    def source(self, expr: relax.Expr) -> relax.Expr:
+        """Return the first of the variables that are names of one value."""
         while isinstance(expr, relax.Var):
             bound = self.lookup_binding(expr)
             if not isinstance(bound, relax.Var):

@@ -1,0 +1,350 @@
+"""Quantised networks multiply bytes where the CPU can, and compute what ONNX Runtime does."""
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.tuner.engines.relax.networks import build_untuned, lower_proto, names_of, run_module
+from tests.tuner.engines.relax.operator_cases import Case, combine
+from tests.tuner.networks.models import Array
+from tuner import cost_models
+from tuner.engines.base import MeasuredTrace, SearchRequest, TargetInfo
+from tuner.engines.relax import (
+    default_schedule,
+    dot_schedule,
+    propose,
+    traces,
+    worker,
+    workloads,
+)
+from tuner.engines.relax.extract import find_subgraphs
+from tuner.engines.relax.targets import make_target
+from tuner.networks.worker import load_model
+
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::tvm")]
+
+# LLVM compiles for it anywhere; what is run needs the instruction.
+_VNNI = '{"kind":"llvm","mcpu":"icelake-server","num-cores":2}'
+
+runs_here = pytest.mark.skipif(
+    bool(worker.describe_target(_VNNI).problem), reason="the CPU has no VNNI"
+)
+
+
+def _whole(*shape: int, dtype: str, seed: int = 0) -> Array:
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+class _Graph:
+    """A graph under construction that begins at ``data``."""
+
+    def __init__(self, data: Array) -> None:
+        self.data = data
+        self.nodes: list[onnx.NodeProto] = []
+        self._weights: dict[str, Array] = {}
+
+    def const(self, value: Any) -> str:
+        """Return the name of a constant."""
+        name = f"w{len(self._weights)}"
+        self._weights[name] = np.asarray(value)
+        return name
+
+    def add(self, op: str, *inputs: Any, output: str = "", **attributes: Any) -> str:
+        """Add a node; inputs that are not names are constants."""
+        names = [each if isinstance(each, str) else self.const(each) for each in inputs]
+        output = output or f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, names, [output], **attributes))
+        return output
+
+    def requantised(self, value: str, scale: float, zero: Any) -> str:
+        """Quantise a value and dequantise it."""
+        codes = self.add("QuantizeLinear", value, np.float32(scale), zero)
+        return self.add("DequantizeLinear", codes, np.float32(scale), zero)
+
+    def finish(self, value: str) -> Case:
+        """Return the case of the graph up to a value."""
+        assert self.nodes[-1].output[0] == value
+        return Case("", self.nodes, {"data": self.data}, self._weights)
+
+
+def _qdq_conv(  # noqa: PLR0913  one for each choice of a case
+    activation: str = "uint8",
+    *,
+    per_channel: bool = True,
+    zero: int = 3,
+    relu: bool = False,
+    n_columns: int = 32,
+    size: int = 12,
+    n_inputs: int = 16,
+    kernel: int = 3,
+    **attributes: Any,
+) -> Case:
+    """Return a quantised convolution as ONNX Runtime's quantiser writes it."""
+    data = np.random.default_rng(1).standard_normal((1, n_inputs, size, size)).astype("float32")
+    graph = _Graph(data)
+    kind = np.dtype(activation).type
+    value = graph.requantised("data", 0.03, kind(zero))
+    weight = _whole(n_columns, n_inputs, kernel, kernel, dtype="int8", seed=2)
+    scales = np.linspace(0.001, 0.003, n_columns if per_channel else 1).astype("float32")
+    scale = scales if per_channel else scales[0]
+    zeros = np.zeros(scale.shape, "int8")
+    bias = _whole(n_columns, dtype="int16", seed=3).astype("int32")
+    product_scale = (scales * np.float32(0.03)).astype("float32")
+    inputs = [
+        graph.add("DequantizeLinear", weight, scale, zeros, axis=0),
+        graph.add(
+            "DequantizeLinear",
+            bias,
+            product_scale if per_channel else product_scale[0],
+            np.zeros(scale.shape, "int32"),
+            axis=0,
+        ),
+    ]
+    value = graph.add("Conv", value, *inputs, **attributes)
+    if relu:
+        value = graph.add(
+            *(("Clip", value, np.float32(0), np.float32(6)) if zero else ("Relu", value))
+        )
+    value = graph.requantised(value, 0.11, kind(zero))
+    return graph.finish(value)
+
+
+def _qdq_matmul(activation: str = "uint8", **_: Any) -> Case:
+    data = np.random.default_rng(1).standard_normal((5, 40)).astype("float32")
+    graph = _Graph(data)
+    kind = np.dtype(activation).type
+    value = graph.requantised("data", 0.02, kind(7))
+    weight = _whole(40, 48, dtype="int8", seed=2)
+    dequantised = graph.add("DequantizeLinear", weight, np.float32(0.004), np.int8(0))
+    value = graph.add("MatMul", value, dequantised)
+    return graph.finish(graph.requantised(value, 0.1, kind(9)))
+
+
+def _qdq_gemm() -> Case:
+    data = np.random.default_rng(1).standard_normal((3, 40)).astype("float32")
+    graph = _Graph(data)
+    value = graph.requantised("data", 0.02, np.uint8(130))
+    weight = _whole(20, 40, dtype="int8", seed=2)
+    bias = _whole(20, dtype="int16", seed=3).astype("int32")
+    terms = [
+        graph.add("DequantizeLinear", weight, np.float32(0.004), np.int8(0)),
+        graph.add("DequantizeLinear", bias, np.float32(0.02) * np.float32(0.004), np.int32(0)),
+    ]
+    value = graph.add("Gemm", value, *terms, transB=1)
+    return graph.finish(graph.requantised(value, 0.1, np.uint8(120)))
+
+
+def _dynamic(weight_dtype: str = "int8", zero: int = 0) -> Case:
+    data = np.random.default_rng(1).standard_normal((2, 7, 40)).astype("float32")
+    graph = _Graph(data)
+    codes, scale, number = "codes", "scale", "zero"
+    graph.nodes.append(helper.make_node("DynamicQuantizeLinear", ["data"], [codes, scale, number]))
+    weight = _whole(40, 50, dtype=weight_dtype, seed=2)
+    value = graph.add("MatMulInteger", codes, weight, number, np.dtype(weight_dtype).type(zero))
+    value = graph.add("Cast", value, to=onnx.TensorProto.FLOAT)
+    factor = graph.add("Mul", scale, np.float32(0.01))
+    value = graph.add("Mul", value, factor)
+    return graph.finish(graph.add("Add", value, _whole(50, dtype="int8").astype("float32")))
+
+
+def _dynamic_conv() -> Case:
+    data = np.random.default_rng(1).standard_normal((1, 16, 9, 9)).astype("float32")
+    graph = _Graph(data)
+    codes, scale, number = "codes", "scale", "zero"
+    graph.nodes.append(helper.make_node("DynamicQuantizeLinear", ["data"], [codes, scale, number]))
+    weight = _whole(24, 16, 3, 3, dtype="int8", seed=2)
+    value = graph.add("ConvInteger", codes, weight, number, pads=[1, 0, 1, 2])
+    value = graph.add("Cast", value, to=onnx.TensorProto.FLOAT)
+    return graph.finish(graph.add("Mul", value, scale))
+
+
+def _qlinear_conv() -> Case:
+    data = _whole(1, 16, 9, 9, dtype="uint8")
+    graph = _Graph(data)
+    value = graph.add(
+        *("QLinearConv", "data", np.float32(0.02), np.uint8(117)),
+        *(_whole(32, 16, 3, 3, dtype="int8", seed=2), np.linspace(0.01, 0.03, 32, dtype="float32")),
+        *(np.zeros(32, "int8"), np.float32(2.7), np.uint8(131)),
+        _whole(32, dtype="int16").astype("int32"),
+        pads=[1] * 4,
+        strides=[2, 2],
+    )
+    return graph.finish(value)
+
+
+def _qlinear_matmul() -> Case:
+    data = _whole(6, 40, dtype="uint8")
+    graph = _Graph(data)
+    value = graph.add(
+        *("QLinearMatMul", "data", np.float32(0.02), np.uint8(117)),
+        *(_whole(40, 32, dtype="int8", seed=2), np.float32(0.02), np.int8(0)),
+        *(np.float32(1.3), np.uint8(120)),
+    )
+    return graph.finish(value)
+
+
+_MODELS = {
+    "conv": lambda: _qdq_conv(pads=[1] * 4),
+    "conv-relu": lambda: _qdq_conv(zero=0, relu=True, pads=[1] * 4),
+    "conv-clip": lambda: _qdq_conv(relu=True),
+    "conv-strided": lambda: _qdq_conv(per_channel=False, strides=[2, 2], pads=[0, 1, 2, 0]),
+    "conv-dilated": lambda: _qdq_conv(dilations=[2, 2]),
+    "conv-signed": lambda: _qdq_conv("int8", per_channel=False, pads=[1] * 4),
+    "conv-signed-channels": lambda: _qdq_conv("int8", zero=-5, pads=[1] * 4),
+    "conv-1x1": lambda: _qdq_conv(kernel=1, size=7),
+    "conv-odd": lambda: _qdq_conv(n_columns=21, n_inputs=5, size=11, pads=[1] * 4),
+    "matmul": _qdq_matmul,
+    "matmul-signed": lambda: _qdq_matmul("int8"),
+    "gemm": _qdq_gemm,
+    "dynamic": _dynamic,
+    "dynamic-unsigned": lambda: _dynamic("uint8", 128),
+    "dynamic-conv": _dynamic_conv,
+    "qlinear-conv": _qlinear_conv,
+    "qlinear-matmul": _qlinear_matmul,
+}
+
+
+# Cases whose kernels every run compiles.
+_QUICK = ("conv-relu", "conv-signed-channels", "conv-odd", "gemm", "dynamic-conv", "qlinear-conv")
+_CASES = {name: replace(make(), name=name) for name, make in _MODELS.items()}
+
+
+@lru_cache(maxsize=2)
+def _outputs(target: str, names: tuple[str, ...]) -> dict[str, tuple[Array, Array]]:
+    """Return the outputs of some cases, and those of ONNX Runtime."""
+    proto, feeds, expected = combine([_CASES[name] for name in names])
+    module, file = lower_proto(proto, target)
+    for subgraph in find_subgraphs(module):
+        trace = default_schedule.compute_trace(subgraph.module, make_target(target))
+        if dot_schedule.INTRINSIC in trace:
+            scheduled = traces.schedule_module(subgraph.module, trace, make_target(target))["main"]
+            for name in subgraph.functions:
+                function = scheduled.with_attr("global_symbol", name)
+                variable = module.get_global_var(name)
+                module.update_func(variable, function.with_attr("tirx.is_scheduled", True))
+    pairs = zip(run_module(module, file, feeds, target), expected, strict=True)
+    return dict(zip(names, pairs, strict=True))
+
+
+def _check(name: str, actual: Array, expected: Array) -> None:
+    assert actual.dtype == expected.dtype
+    if name.startswith("dynamic"):
+        # Scales that are computed differ in their last bits.
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+@runs_here
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[] if name in _QUICK else pytest.mark.slow("compiles further kernels"),
+        )
+        for name in _CASES
+    ],
+)
+def test_outputs_are_those_of_onnxruntime(target: TargetInfo, name: str) -> None:
+    """Sums of products of bytes are scaled and rounded to the same bits."""
+    others = tuple(each for each in _CASES if each not in _QUICK)
+    _check(name, *_outputs(target.spec, _QUICK if name in _QUICK else others)[name])
+
+
+@runs_here
+@pytest.mark.parametrize("name", _CASES)
+def test_products_are_of_bytes(target: TargetInfo, name: str) -> None:
+    """Each product is found; of the two operands of a sum, none is left in float32."""
+    names = names_of(combine([_CASES[name]])[0], target.spec)
+
+    assert [each for each in names if "dot_" in each]
+    assert not [each for each in names if each.startswith(("conv2d", "matmul"))]
+
+
+@runs_here
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conv-odd",
+        *(
+            pytest.param(name, marks=pytest.mark.slow("compiles and verifies further kernels"))
+            for name in _CASES
+            if name != "conv-odd"
+        ),
+    ],
+)
+def test_kernels_by_rule_multiply_vectors_of_bytes(
+    target: TargetInfo, name: str, tmp_path: Path
+) -> None:
+    """A library without records has the instruction in each product, and the same outputs."""
+    proto, feeds, expected = combine([_CASES[name]])
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    file = load_model(str(path), {}, None, str(tmp_path / "models")).file
+
+    library = build_untuned([file], target, tmp_path / "out")
+
+    (actual,) = library({key: feeds[key] for key in file.inputs}).values()
+    _check(name, actual, expected[0])
+
+
+@pytest.mark.parametrize("mcpu", ["skylake-avx512", "haswell"])
+def test_other_cpus_multiply_floats(mcpu: str) -> None:
+    """Without the instruction the network stays as it is."""
+    spec = f'{{"kind":"llvm","mcpu":"{mcpu}"}}'
+
+    names = names_of(combine([_CASES["conv-1x1"]])[0], spec)
+
+    assert not [name for name in names if "dot_" in name]
+
+
+def test_few_terms_stay_floats() -> None:
+    """A product that fills too little of an instruction is not worth it."""
+    names = names_of(combine([replace(_qdq_conv(n_inputs=3, kernel=1), name="few")])[0], _VNNI)
+
+    assert not [name for name in names if "dot_" in name]
+
+
+def test_weights_of_two_zero_points_stay_floats() -> None:
+    """A weight whose centred numbers pass a byte is not multiplied as bytes."""
+    names = names_of(combine([replace(_dynamic("uint8", 7), name="wide")])[0], _VNNI)
+
+    assert not [name for name in names if "dot_" in name]
+
+
+def test_products_are_tensorised() -> None:
+    """Each product has a schedule by rule with the intrinsic, whatever surrounds it."""
+    target = make_target(worker.describe_target(_VNNI).spec)
+    module, _ = lower_proto(combine(list(_CASES.values()))[0], str(_VNNI))
+    subgraphs = [each for each in find_subgraphs(module) if "dot_" in each.name]
+
+    assert len(subgraphs) > len(_CASES) / 2
+    for subgraph in subgraphs:
+        trace = default_schedule.compute_trace(subgraph.module, target)
+        assert dot_schedule.INTRINSIC in trace, subgraph.name
+
+
+def test_a_search_measures_other_tiles() -> None:
+    """The schedule by rule comes first; what was measured is not proposed again."""
+    spec = worker.describe_target(_VNNI).spec
+    module, _ = lower_proto(combine([_CASES["conv"]])[0], spec)
+    (subgraph,) = (each for each in find_subgraphs(module) if "dot_" in each.name)
+    model = cost_models.create("random", 1).save()
+    ir = workloads.dump(subgraph.module)
+    request = SearchRequest(ir, spec, (), model, 4, 16, 1, seed=1)
+
+    first = propose.propose(request)
+    known = tuple(MeasuredTrace(each.trace, each.module_hash, 1.0) for each in first)
+    second = propose.propose(replace(request, measured=known))
+
+    assert first[0].trace == default_schedule.compute_trace(subgraph.module, make_target(spec))
+    assert all(dot_schedule.INTRINSIC in each.trace for each in (*first, *second))
+    assert len({each.module_hash for each in (*first, *second)}) == 8

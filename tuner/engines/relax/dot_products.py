@@ -1,0 +1,211 @@
+"""Products of 8-bit integers on packed weights, for CPUs that add four such products at once.
+
+VNNI's ``vpdpbusd`` multiplies unsigned by signed bytes and adds four neighbouring products to each
+32-bit lane. Weights are packed so that the bytes of an instruction lie side by side: blocks of 16
+columns, of which each has four terms.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.expr_functor import mutator
+from tvm.target import Target
+
+from tuner.engines.relax.rewrites.visitor import Array, CallVisitor, const, dtype_of, name_of
+from tuner.engines.relax.tensor_types import shape_of
+
+#: Columns and terms that one instruction multiplies.
+LANES, TERMS = 16, 4
+# TVM's pattern of kernels that elementwise tails are fused into.
+_FUSABLE = 4
+_MATRIX = 2
+
+
+@lru_cache(maxsize=8)
+def has_dot_products(target: Target) -> bool:
+    """Return whether a target has the instruction for whole 512-bit vectors."""
+    if str(target.kind.name) != "llvm":
+        return False
+    return bool(tvm.target.codegen.llvm_cpu_has_features("avx512vnni", target))
+
+
+def is_integer_product(call: relax.Call) -> bool:
+    """Return whether a call multiplies unsigned by signed bytes."""
+    return (
+        name_of(call) in ("nn.conv2d", "matmul")
+        and [dtype_of(arg) for arg in call.args] == ["uint8", "int8"]
+        and dtype_of(call) == "int32"
+    )
+
+
+def pack_integer_products(module: tvm.IRModule) -> tvm.IRModule:
+    """Replace products of bytes with constant weights by kernels on packed weights."""
+    return _Packer(module).run(module)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The places of the data that a convolution reads.
+
+    Attributes:
+        strides: Steps from one output to the next, down and across.
+        dilation: Steps from one weight to the next.
+        padding: Padding at the top, the left, the bottom and the right.
+        fill: Value of the padding.
+    """
+
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    fill: int
+
+
+@mutator
+class _Packer(CallVisitor):
+    """Mutator that packs the weights of one product after the other."""
+
+    def rewrite(self, original: relax.Call, call: relax.Call) -> relax.Expr:
+        """Pack the weights of a product; other calls stay."""
+        if not is_integer_product(call):
+            return call
+        weight = self.constant(call.args[1])
+        if weight is None:
+            return call
+        if name_of(call) == "matmul":
+            return self._multiply(call, weight) if weight.ndim == _MATRIX else call
+        layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
+        if layouts != ("NHWC", "OHWI") or int(call.attrs.groups) != 1:
+            return call
+        return self._convolve(original, call, weight)
+
+    def _multiply(self, call: relax.Call, weight: Array) -> relax.Expr:
+        packed = pack(weight.T)
+        return self._call(multiply, "dot_product", call.args[0], packed, shape_of(call)[-1])
+
+    def _convolve(self, original: relax.Call, call: relax.Call, weight: Array) -> relax.Expr:
+        attrs = call.attrs
+        data, padding, fill = call.args[0], [int(size) for size in attrs.padding], 0
+        pad = self.producer(data, "relax.nn.pad")
+        if pad is not None and not any(padding) and self.n_uses[original.args[0]] == 1:
+            widths = [int(size) for size in pad.attrs.pad_width]
+            if not any(widths[:2]) and str(pad.attrs.pad_mode) == "constant":
+                data, fill = pad.args[0], int(pad.attrs.pad_value)
+                padding = [widths[2], widths[4], widths[3], widths[5]]
+        strides, dilation = (tuple(map(int, each)) for each in (attrs.strides, attrs.dilation))
+        window = _Window(strides, dilation, tuple(padding), fill)  # type: ignore[arg-type]
+        packed = pack(weight)
+        return self._call(
+            lambda x, w, n: convolve(x, w, n, window),
+            "dot_conv2d",
+            data,
+            packed,
+            shape_of(call)[-1],
+        )
+
+    def _call(
+        self, define: Any, name: str, data: relax.Expr, packed: Array, n_columns: int
+    ) -> relax.Expr:
+        return self.builder_.call_te(
+            lambda x, w: define(x, w, n_columns),
+            data,
+            const(packed, "int8"),
+            primfunc_name_hint=name,
+            primfunc_attrs={"op_pattern": _FUSABLE},
+        )
+
+
+def pack(weight: Array) -> Array:
+    """Pack weights (columns, ..., terms) as (blocks of columns, ..., blocks of terms, 16, 4)."""
+    n_columns, *middle, n_terms = weight.shape
+    padding = [(0, -n_columns % LANES), *((0, 0) for _ in middle), (0, -n_terms % TERMS)]
+    padded = np.pad(weight, padding)
+    blocks = padded.reshape(-1, LANES, *middle, padded.shape[-1] // TERMS, TERMS)
+    return np.ascontiguousarray(np.moveaxis(blocks, 1, -2))
+
+
+def multiply(data: te.Tensor, weight: te.Tensor, n_columns: int) -> te.Tensor:
+    """Define the product of rows (..., terms) with packed weights."""
+    data = _padded(data, [0] * (len(data.shape) - 1), _n_terms(weight), 0)
+    k = te.reduce_axis((0, _n_terms(weight)), name="k")
+    product = te.compute(
+        (*data.shape[:-1], int(weight.shape[0]) * LANES),
+        lambda *at: te.sum(_product(data[(*at[:-1], k)], weight[_place(at[-1], (), k)]), axis=k),
+        name="dot_product",
+    )
+    return _cropped(product, n_columns)
+
+
+def convolve(data: te.Tensor, weight: te.Tensor, n_columns: int, window: _Window) -> te.Tensor:
+    """Define a convolution of channels-last images with packed weights."""
+    top, left, bottom, right = window.padding
+    (down, across), (dilated_down, dilated_across) = window.strides, window.dilation
+    _, n_down, n_across, *_ = map(int, weight.shape)
+    batch, height, width, _ = map(int, data.shape)
+    height = (height + top + bottom - dilated_down * (n_down - 1) - 1) // down + 1
+    width = (width + left + right - dilated_across * (n_across - 1) - 1) // across + 1
+    data = _padded(data, [0, top, left], _n_terms(weight), window.fill, (0, bottom, right))
+    i, j = te.reduce_axis((0, n_down), name="i"), te.reduce_axis((0, n_across), name="j")
+    k = te.reduce_axis((0, _n_terms(weight)), name="k")
+    product = te.compute(
+        (batch, height, width, int(weight.shape[0]) * LANES),
+        lambda b, y, x, o: te.sum(
+            _product(
+                data[b, y * down + i * dilated_down, x * across + j * dilated_across, k],
+                weight[_place(o, (i, j), k)],
+            ),
+            axis=[i, j, k],
+        ),
+        name="dot_conv2d",
+    )
+    return _cropped(product, n_columns)
+
+
+def _cropped(product: te.Tensor, n_columns: int) -> te.Tensor:
+    """Drop the columns that only fill the last vector."""
+    if int(product.shape[-1]) == n_columns:
+        return product
+    return te.compute((*product.shape[:-1], n_columns), product, name="cropped")
+
+
+def _n_terms(weight: te.Tensor) -> int:
+    return int(weight.shape[-3]) * TERMS
+
+
+def _place(column: Any, middle: Sequence[Any], k: Any) -> tuple[Any, ...]:
+    """Return the place of a weight in the packed order."""
+    block, lane = tirx.floordiv(column, LANES), tirx.floormod(column, LANES)
+    return (block, *middle, tirx.floordiv(k, TERMS), lane, tirx.floormod(k, TERMS))
+
+
+def _product(data: Any, weight: Any) -> Any:
+    return data.astype("int32") * weight.astype("int32")
+
+
+def _padded(
+    data: te.Tensor, before: Sequence[int], n_last: int, fill: int, after: Sequence[int] = ()
+) -> te.Tensor:
+    """Pad all axes but the last, and the last to a length; weights are zero there."""
+    after = after or [0] * len(before)
+    *shape, last = map(int, data.shape)
+    if not any(before) and not any(after) and last == n_last:
+        return data
+
+    def value(*at: Any) -> Any:
+        moved = [axis - size if size else axis for axis, size in zip(at, before, strict=False)]
+        inside = [
+            limit
+            for axis, size, extent, end in zip(moved, before, shape, after, strict=True)
+            for limit in ([axis >= 0] if size else []) + ([axis < extent] if end else [])
+        ]
+        inside += [at[-1] < last] if last != n_last else []
+        return tirx.if_then_else(
+            tirx.all(*inside), data[(*moved, at[-1])], tirx.const(fill, data.dtype)
+        )
+
+    extents = [size + b + a for size, b, a in zip(shape, before, after, strict=True)]
+    return te.compute((*extents, n_last), value, name="padded")
