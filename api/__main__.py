@@ -42,7 +42,7 @@ def main() -> int:
     except RecordsError as error:
         print(f"tuner: {error}", file=sys.stderr)
         return 1
-    logs.set_up()
+    logs.set_up(settings.tuner.log_level, settings.tuner.log_format)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     # It warns of every malformed form, of which the client gets an error.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
@@ -78,7 +78,10 @@ def make_server(settings: ApiSettings) -> uvicorn.Server:
         loop="uvloop",
         http=BoundedProtocol,
         ws="none",
-        access_log=False,
+        access_log=False,  # api.middleware writes one with the subject
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        limit_concurrency=settings.max_connections,
         server_header=False,
         log_config=None,
         log_level="warning",
@@ -110,6 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quotas", help="quotas of each token, such as jobs=20,trials=100000")
     parser.add_argument("--max-priority", type=int, help="highest priority without admin [3]")
+    parser.add_argument("--trusted-proxies", help="addresses of proxies, such as 10.0.0.7")
+    parser.add_argument("--max-connections", type=int, help="maximum of connections [4096]")
+    parser.add_argument("--log-level", help="debug, info, warning or error [info]")
+    parser.add_argument("--log-format", help="json or text [json]")
     return parser
 
 

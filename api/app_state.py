@@ -1,5 +1,6 @@
 """State that the requests of one API process share."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -93,14 +94,16 @@ async def open_state(app: FastAPI, settings: ApiSettings) -> AsyncIterator[State
             buckets=Buckets(settings.rate),
             tables=TableCache(context.readers),
             hub=Hub(context.readers),
-            metrics=Metrics(context.readers),
+            metrics=Metrics(context.readers, settings.data_dir),
         )
         temporary = tempfile.tempdir
         tempfile.tempdir = str(prepare_folders(settings.data_dir))
         app.state.service = state
+        watch = asyncio.create_task(state.readiness.watch(), name="schema-watch")
         try:
             yield state
         finally:
+            watch.cancel()
             await state.hub.close()
             state.readiness.close()
             tempfile.tempdir = temporary

@@ -19,6 +19,8 @@ from records.models import now
 _LOG = logging.getLogger("api.auth")
 COOKIE = "tuner_token"
 ANONYMOUS = tokens.ANONYMOUS
+#: Key of the name of the sender in the scope of a request, for the access log.
+SUBJECT = "tuner.subject"
 #: Time for which a look-up holds: a revoked token works that much longer.
 REMEMBER_SECS = 5.0
 _MAX_REMEMBERED = 10_000

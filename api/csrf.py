@@ -10,6 +10,28 @@ from api.settings import is_loopback
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _OWN_SITES = ("same-origin", "none")
+# Headers of proxies; browsers and programs on this machine send none of them.
+_PROXY_HEADERS = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
+
+
+def check_direct(connection: HTTPConnection) -> None:
+    """Reject a request that came through a proxy, where no token is required.
+
+    A proxy on this machine would make everyone who reaches it an administrator.
+
+    Raises:
+        Problem: If it has a header of a proxy.
+    """
+    for name in _PROXY_HEADERS:
+        if name in connection.headers:
+            raise Problem("proxied", f"the request has the header {name} of a proxy")
 
 
 def check_host(connection: HTTPConnection) -> None:

@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from api.app_state import State, state_of
-from api.auth import ANONYMOUS, Subject, address_of, secret_of
+from api.auth import ANONYMOUS, SUBJECT, Subject, address_of, secret_of
 from api.errors import Problem
 from api.schemas import Id
 from api.settings import ApiSettings
@@ -67,6 +67,7 @@ async def identify(request: Request) -> Subject:
     if token is None and (state.settings.needs_tokens or has_bearer_token):
         detail = "the token is unknown, expired or revoked" if secret else "no token was sent"
         raise Problem("unauthenticated", detail, headers=_CHALLENGE)
+    request.scope[SUBJECT] = ANONYMOUS if token is None else token.name
     if token is None:
         return Subject(ANONYMOUS, SCOPES, address_of(request))
     return Subject(token.name, token.scopes, address_of(request), token.project)

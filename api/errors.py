@@ -13,10 +13,20 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import exc
 from starlette.exceptions import HTTPException
 
-from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow, QuotaExceeded
+from records.errors import (
+    BadLog,
+    DatabaseUnusable,
+    KeyReused,
+    NoSuchRow,
+    QuotaExceeded,
+    SchemaTooNew,
+    SchemaTooOld,
+)
 from tuner.errors import ModelError, RequestError, TargetError, summary
 
 MEDIA_TYPE = "application/problem+json"
+#: Key of the name of a problem in the scope of its request, for the access log.
+PROBLEM = "tuner.problem"
 URN = "urn:subgraph-tuner:problem:"
 _RETRY_AFTER_SECS = 5
 _QUOTA_RETRY_AFTER_SECS = 60
@@ -50,6 +60,11 @@ KINDS = {
     "cross-site": Kind(
         403, "Cross-site request", "Send it from the pages of this service, or with a token."
     ),
+    "proxied": Kind(
+        403,
+        "Proxy not allowed",
+        "Run the service with tokens behind a proxy: TUNER_TRUSTED_PROXIES names its address.",
+    ),
     "not-found": Kind(404, "Not found", "Check the number; the lists show what exists."),
     "method-not-allowed": Kind(405, "Method not allowed", "Use a method of the Allow header."),
     "not-acceptable": Kind(406, "No acceptable format", "Accept application/json."),
@@ -82,6 +97,9 @@ KINDS = {
         500, "Internal error", "Report the reference, which the log of the service has as well."
     ),
     "unavailable": Kind(503, "Database unavailable", "Try again in a moment."),
+    "outdated": Kind(
+        503, "Schema changed", "Install the same version everywhere, and restart the service."
+    ),
     "disk-full": Kind(507, "Disk full", "Free space on the disk of the service, then try again."),
 }
 _OF_STATUS = {
@@ -105,6 +123,8 @@ _OF_EXCEPTION: tuple[tuple[type[Exception], str], ...] = (
     (KeyReused, "key-reused"),
     (BadLog, "bad-log"),
     (DatabaseUnusable, "unavailable"),
+    (SchemaTooNew, "outdated"),
+    (SchemaTooOld, "outdated"),
     (exc.DataError, "invalid"),
     (exc.OperationalError, "unavailable"),
     (exc.InterfaceError, "unavailable"),
@@ -203,6 +223,9 @@ def _described(slug: str, error: Exception) -> Problem:
         _logger.warning("the database failed: %s", _printable(summary(error)))
         headers = {"retry-after": str(_RETRY_AFTER_SECS)}
         return Problem(slug, "the database does not answer", headers=headers)
+    if slug == "outdated":
+        # The full text has the address of the database; the log has it.
+        return Problem(slug, "the schema of the database is not the one of this process")
     if isinstance(error, QuotaExceeded):
         return _over_quota(error)
     if isinstance(error, exc.DataError):

@@ -5,13 +5,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from api.errors import KINDS, as_problem, expected, respond
+from api.errors import KINDS, PROBLEM, as_problem, expected, respond
 from api.web import errors as pages
 
 
 def answer(request: Request, error: Exception) -> Response:
     """Return the answer to an error."""
     problem = as_problem(error)
+    request.scope[PROBLEM] = problem.slug
     if not pages.wants_page(request):
         return respond(problem)
     kind = KINDS[problem.slug]

@@ -1,17 +1,20 @@
 """Metrics for Prometheus: requests of this process, and sums over the database."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import leases, workers
+from records import leases, migrations, workers
 from records.jobs import count_by_state
 from records.models import JobState
 from tuner.queries import metrics
@@ -26,9 +29,15 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 class Metrics:
     """The registry of one application."""
 
-    def __init__(self, readers: sessionmaker[Session]) -> None:
+    def __init__(self, readers: sessionmaker[Session], data_dir: Path) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_DatabaseCollector(readers))
+        self._registry.register(_DiskCollector(data_dir))
+        Info(
+            "subgraph_tuner_build",
+            "Version of the program and of its schema.",
+            registry=self._registry,
+        ).info({"version": version("subgraph-tuner"), "schema": migrations.newest()})
         self._requests = Histogram(
             "subgraph_tuner_request_seconds",
             "Duration of requests; event streams count for as long as they were open.",
@@ -51,12 +60,32 @@ class Metrics:
 
 
 @dataclass(eq=False)
+class _DiskCollector(Collector):
+    """Reads the space on the disk of the data directory."""
+
+    data_dir: Path
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics; none while the disk does not answer."""
+        try:
+            usage = shutil.disk_usage(self.data_dir)
+        except OSError:
+            return
+        for name, n_bytes, text in (
+            ("free", usage.free, "Free bytes on the disk of the data directory."),
+            ("size", usage.total, "Bytes of the disk of the data directory."),
+        ):
+            yield GaugeMetricFamily(f"subgraph_tuner_disk_{name}_bytes", text, n_bytes)
+
+
+@dataclass(eq=False)
 class _DatabaseCollector(Collector):
     """Reads the database on request, and repeats the answer for a few seconds."""
 
     readers: sessionmaker[Session]
     _cached: list[Metric] = field(default_factory=list)
     _read_at: float = -_CACHE_SECS
+    _trials: metrics.TrialCounter = field(default_factory=metrics.TrialCounter)
 
     def describe(self) -> list[Metric]:
         """Declare nothing in advance, which would read the database."""
@@ -72,20 +101,36 @@ class _DatabaseCollector(Collector):
         up = GaugeMetricFamily("subgraph_tuner_database_up", "Whether the database answers.")
         try:
             with self.readers() as session:
-                families = [*_trials(session), *_jobs(session), *_workers(session)]
+                families = [
+                    *_trials(session, self._trials),
+                    *_jobs(session),
+                    *_workers(session),
+                    _size(session),
+                ]
         except SQLAlchemyError:
             families = []
         up.add_metric([], float(bool(families)))
         return [up, *families]
 
 
-def _trials(session: Session) -> list[Metric]:
+def _size(session: Session) -> Metric:
+    n_bytes = metrics.database_bytes(session)
+    return GaugeMetricFamily("subgraph_tuner_database_bytes", "Size of the database.", n_bytes)
+
+
+def _trials(session: Session, counter: metrics.TrialCounter) -> list[Metric]:
     trials = CounterMetricFamily(
         "subgraph_tuner_trials", "Trials that jobs paid for.", labels=["outcome"]
     )
-    for outcome, n_trials in metrics.count_trials(session).items():
+    for outcome, n_trials in counter.count(session).items():
         trials.add_metric([outcome], n_trials)
-    return [trials]
+    newest = metrics.last_trial(session)
+    last = GaugeMetricFamily(
+        "subgraph_tuner_last_trial_timestamp_seconds",
+        "Unix time of the newest trial; 0 without one.",
+        0.0 if newest is None else newest.timestamp(),
+    )
+    return [trials, last]
 
 
 def _jobs(session: Session) -> list[Metric]:
@@ -98,6 +143,13 @@ def _jobs(session: Session) -> list[Metric]:
     )
     queue.add_metric(["jobs"], states.get("queued", 0))
     queue.add_metric(["builds"], metrics.count_queued_builds(session))
+    age = GaugeMetricFamily(
+        "subgraph_tuner_queue_age_seconds",
+        "Time for which the oldest of them waits; 0 without one.",
+        labels=["kind"],
+    )
+    for kind, secs in metrics.queue_ages(session).items():
+        age.add_metric([kind], secs)
     latency = GaugeMetricFamily(
         "subgraph_tuner_job_latency_seconds",
         "Latency of the network by its best records, for the jobs that changed last.",
@@ -105,7 +157,7 @@ def _jobs(session: Session) -> list[Metric]:
     )
     for job in metrics.recent_latencies(session, _N_JOBS):
         latency.add_metric([str(job.job_id), job.state], job.secs)
-    return [jobs, queue, latency]
+    return [jobs, queue, age, latency]
 
 
 def _workers(session: Session) -> list[Metric]:

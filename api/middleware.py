@@ -9,9 +9,9 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.app_state import State, state_of
-from api.auth import address_of, secret_of
-from api.csrf import check_host, check_same_origin
-from api.errors import Problem, as_problem
+from api.auth import SUBJECT, address_of, secret_of
+from api.csrf import check_direct, check_host, check_same_origin
+from api.errors import KINDS, PROBLEM, Problem, as_problem
 from api.exception_handlers import answer
 from api.limits import body_limit, check_rate, limited
 
@@ -24,8 +24,13 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_HSTS = "max-age=31536000"
 _PROBES = ("/healthz", "/readyz")
+# Requests of programs and of open pages, which would hide those of people.
+_FREQUENT = (*_PROBES, "/metrics", "/favicon.ico", "/static/{digest}/{name}")
+_REFUSALS = (401, 403, 421, 429)
 _CLIENT_CLOSED_REQUEST = 499
+_MAX_PATH_CHARS = 300
 
 
 class _Middleware:
@@ -46,7 +51,10 @@ class _Middleware:
 
 
 class RequestMetrics(_Middleware):
-    """Counts requests by route and status, and logs them at DEBUG."""
+    """Counts requests by route and status, and writes the access log.
+
+    Refusals have the level WARNING, frequent requests of programs DEBUG, all others INFO.
+    """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, and observe its status and duration."""
@@ -63,7 +71,7 @@ class RequestMetrics(_Middleware):
         finally:
             route, secs = _route_template(scope), time.perf_counter() - started
             state_of(HTTPConnection(scope)).metrics.observe(scope["method"], route, status, secs)
-            _LOG.debug("%s %s %s", scope["method"], route, status)
+            _log_request(scope, route, status, secs)
 
 
 class SecurityHeaders(_Middleware):
@@ -77,6 +85,8 @@ class SecurityHeaders(_Middleware):
                 headers = MutableHeaders(raw=message.setdefault("headers", []))
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if scope["scheme"] == "https":
+                    headers.setdefault("strict-transport-security", _HSTS)
             await send(message)
 
         await self._app(scope, receive, with_headers)
@@ -113,12 +123,16 @@ class RequestChecks(_Middleware):
 
         Raises:
             Problem: If a check fails.
+            RecordsError: If the schema is not that of this process.
         """
         if scope["path"] not in _PROBES:
             connection = HTTPConnection(scope)
             state = state_of(connection)
+            if state.readiness.schema_error is not None:
+                raise state.readiness.schema_error
             if not state.settings.needs_tokens:
                 check_host(connection)
+                check_direct(connection)
             check_same_origin(connection)
             check_rate(state.buckets, _client(connection, state), scope["method"])
             _check_address(scope)
@@ -152,10 +166,34 @@ def install(app: FastAPI) -> None:
         app.add_middleware(middleware)
 
 
+def _log_request(scope: Scope, route: str, status: int, secs: float) -> None:
+    """Write a line of the access log; the query, which may be private, is left out."""
+    problem = scope.get(PROBLEM)
+    # A page without a valid token redirects to the sign-in.
+    if status in _REFUSALS or (problem is not None and KINDS[problem].status in _REFUSALS):
+        level = logging.WARNING
+    else:
+        level = logging.DEBUG if route in _FREQUENT else logging.INFO
+    if not _LOG.isEnabledFor(level):
+        return
+    fields = {
+        "method": scope["method"],
+        "path": scope["path"][:_MAX_PATH_CHARS],
+        "status": status,
+        "secs": round(secs, 6),
+        "subject": scope.get(SUBJECT),
+        "address": address_of(HTTPConnection(scope)),
+        **({} if problem is None else {"problem": problem}),
+    }
+    _LOG.log(level, "request", extra=fields)
+
+
 def _client(connection: HTTPConnection, state: State) -> str:
     """Name the client whose rate is limited: a token that was valid recently, or an address."""
     secret, _ = secret_of(connection)
     name = None if secret is None else state.tokens.remembered(secret)
+    if name is not None:
+        connection.scope[SUBJECT] = name
     return f"token {name}" if name is not None else f"address {address_of(connection)}"
 
 

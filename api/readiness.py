@@ -1,19 +1,28 @@
 """The answer to probes of readiness, which depends on no other request."""
 
 import asyncio
+import contextlib
+import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Engine, exc
 from sqlalchemy.orm import Session
 
-from records import workers
+from records import database, workers
+from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
 
 # Below the time-outs that probes have by default, which are a second or more.
 _TIMEOUT_SECS = 5.0
+_WATCH_INTERVAL_SECS = 10.0
+_LOG = logging.getLogger("api")
 
 
 class Readiness:
     """Asks the database through a connection and a thread of its own, once for all that wait.
+
+    Attributes:
+        schema_error: Error if the schema is no longer the one of this process, which then answers
+            no request; None if it is.
 
     Args:
         engine: Engine of this probe alone.
@@ -23,6 +32,14 @@ class Readiness:
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, "readiness")
         self._running: asyncio.Future[float | None] | None = None
+        self.schema_error: RecordsError | None = None
+
+    async def watch(self) -> None:
+        """Look at the database every few seconds, also without a probe."""
+        while True:
+            with contextlib.suppress(exc.SQLAlchemyError, RecordsError):
+                await self.check()
+            await asyncio.sleep(_WATCH_INTERVAL_SECS)
 
     async def check(self) -> float | None:
         """Return, once the database answers, the seconds since the coordinator made progress.
@@ -31,6 +48,8 @@ class Readiness:
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: If it does not, or not within seconds.
+            SchemaTooNew: If a newer version has upgraded it.
+            SchemaTooOld: If an older database has taken its place.
         """
         if self._running is None or self._running.done():
             loop = asyncio.get_running_loop()
@@ -47,6 +66,14 @@ class Readiness:
         self._thread.shutdown(wait=False)
 
     def _ask(self) -> float | None:
+        try:
+            database.check_schema(self._engine)
+        except (SchemaTooNew, SchemaTooOld) as error:
+            if self.schema_error is None:
+                _LOG.error("no request is answered any more: %s", error)
+            self.schema_error = error
+            raise
+        self.schema_error = None
         with Session(self._engine) as session:
             active = workers.active_worker(session)
             return None if active is None else workers.progress_age_secs(active)

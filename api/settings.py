@@ -11,12 +11,14 @@ from records import quotas
 from records.quotas import Quotas
 from tuner.errors import RequestError
 from tuner.jobs.spec import MAX_PRIORITY
+from tuner.setting_values import read_count, read_flag, read_networks, read_number
 from tuner.settings import Settings, read_settings
 
 MIB = 2**20
+_SHARED = ("database", "data_dir", "log_level", "log_format")
 _DEFAULT_UPLOAD_MIB = 512
 _DEFAULT_RATE = 100.0
-_TRUE = ("1", "true", "yes", "on")
+_DEFAULT_MAX_CONNECTIONS = 4096
 # Quotas of each token beyond loopback; they bound what one client can take from the others.
 _NO_QUOTAS = Quotas()
 _DEFAULT_QUOTAS = Quotas(jobs=100, upload_mb=20_480, disk_mb=51_200)
@@ -36,6 +38,9 @@ class ApiSettings:
         require_tokens: Require a token even on a loopback address.
         quotas: Quotas of each token that has none of its own.
         max_priority: The highest priority of a job of a token without the scope admin.
+        trusted_proxies: Addresses and networks of the proxies that say where a request comes
+            from; behind one, tokens are required.
+        max_connections: Maximum of open connections.
     """
 
     tuner: Settings
@@ -46,6 +51,8 @@ class ApiSettings:
     require_tokens: bool = False
     quotas: Quotas = _NO_QUOTAS
     max_priority: int = _DEFAULT_MAX_PRIORITY
+    trusted_proxies: tuple[str, ...] = ()
+    max_connections: int = _DEFAULT_MAX_CONNECTIONS
 
     @property
     def data_dir(self) -> Path:
@@ -54,8 +61,8 @@ class ApiSettings:
 
     @property
     def needs_tokens(self) -> bool:
-        """True if requests need a token, which is always so beyond loopback."""
-        return self.require_tokens or not is_loopback(self.host)
+        """True if requests need a token, as always beyond loopback and behind a proxy."""
+        return self.require_tokens or bool(self.trusted_proxies) or not is_loopback(self.host)
 
 
 def read_api_settings(
@@ -66,39 +73,40 @@ def read_api_settings(
     The first of them that has a setting takes precedence.
 
     Args:
-        flags: ``database``, ``data_dir``, ``host``, ``port``, ``max_upload_mb``, ``rate``,
-            ``require_tokens``, ``quotas`` and ``max_priority``; None or missing stands for not
-            given.
+        flags: ``database``, ``data_dir``, ``log_level``, ``log_format`` and the settings of
+            :class:`ApiSettings`, with ``max_upload_mb``; None or missing stands for not given.
         environ: Defaults to the environment of the process.
 
     Raises:
         RequestError: If a setting is malformed.
     """
     environ = os.environ if environ is None else environ
-    shared = {name: flags.get(name) for name in ("database", "data_dir")}
+    shared = {name: flags.get(name) for name in _SHARED}
 
     def given(name: str, default: Any) -> Any:
         value = flags.get(name)
-        return environ.get(f"TUNER_{name.upper()}", default) if value is None else value
+        return environ.get(f"TUNER_{name.upper()}") or default if value is None else value
 
     host = str(given("host", "127.0.0.1"))
-    require = str(given("require_tokens", "")).lower() in _TRUE
+    require = read_flag("require_tokens", given("require_tokens", ""))
+    proxies = read_networks("trusted_proxies", given("trusted_proxies", ""))
     # Only users of this machine can connect to loopback, and they need no limit.
-    rate = 0.0 if is_loopback(host) and not require else _DEFAULT_RATE
-    megabytes = _number("max_upload_mb", given("max_upload_mb", _DEFAULT_UPLOAD_MIB), 2**20)
+    is_private = is_loopback(host) and not require and not proxies
+    megabytes = read_number("max_upload_mb", given("max_upload_mb", _DEFAULT_UPLOAD_MIB), 0, 2**20)
     return ApiSettings(
         tuner=read_settings(shared, environ),
         host=host,
-        port=int(_number("port", given("port", 8080), 65535)),
+        port=read_count("port", given("port", 8080), 0, 65535),
         max_upload_bytes=int(megabytes * MIB),
-        rate=_number("rate", given("rate", rate), 1e9),
+        rate=read_number("rate", given("rate", 0.0 if is_private else _DEFAULT_RATE), 0, 1e9),
         require_tokens=require,
-        quotas=_quotas(
-            given("quotas", ""),
-            _NO_QUOTAS if is_loopback(host) and not require else _DEFAULT_QUOTAS,
+        quotas=_quotas(given("quotas", ""), _NO_QUOTAS if is_private else _DEFAULT_QUOTAS),
+        max_priority=read_count(
+            "max_priority", given("max_priority", _DEFAULT_MAX_PRIORITY), 0, MAX_PRIORITY
         ),
-        max_priority=int(
-            _number("max_priority", given("max_priority", _DEFAULT_MAX_PRIORITY), MAX_PRIORITY)
+        trusted_proxies=proxies,
+        max_connections=read_count(
+            "max_connections", given("max_connections", _DEFAULT_MAX_CONNECTIONS), 1
         ),
     )
 
@@ -119,13 +127,3 @@ def _quotas(text: str, defaults: Quotas) -> Quotas:
         return defaults.with_changes(quotas.parse(text))
     except ValueError as error:
         raise RequestError(str(error)) from error
-
-
-def _number(name: str, value: Any, maximum: float) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = -1.0
-    if not 0 <= number <= maximum:
-        raise RequestError(f"{name} must be a number from 0 to {maximum:.0f}, got {value!r}")
-    return number

@@ -29,6 +29,7 @@ _TRANSACTION_TIMEOUT_VERSION = 170_000
 # Instructions of SQLite between two looks at the clock: about a millisecond.
 _INSTRUCTIONS = 100_000
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
+_FULL = "FULL"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +114,9 @@ def _configure_postgres(limits: Limits, connection: Any, _record: object) -> Non
 def _configure_sqlite(connection: Any, _record: object) -> None:
     # The driver begins transactions late and breaks savepoints; _begin_sqlite sends BEGIN instead.
     connection.isolation_level = None
-    # In WAL mode, synchronous=NORMAL does not fsync each commit. A commit survives the crash of a
-    # process, not a power failure; the file is consistent after both. See sqlite.org/pragma.html.
-    for pragma in (f"busy_timeout={BUSY_SECS * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
+    # In WAL mode, synchronous=NORMAL does not wait for the disk at each commit: a power failure
+    # could take back an accepted job or a revoked token. See sqlite.org/pragma.html and ADR 0058.
+    for pragma in (f"busy_timeout={BUSY_SECS * 1000}", f"synchronous={_FULL}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -129,6 +130,11 @@ def _begin_sqlite(transaction_secs: float, writer: threading.local, connection: 
     driver.set_progress_handler(None, 0)
     if begin is None:
         return
+    # SQLite changes it between transactions only.
+    synchronous = options.get("sqlite_synchronous", _FULL)
+    if connection.info.get("synchronous", _FULL) != synchronous:
+        driver.execute(f"PRAGMA synchronous={synchronous}")
+        connection.info["synchronous"] = synchronous
     # A transaction with a deadline is one of a request, whose statements run in several threads.
     is_sole_writer = begin == _BEGIN_WRITE and not transaction_secs
     if is_sole_writer:

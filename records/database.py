@@ -1,12 +1,14 @@
-"""Opening, sessions and schema of a records database."""
+"""Opening of a records database, and its sessions."""
 
 import os
+import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import URL, Engine, event, exc, make_url
 from sqlalchemy.orm import Session, sessionmaker
@@ -17,20 +19,26 @@ from records.errors import DatabaseUnusable
 
 # Receives the seconds spent waiting for the write lock; returns whether to wait on.
 OnLocked = Callable[[float], bool]
+#: When to upgrade an older schema: by no means; in an SQLite file that no other process has open;
+#: in any case. A database without tables gets the newest schema whatever this says.
+Upgrade = Literal["never", "alone", "always"]
+_ALONE_TIMEOUT_SECS = 5.0
 
 
-def open_database(url: str, limits: Limits = DEFAULT_LIMITS) -> Engine:
-    """Open a database and bring its schema up to date, creating what is missing.
+def open_database(
+    url: str, limits: Limits = DEFAULT_LIMITS, *, upgrade: Upgrade = "never"
+) -> Engine:
+    """Open a database, creating its tables if it has none.
 
     Several processes may open the same new database at once.
 
-    A committed transaction survives the crash of any process. It survives a power failure on
-    PostgreSQL with its default settings; on SQLite the last commits may be lost, see
-    :mod:`records.connections`, but the file stays consistent.
+    A committed transaction survives the crash of any process and a power failure, on PostgreSQL
+    with its default settings; :func:`defer_sync` is the exception.
 
     Args:
         url: ``sqlite:///PATH`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
         limits: Limits on the connections.
+        upgrade: When to upgrade an older schema.
 
     Returns:
         An engine shared by all threads; the caller disposes of it.
@@ -38,32 +46,44 @@ def open_database(url: str, limits: Limits = DEFAULT_LIMITS) -> Engine:
     Raises:
         DatabaseUnusable: If it cannot be reached or written, or is not a records database.
         SchemaTooNew: If a newer subgraph-tuner has migrated it.
+        SchemaTooOld: If it has to be upgraded, and must not be upgraded now.
     """
     shown = redact(url)
-    try:
-        parsed = _with_driver(make_url(url))
-        if parsed.get_backend_name() == "sqlite":
-            _prepare_file(parsed.database)
-        engine = connect(parsed, limits)
-    except ModuleNotFoundError as error:
-        hint = "install the extra postgresql"
-        raise DatabaseUnusable(f"cannot use {shown}: no module {error.name}; {hint}") from error
-    except (exc.ArgumentError, OSError) as error:
-        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(error)}") from error
-    try:
-        current = migrations.is_current(engine, shown)
+    engine = _connect(url, limits, _prepare_file)
+    with _reported(engine, shown):
+        state = migrations.state_of(engine, shown)
+        if state == "older" and upgrade != "always":
+            _check_alone(engine, shown, upgrade)
         if engine.dialect.name == "sqlite":
             _switch_to_wal(engine)
-        if not current:
+        if state != "current":
             migrations.migrate(engine, shown)
-    except (exc.DBAPIError, sqlite3.Error) as error:
-        engine.dispose()
-        cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(cause)}") from error
-    except BaseException:
-        engine.dispose()
-        raise
     return engine
+
+
+def connect_existing(url: str) -> Engine:
+    """Return an engine of an existing database, whatever its schema is.
+
+    Raises:
+        FileNotFoundError: If it is an SQLite file that does not exist.
+        DatabaseUnusable: If it cannot be reached, or is not a database.
+    """
+    engine = _connect(url, DEFAULT_LIMITS, _require_file)
+    with _reported(engine, redact(url)):
+        migrations.revision_of(engine)
+    return engine
+
+
+def check_schema(engine: Engine) -> None:
+    """Check that the schema is still the one that this process opened.
+
+    Raises:
+        SchemaTooNew: If a newer version has upgraded the database.
+        SchemaTooOld: If an older database has taken its place.
+    """
+    reading = engine.execution_options(sqlite_begin="BEGIN", postgresql_readonly=True)
+    with reading.connect() as connection:
+        migrations.check_current(connection, redact(engine.url.render_as_string()))
 
 
 def sessions(
@@ -90,6 +110,15 @@ def sessions(
 def with_limits(engine: Engine, limits: Limits) -> Engine:
     """Return another engine of an opened database, with connections and limits of its own."""
     return connect(engine.url, limits)
+
+
+def defer_sync(session: Session) -> None:
+    """Let the transaction that a session is about to begin not wait for the disk, on SQLite.
+
+    It survives the crash of any process. A power failure can take it back, with all such
+    transactions since the last one that waits: that one writes them as well.
+    """
+    session.connection(execution_options={"sqlite_synchronous": "NORMAL"})
 
 
 def end_idle_transactions(engine: Engine, secs: float) -> None:
@@ -129,6 +158,37 @@ def redact(url: str) -> str:
     return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
+def _connect(url: str, limits: Limits, prepare: Callable[[str | None], None]) -> Engine:
+    """Return the engine of a URL, after the preparation of its file if it is one."""
+    shown = redact(url)
+    try:
+        parsed = _with_driver(make_url(url))
+        if parsed.get_backend_name() == "sqlite":
+            prepare(parsed.database)
+        return connect(parsed, limits)
+    except ModuleNotFoundError as error:
+        hint = "install the extra postgresql"
+        raise DatabaseUnusable(f"cannot use {shown}: no module {error.name}; {hint}") from error
+    except FileNotFoundError:
+        raise
+    except (exc.ArgumentError, OSError) as error:
+        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(error)}") from error
+
+
+@contextmanager
+def _reported(engine: Engine, shown: str) -> Iterator[None]:
+    """Turn errors of the driver into ours, and close the connections on any error."""
+    try:
+        yield
+    except (exc.DBAPIError, sqlite3.Error) as error:
+        engine.dispose()
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        raise DatabaseUnusable(f"cannot use {shown}: {_one_line(cause)}") from error
+    except BaseException:
+        engine.dispose()
+        raise
+
+
 def _with_driver(url: URL) -> URL:
     if url.drivername in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
@@ -146,6 +206,42 @@ def _prepare_file(path: str | None) -> None:
     for required in (folder, Path(path)):
         if required.exists() and not os.access(required, os.W_OK):
             raise PermissionError(f"{required} is not writable")
+
+
+def _require_file(path: str | None) -> None:
+    if path and path != ":memory:" and not Path(path).is_file():
+        raise FileNotFoundError(2, "the database does not exist", path)
+
+
+def _check_alone(engine: Engine, shown: str, upgrade: Upgrade) -> None:
+    """Make sure that this process alone has an SQLite file open, if that allows an upgrade.
+
+    Raises:
+        SchemaTooOld: If it does not.
+    """
+    deadline = time.monotonic() + _ALONE_TIMEOUT_SECS
+    while upgrade == "alone" and engine.dialect.name == "sqlite" and time.monotonic() < deadline:
+        if _leaves_wal(engine) or migrations.state_of(engine, shown) == "current":
+            return
+        # Another process that just started may wait for this one in the same way.
+        engine.dispose()
+        time.sleep(random.uniform(0.05, 0.2))
+    raise migrations.too_old(migrations.revision_of(engine), shown)
+
+
+def _leaves_wal(engine: Engine) -> bool:
+    """Return whether a file can leave the WAL mode, which every other open connection prevents."""
+    connection = engine.raw_connection()
+    try:
+        connection.cursor().execute("PRAGMA busy_timeout=0")
+        connection.cursor().execute("PRAGMA journal_mode=DELETE").fetchall()
+    except sqlite3.OperationalError:
+        return False
+    else:
+        return True
+    finally:
+        connection.cursor().execute(f"PRAGMA busy_timeout={BUSY_SECS * 1000}")
+        connection.close()
 
 
 def _switch_to_wal(engine: Engine) -> None:

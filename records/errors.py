@@ -3,6 +3,7 @@
 RecordsError
 ├── DatabaseUnusable   unreachable, not writable, or not a records database
 ├── SchemaTooNew       written by a newer subgraph-tuner
+├── SchemaTooOld       written by an older one, and not upgraded yet
 ├── BadLog             an exported log has an unreadable line
 ├── NoSuchRow          an id does not exist
 ├── KeyReused          an idempotency key belongs to another request
@@ -25,6 +26,10 @@ class DatabaseUnusable(RecordsError):
 
 class SchemaTooNew(RecordsError):
     """The schema has a revision that this version does not know; nothing was changed."""
+
+
+class SchemaTooOld(RecordsError):
+    """The schema has to be upgraded by a command of its own; nothing was changed."""
 
 
 class BadLog(RecordsError):

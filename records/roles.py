@@ -1,8 +1,8 @@
 """Roles of PostgreSQL for the API and the worker, which neither own tables nor are superusers.
 
-``python -m records.roles`` migrates the database that ``TUNER_DATABASE`` names, as its owner, and
-sets up the roles with passwords from the environment. It may be repeated: after an upgrade, or
-with new passwords.
+``python -m records.roles`` sets up the roles in the database that ``TUNER_DATABASE`` names, as its
+owner, with passwords from the environment. It creates the tables of an empty database, and refuses
+one that has to be upgraded first. It may be repeated: after an upgrade, or with new passwords.
 """
 
 import os
@@ -64,7 +64,7 @@ def _escaped(statement: str | None) -> str:
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Migrate a database and set up its roles; return the exit status."""
+    """Set up the roles of a database; return the exit status."""
     passwords = {role: environ[name] for role, name in PASSWORDS.items() if environ.get(name)}
     url = environ.get("TUNER_DATABASE", "")
     if not url.startswith("postgresql") or len(passwords) < len(PASSWORDS):

@@ -43,7 +43,8 @@ def open_context(
 ) -> Iterator[Context]:
     """Read the settings and open the database; None leaves a setting to its other sources.
 
-    ``limits`` are those on connections to the database.
+    An older schema is upgraded only in the default database, and only while no other process has
+    it open. ``limits`` are those on connections to the database.
 
     Raises:
         RequestError: If the data directory cannot be written.
@@ -64,7 +65,8 @@ def open_context(
         raise RequestError(
             f"cannot write the data directory {settings.data_dir}: {error.strerror}"
         ) from error
-    connected = databases.open_database(settings.database, limits)
+    upgrade: databases.Upgrade = "alone" if settings.owns_database else "never"
+    connected = databases.open_database(settings.database, limits, upgrade=upgrade)
     try:
         yield Context(
             settings,

@@ -13,6 +13,7 @@ from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
 from tuner.quantities import parse_age, parse_size
 from tuner.retention_settings import RetentionSettings
+from tuner.setting_values import check_names, read_choice, read_count
 
 DEFAULT_DEVICE_TOLERANCE = 0.05
 DEFAULT_MAX_STALL_SECS = 120.0
@@ -36,10 +37,14 @@ _KEYS = (
     "trusted_keys",
     "signatures",
     "max_stall",
+    "log_level",
+    "log_format",
     *retention_settings.KEYS,
 )
 SANDBOX_MODES = ("auto", "required", "off")
 SIGNATURE_MODES = ("optional", "required")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("json", "text")
 # Less does not suffice to import a compiler.
 _MIN_WORKER_BYTES = 256 << 20
 # A busy machine keeps a healthy loop from its core for longer than that now and then.
@@ -98,6 +103,8 @@ class Settings:
         trusted_keys: File of the public keys whose signatures are accepted; None for none.
         signatures: ``required`` to refuse entries and libraries from elsewhere without a trusted
             signature, ``optional`` to refuse wrong signatures only.
+        log_level: Least severe level that services log, one of ``LOG_LEVELS``.
+        log_format: Format of their lines, one of ``LOG_FORMATS``.
     """
 
     database: str
@@ -120,6 +127,8 @@ class Settings:
     signing_key: Path | None = None
     trusted_keys: Path | None = None
     signatures: str = "optional"
+    log_level: str = LOG_LEVELS[1]
+    log_format: str = LOG_FORMATS[0]
 
     def __post_init__(self) -> None:
         if self.cache_dir == Path():
@@ -129,6 +138,11 @@ class Settings:
         if self.relay_python == Path():
             python = environments.default_python(self.data_dir, environments.RELAY)
             object.__setattr__(self, "relay_python", python)
+
+    @property
+    def owns_database(self) -> bool:
+        """True for the default database: the file in the data directory of this machine."""
+        return self.database == _default_database(self.data_dir)
 
     def with_engine(self, engine: str) -> "Settings":
         """Return the same settings for another engine, such as that of a library."""
@@ -165,6 +179,7 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
         RequestError: If the config file cannot be read, or a setting is unknown or malformed.
     """
     environ = os.environ if environ is None else environ
+    check_variables(environ)
     config = _read_config(environ)
     variables = {
         key: environ[f"TUNER_{key.upper()}"] for key in _KEYS if f"TUNER_{key.upper()}" in environ
@@ -173,17 +188,27 @@ def read_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = 
     return _parse({**config, **variables, **overrides}, environ)
 
 
+def check_variables(environ: Mapping[str, str]) -> None:
+    """Check that no ``TUNER_*`` variable is a misspelled setting.
+
+    Raises:
+        RequestError: If one is; the message has the right name.
+    """
+    check_names(environ, _KEYS)
+
+
 def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    values = {name: value for name, value in values.items() if value != ""}
     data_dir = Path(values.get("data_dir") or _default_data_dir()).expanduser().absolute()
     engine, environment = environments.parse(
         str(values.get("engine") or environments.DEFAULT_ENGINE)
     )
     max_builders = (
-        _positive_int("n_builders", values["n_builders"]) if "n_builders" in values else None
+        read_count("n_builders", values["n_builders"], 1) if "n_builders" in values else None
     )
     python = values.get("relay_python")
     return Settings(
-        database=str(values.get("database") or f"sqlite:///{data_dir / 'tuner.db'}"),
+        database=str(values.get("database") or _default_database(data_dir)),
         data_dir=data_dir,
         engine=engine,
         n_builders=max_builders or len(os.sched_getaffinity(0)),
@@ -201,7 +226,7 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         worker_bytes=_worker_bytes(values.get("worker_memory")),
         max_stall_secs=_max_stall(values.get("max_stall")),
         retention=retention_settings.parse(values),
-        worker_sandbox=_one_of(
+        worker_sandbox=read_choice(
             "worker_sandbox", values.get("worker_sandbox") or SANDBOX_MODES[0], SANDBOX_MODES
         ),
         worker_paths=tuple(
@@ -211,8 +236,12 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         ),
         signing_key=_optional_path(values.get("signing_key")),
         trusted_keys=_optional_path(values.get("trusted_keys")),
-        signatures=_one_of(
+        signatures=read_choice(
             "signatures", values.get("signatures") or SIGNATURE_MODES[0], SIGNATURE_MODES
+        ),
+        log_level=read_choice("log_level", values.get("log_level") or LOG_LEVELS[1], LOG_LEVELS),
+        log_format=read_choice(
+            "log_format", values.get("log_format") or LOG_FORMATS[0], LOG_FORMATS
         ),
     )
 
@@ -250,6 +279,10 @@ def _cache_dir(text: str, environ: Mapping[str, str]) -> Path:
             raise RequestError(f"{{{word}}} in cache_dir must be a number, got {number!r}")
         text = text.replace(f"{{{word}}}", number)
     return Path(text).expanduser().absolute()
+
+
+def _default_database(data_dir: Path) -> str:
+    return f"sqlite:///{data_dir / 'tuner.db'}"
 
 
 def _default_data_dir() -> str:
@@ -290,22 +323,6 @@ def _read_config(environ: Mapping[str, str]) -> dict[str, Any]:
 
 def _optional_path(value: Any) -> Path | None:
     return Path(str(value)).expanduser().absolute() if value else None
-
-
-def _one_of(name: str, value: Any, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise RequestError(f"{name} must be {', '.join(choices)}, got {value!r}")
-    return str(value)
-
-
-def _positive_int(name: str, value: Any) -> int:
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = 0
-    if number < 1:
-        raise RequestError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return number
 
 
 def _fraction(name: str, value: Any) -> float:

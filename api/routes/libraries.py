@@ -17,7 +17,6 @@ from api.dependencies import (
     ReaderDep,
     Reading,
     ReadingJob,
-    SettingsDep,
     StateDep,
     WriterDep,
 )
@@ -103,11 +102,14 @@ def download_library(
     job_id: Id,
     request: Request,
     session: ReaderDep,
-    settings: SettingsDep,
-    _subject: ReadingJob,
+    state: StateDep,
+    subject: ReadingJob,
     model_index: ModelIndex = 0,
 ) -> Response:
-    """Download the newest library of a job, an archive with its manifest; supports ranges."""
+    """Download the newest library of a job, an archive with its manifest; supports ranges.
+
+    The audit log has every download.
+    """
     build = _newest(session, job_id, model_index)
     digest = build.sha256 or ""
     headers = {
@@ -118,7 +120,11 @@ def download_library(
     }
     if matches(request.headers.get("if-none-match"), headers["etag"]):
         return Response(status_code=304, headers=headers)
-    path = archive_path(settings.data_dir, build)
+    path = archive_path(state.settings.data_dir, build)
+    if request.method == "GET":
+        detail = {"build": build.id, "sha256": digest}
+        with state.sessions.begin() as writer:
+            audit.log_action(writer, subject.name, subject.address, "download", job_id, detail)
     name = f"job-{job_id}-{(build.library_key or digest)[:12]}.tar.gz"
     return _Archive(path, headers=headers, media_type="application/gzip", filename=name)
 

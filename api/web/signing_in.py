@@ -4,11 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
 
-from api.auth import COOKIE
+from api.app_state import State
+from api.auth import COOKIE, SUBJECT, address_of
 from api.dependencies import StateDep
 from api.web.forms import local_path
 from api.web.rendering import THEME_COOKIE, THEMES, render
+from records import audit
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,9 +35,12 @@ async def sign_in(
     """Store a valid token in a cookie that scripts cannot read and other sites cannot send."""
     secret = token.strip()
     is_possible = secret.isascii() and 0 < len(secret) <= _MAX_TOKEN_CHARS
-    if not is_possible or await state.tokens.find(secret) is None:
+    valid = await state.tokens.find(secret) if is_possible else None
+    if valid is None:
         error = "The token is unknown, expired or revoked."
         return render(request, "login.html", 401, next=local_path(next), error=error)
+    request.scope[SUBJECT] = valid.name
+    await run_in_threadpool(_log_sign_in, state, valid.name, address_of(request))
     answer = RedirectResponse(local_path(next), 303)
     answer.set_cookie(
         COOKIE,
@@ -45,6 +51,11 @@ async def sign_in(
         path="/",
     )
     return answer
+
+
+def _log_sign_in(state: State, name: str, address: str) -> None:
+    with state.sessions.begin() as session:
+        audit.log_action(session, name, address, "sign-in")
 
 
 @router.post("/logout")

@@ -1,9 +1,10 @@
-"""Migration of an opened database to the newest schema revision."""
+"""Schema revisions: the one of a database, the newest, and the way from one to the other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
@@ -11,7 +12,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 
-from records.errors import DatabaseUnusable, SchemaTooNew
+from records.errors import DatabaseUnusable, SchemaTooNew, SchemaTooOld
+
+SchemaState = Literal["empty", "older", "current"]
 
 _LOCK_KEY = 0x5475_6E65  # arbitrary constant: key of the advisory lock of a database
 
@@ -22,8 +25,19 @@ _WITHOUT_TIMEOUTS = text(
 )
 
 
-def is_current(engine: Engine, shown: str) -> bool:
-    """Return whether the schema is the newest; only reads, and does not wait for writers.
+def newest() -> str:
+    """Return the newest revision that this version of the program knows."""
+    return _known()[0]
+
+
+def revision_of(engine: Engine) -> str | None:
+    """Return the schema revision of a database; None if it has no tables of this program."""
+    with _reading(engine) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def state_of(engine: Engine, shown: str) -> SchemaState:
+    """Return the state of a schema; only reads, and does not wait for writers.
 
     Args:
         engine: The database.
@@ -33,19 +47,44 @@ def is_current(engine: Engine, shown: str) -> bool:
         SchemaTooNew: If its revision is not in this folder.
         DatabaseUnusable: If it is an SQLite file with tables of another program.
     """
-    with engine.execution_options(sqlite_begin="BEGIN").connect() as connection:
-        return _is_current(connection, ScriptDirectory.from_config(_config()), shown)
+    with _reading(engine) as connection:
+        return _state(connection, shown)
+
+
+def check_current(connection: Connection, shown: str) -> None:
+    """Check that a schema is the one that this process was written for.
+
+    A process that runs while the schema changes must not read or write any more.
+
+    Raises:
+        SchemaTooNew: If a newer version has upgraded the database.
+        SchemaTooOld: If the database is older, for instance a backup that was restored.
+    """
+    if _state(connection, shown) != "current":
+        raise too_old(MigrationContext.configure(connection).get_current_revision(), shown)
+
+
+def too_old(revision: str | None, shown: str) -> SchemaTooOld:
+    """Return the error about a database that has to be upgraded first."""
+    return SchemaTooOld(
+        f"{shown} has schema revision {revision}, and this version needs {newest()}:"
+        " back it up, stop the processes that use it, and run `tuner db upgrade`"
+    )
 
 
 def migrate(engine: Engine, shown: str) -> None:
     """Run the missing migrations in one transaction, one process at a time.
 
+    Every lease ends in the same transaction, so that a coordinator of an older version cannot
+    write to the new schema.
+
     Raises:
         SchemaTooNew: If a newer version has migrated the database in between.
     """
     with _transaction(engine) as connection:
-        if not _is_current(connection, ScriptDirectory.from_config(_config()), shown):
+        if _state(connection, shown) != "current":
             command.upgrade(_config(connection), "head")
+            connection.execute(text("UPDATE lease SET epoch = epoch + 1, holder = ''"))
 
 
 def downgrade(engine: Engine, revision: str) -> None:
@@ -88,16 +127,32 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
-def _is_current(connection: Connection, script: ScriptDirectory, shown: str) -> bool:
+@cache
+def _known() -> tuple[str, frozenset[str]]:
+    """Return the newest revision and all of them, as they were when this process started."""
+    script = ScriptDirectory.from_config(_config())
+    revisions = frozenset(known.revision for known in script.walk_revisions())
+    return script.get_current_head() or "", revisions
+
+
+@contextmanager
+def _reading(engine: Engine) -> Iterator[Connection]:
+    with engine.execution_options(sqlite_begin="BEGIN").connect() as connection:
+        yield connection
+
+
+def _state(connection: Connection, shown: str) -> SchemaState:
     revisions = set(MigrationContext.configure(connection).get_current_heads())
-    unknown = revisions - {known.revision for known in script.walk_revisions()}
-    if unknown:
+    head, known = _known()
+    if revisions - known:
         raise SchemaTooNew(
-            f"{shown} has schema revision {', '.join(sorted(unknown))}, which this version"
-            " does not know: upgrade subgraph-tuner"
+            f"{shown} has schema revision {', '.join(sorted(revisions - known))}, which this"
+            f" version, whose newest is {head}, does not know: upgrade subgraph-tuner"
         )
     if not revisions and connection.dialect.name == "sqlite":
         tables = set(inspect(connection).get_table_names()) - {"alembic_version"}
         if tables:
             raise DatabaseUnusable(f"{shown} is a database of another program")
-    return revisions == set(script.get_heads())
+    if not revisions:
+        return "empty"
+    return "current" if revisions == {head} else "older"

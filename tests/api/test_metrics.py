@@ -1,6 +1,8 @@
 """Metrics for Prometheus agree with the database."""
 
+import time
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -8,7 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api import metrics
 from api.settings import ApiSettings
-from records import builds, events, jobs, leases, measure_records, tasks, workers
+from records import (
+    builds,
+    events,
+    jobs,
+    leases,
+    measure_records,
+    migrations,
+    tasks,
+    workers,
+)
 from records.models import ERROR_KINDS, now
 from tests.api import make
 from tests.api.conftest import Served, serving
@@ -71,11 +82,18 @@ def test_every_family_is_there_with_its_numbers(
     states = dict.fromkeys(metrics.STATES, 0.0) | {"done": 1.0, "queued": 1.0}
     expected: dict[tuple[str, tuple[str, ...]], Any] = {
         ("database_up", ()): 1.0,
+        ("database_bytes", ()): pytest.approx(2**23, abs=2**23),
+        ("disk_free_bytes", ()): pytest.approx(2**45, abs=2**45),
+        ("disk_size_bytes", ()): pytest.approx(2**45, abs=2**45),
+        ("build_info", (migrations.newest(), version("subgraph-tuner"))): 1.0,
+        ("last_trial_timestamp_seconds", ()): pytest.approx(time.time(), abs=60.0),
         ("trials_total", ("ok",)): 3.0,
         **{("trials_total", (kind,)): n for kind, n in failed.items()},
         **{("jobs", (state,)): n for state, n in states.items()},
         ("queue", ("jobs",)): 1.0,
         ("queue", ("builds",)): 1.0,
+        ("queue_age_seconds", ("jobs",)): pytest.approx(15.0, abs=15.0),
+        ("queue_age_seconds", ("builds",)): pytest.approx(15.0, abs=15.0),
         ("job_latency_seconds", (str(job_id), "done")): pytest.approx(0.01 / 3 + 2 * 0.02),
         ("worker_up", worker): 1.0,
         ("device_busy_share", worker): 0.75,
@@ -101,7 +119,10 @@ def test_a_failed_database_is_a_metric(quick: ApiSettings, monkeypatch: pytest.M
     assert (before["database_up", ()], after["database_up", ()]) == (1.0, 0.0)
     assert ("queue", ("jobs",)) in before
     assert {name for name, _ in after if not name.startswith("request_seconds")} == {
+        "build_info",
         "database_up",
+        "disk_free_bytes",
+        "disk_size_bytes",
         "event_readers",
     }
 

@@ -13,7 +13,7 @@ from sqlalchemy import exc
 from api import metrics
 from api.errors import KINDS, URN, as_problem
 from api.settings import ApiSettings
-from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow
+from records.errors import BadLog, DatabaseUnusable, KeyReused, NoSuchRow, SchemaTooNew
 from tests.api import make
 from tests.api.conftest import Served, serving
 from tests.cli import ROOT
@@ -44,6 +44,7 @@ def test_an_error_of_a_field_names_it_separately() -> None:
         (DatabaseUnusable("gone"), "unavailable"),
         (exc.OperationalError("SELECT secret", {}, Exception("server closed")), "unavailable"),
         (exc.TimeoutError(), "unavailable"),
+        (SchemaTooNew("postgresql://secret has schema revision 9999"), "outdated"),
         (exc.DataError("SELECT secret", {}, Exception("out of range")), "invalid"),
         (OSError(errno.ENOSPC, "full"), "disk-full"),
         (OSError(errno.EACCES, "denied"), "unexpected"),

@@ -111,14 +111,15 @@ def test_a_reader_does_not_wait_for_a_writer(engine: Engine) -> None:
     assert seen == 1
 
 
-def test_sqlite_trades_durability_at_power_failure_for_speed(sqlite_url: str) -> None:
-    """WAL with synchronous=NORMAL keeps commits when a process crashes, not when power fails."""
+def test_sqlite_waits_for_the_disk_at_each_commit(sqlite_url: str) -> None:
+    """Without synchronous=FULL, a power failure would take back the last commits of a WAL."""
     engine = database.open_database(sqlite_url)
-    with engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        normal = 1  # 2 is FULL, which would also survive a power failure
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == normal
-    engine.dispose()
+    full = 2
+    for opened in (engine, database.with_limits(engine, connections.Limits(pool_size=1))):
+        with opened.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == full
+        opened.dispose()
 
 
 def test_sqlite_checks_foreign_keys_and_waits_for_locks(sqlite_url: str) -> None:

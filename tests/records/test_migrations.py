@@ -19,6 +19,7 @@ from records import (
     devices,
     events,
     jobs,
+    leases,
     measure_records,
     migrations,
     picks,
@@ -29,6 +30,7 @@ from records import (
     tasks,
     tokens,
 )
+from records.errors import LeaseLost, SchemaTooOld
 from records.models import Base, Job, JobFailure, MeasureRecord, Pick
 from records.rounds import RoundResult
 from tests.records import make
@@ -64,7 +66,7 @@ def revision(request: pytest.FixtureRequest) -> str:
 def upgraded(revision: str, url: str) -> Iterator[Engine]:
     """A database of an earlier revision after its upgrade, of each kind in turn."""
     load_dump(url, revision)
-    engine = database.open_database(url)
+    engine = database.open_database(url, upgrade="always")
     yield engine
     engine.dispose()
 
@@ -146,10 +148,28 @@ def test_upgraded_database_keeps_its_job(upgraded: Engine) -> None:
         assert events.last_events(session, [job_id])[job_id].n_events == n_events + 2
 
 
+def test_an_upgrade_ends_the_lease_of_an_older_coordinator(url: str) -> None:
+    """Its next write is refused, and it finds the reason."""
+    engine = database.open_database(url)
+    factory = database.sessions(engine)
+    with factory.begin() as session:
+        held = leases.acquire(session, "coordinator", "old", 10.0)
+    assert held is not None
+    migrations.downgrade(engine, "0006")
+    with pytest.raises(SchemaTooOld, match=r"revision 0006.*run `tuner db upgrade`"):
+        database.check_schema(engine)
+    migrations.migrate(engine, "old")
+
+    with pytest.raises(LeaseLost), leases.fenced(engine, held).begin() as session:
+        make.task(session)
+    database.check_schema(engine)
+    engine.dispose()
+
+
 def test_upgraded_service_keeps_its_jobs_and_tokens(url: str) -> None:
     """Submissions, tokens and builds of revision 0003 survive the upgrade."""
     load_dump(url, "0003")
-    engine = database.open_database(url)
+    engine = database.open_database(url, upgrade="always")
 
     with database.sessions(engine).begin() as session:
         assert [job.name for job in submissions.claimable(session)] == [

@@ -63,3 +63,16 @@ def test_an_exception_stays_on_its_line(stream: io.StringIO) -> None:
     (line,) = lines(stream)
     assert "ValueError: broken" in line["exception"]
     assert line["what"] == "{1, 2}"
+
+
+def test_text_has_the_same_fields_on_one_line(stream: io.StringIO) -> None:
+    """Values with spaces are quoted, and no value can forge a line or a field."""
+    logs.set_up("warning", "text", stream)
+    log = logging.getLogger("api.access")
+    log.info("not written")
+    with logs.bound(job=3):
+        log.warning("two\nlines", extra={"path": '/a b"\n', "subject": None, "status": 401})
+
+    time, rest = stream.getvalue().split(" ", 1)
+    assert time.endswith("+00:00")
+    assert rest == ('warning api.access two lines job=3 path="/a b\\"\\n" subject=- status=401\n')

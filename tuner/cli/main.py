@@ -16,6 +16,7 @@ from tuner.cli.commands import (
     bench,
     build,
     cache,
+    db,
     devices,
     doctor,
     engine,
@@ -33,7 +34,7 @@ from tuner.cli.commands import (
 from tuner.cli.console import print_error
 
 # Commands that work on this machine alone, whatever TUNER_SERVER names.
-_LOCAL = ("serve", "worker", "token", "cache", "devices", "engine")
+_LOCAL = ("serve", "worker", "token", "db", "cache", "devices", "engine")
 _BUILD, _LOOK, _SERVICE, _MACHINE = "Tune and build", "Look", "Service", "Machine"
 
 app = typer.Typer(
@@ -54,6 +55,7 @@ app.command("replay", rich_help_panel=_LOOK)(replay.replay)
 app.command("serve", rich_help_panel=_SERVICE)(serve.serve)
 app.command("worker", rich_help_panel=_SERVICE)(worker.worker)
 app.add_typer(token.app, name="token", rich_help_panel=_SERVICE)
+app.add_typer(db.app, name="db", rich_help_panel=_SERVICE)
 app.command("doctor", rich_help_panel=_MACHINE)(doctor.doctor)
 app.command("devices", rich_help_panel=_MACHINE)(devices.devices)
 app.add_typer(cache.app, name="cache", rich_help_panel=_MACHINE)
@@ -62,7 +64,7 @@ app.add_typer(engine.app, name="engine", rich_help_panel=_MACHINE)
 _ORDER = (
     *("tasks", "tune", "build", "bench", "profile"),
     *("table", "jobs", "records", "replay"),
-    *("serve", "worker", "token"),
+    *("serve", "worker", "token", "db"),
     *("doctor", "devices", "cache", "engine"),
 )
 
@@ -101,7 +103,10 @@ def root(
     ] = False,
 ) -> None:
     """Tune the kernels of neural networks, store every measurement, build the best library."""
+    from tuner.settings import check_variables
+
     del version  # handled by its callback
+    check_variables(os.environ)
     url = server or os.environ.get("TUNER_SERVER") or None
     connection.choose(
         None

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select, text
 from sqlalchemy.orm import Session
 
-from records.models import ERROR_KINDS, Job, JobFailure, JobState, Pick
+from records.models import ERROR_KINDS, Job, JobFailure, JobState, MeasureRecord, Pick, now
 from records.service_models import Build
 from tuner.queries.latencies import total_latencies
+
+# Picks whose neighbours may not be committed yet.
+_UNSETTLED_PICKS = 1000
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,72 @@ class JobLatency:
     secs: float
 
 
-def count_trials(session: Session) -> dict[str, int]:
-    """Count the trials that jobs paid for: ``ok``, and each kind of error."""
+@dataclass
+class TrialCounter:
+    """Counts the trials that jobs paid for, without reading old picks again.
+
+    Picks that are done do not change: their sums up to the first open one are remembered.
+    """
+
+    _through: int = 0
+    _measured: int = 0
+    _failed: int = 0
+
+    def count(self, session: Session) -> dict[str, int]:
+        """Return the number of trials by outcome: ``ok``, and each kind of error."""
+        newest = session.scalar(select(func.max(Pick.id))) or 0
+        first_open = session.scalar(select(func.min(Pick.id)).where(~Pick.done))
+        # Another process may yet commit a pick with a smaller number.
+        through = min(newest - _UNSETTLED_PICKS, (first_open or newest) - 1)
+        if through > self._through:
+            measured, failed = _sums(session, self._through, through)
+            self._through = through
+            self._measured, self._failed = self._measured + measured, self._failed + failed
+        measured, failed = _sums(session, self._through, newest)
+        rows = session.execute(
+            select(JobFailure.error_kind, func.sum(JobFailure.n_trials)).group_by(
+                JobFailure.error_kind
+            )
+        )
+        counts = dict.fromkeys(ERROR_KINDS, 0) | {kind: n_trials for kind, n_trials in rows}  # noqa: C416  rows are not pairs to mypy
+        n_ok = self._measured + measured - self._failed - failed
+        return {"ok": n_ok, **counts}
+
+
+def _sums(session: Session, after: int, through: int) -> tuple[int, int]:
+    """Return how many trials of a range of picks were measured, and how many of them failed."""
     measured, failed = session.execute(
-        select(func.sum(Pick.n_measured), func.sum(Pick.n_failed))
+        select(func.sum(Pick.n_measured), func.sum(Pick.n_failed)).where(
+            Pick.id > after, Pick.id <= through
+        )
     ).one()
-    rows = session.execute(
-        select(JobFailure.error_kind, func.sum(JobFailure.n_trials)).group_by(JobFailure.error_kind)
-    )
-    counts = dict.fromkeys(ERROR_KINDS, 0) | {kind: n_trials for kind, n_trials in rows}  # noqa: C416  rows are not pairs to mypy
-    return {"ok": (measured or 0) - (failed or 0), **counts}
+    return measured or 0, failed or 0
+
+
+def queue_ages(session: Session) -> dict[str, float]:
+    """Return the time for which the oldest queued job and build wait, seconds; 0 without one."""
+    jobs = select(func.min(Job.updated)).where(Job.state == "queued", ~Job.hidden)
+    builds = select(func.min(Build.updated)).where(Build.state == "queued")
+    return {"jobs": _age(session, jobs), "builds": _age(session, builds)}
+
+
+def _age(session: Session, stmt: Select[datetime]) -> float:
+    since = session.scalar(stmt)
+    return 0.0 if since is None else max((now() - since).total_seconds(), 0.0)
+
+
+def last_trial(session: Session) -> datetime | None:
+    """Return the time of the newest measure record; None without one."""
+    stmt = select(MeasureRecord.created).order_by(MeasureRecord.id.desc()).limit(1)
+    return session.scalar(stmt)
+
+
+def database_bytes(session: Session) -> int:
+    """Return the size of the database on its disk, without the write-ahead log."""
+    if session.get_bind().dialect.name == "sqlite":
+        pages = session.scalar(text("PRAGMA page_count")) or 0
+        return int(pages) * int(session.scalar(text("PRAGMA page_size")) or 0)
+    return int(session.scalar(text("SELECT pg_database_size(current_database())")) or 0)
 
 
 def count_queued_builds(session: Session) -> int:

@@ -140,16 +140,30 @@ def read_records(
         before: Number of the last record of the previous page.
         limit: Maximum of records.
     """
-    stmt = _RECORDS.limit(limit)
+    # The numbers alone come from an index; the rows are then few.
+    numbers = select(MeasureRecord.id).order_by(MeasureRecord.id.desc()).limit(limit)
+    if workload is not None or task is not None:
+        numbers = numbers.where(MeasureRecord.task_id.in_(_tasks(session, workload, task)))
+    if failed:
+        numbers = numbers.where(MeasureRecord.error_kind.is_not(None))
+        if task is not None or workload is not None:
+            # The same by the check of the table, and in an index with the task.
+            numbers = numbers.where(MeasureRecord.latency.is_(None))
+    if before is not None:
+        numbers = numbers.where(MeasureRecord.id < before)
+    stmt = _RECORDS.where(MeasureRecord.id.in_(list(session.scalars(numbers))))
+    return [RecordView(**row) for row in _rows(session, stmt)]
+
+
+def _tasks(session: Session, workload: str | None, task: int | None) -> list[int]:
+    """Return the numbers of the tasks of a workload, of which there is one a target, or of one."""
+    stmt = select(Task.id)
     if workload is not None:
-        stmt = stmt.where(Workload.hash == full_name(session, workload))
+        named = _named(full_name(session, workload))
+        stmt = stmt.where(Task.workload_id.in_(named))
     if task is not None:
         stmt = stmt.where(Task.id == task)
-    if failed:
-        stmt = stmt.where(MeasureRecord.error_kind.is_not(None))
-    if before is not None:
-        stmt = stmt.where(MeasureRecord.id < before)
-    return [RecordView(**row) for row in _rows(session, stmt)]
+    return list(session.scalars(stmt))
 
 
 def _bests(rows: Iterator[dict[str, Any]], limit: int | None) -> list[BestView]:

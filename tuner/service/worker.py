@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from records import database
-from records.errors import RecordsError
+from records.errors import RecordsError, SchemaTooNew, SchemaTooOld
 from records.leases import HeldLease
 from tuner import interrupts
 from tuner.context import Context
@@ -43,6 +43,8 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
 
     Raises:
         Interrupted: On Ctrl-C or SIGTERM.
+        SchemaTooNew: If a newer version has upgraded the database; nothing is written any more.
+        SchemaTooOld: If an older database has taken its place.
     """
     n_failures = 0
     unsettled = UnsettledAttempts()
@@ -54,6 +56,8 @@ def run_worker(context: Context, limits: ProcessLimits) -> None:
                 with coordinating(context, lease, unsettled) as held:
                     began = time.monotonic()
                     _coordinate(context, lease, held, limits, unsettled)
+            except (SchemaTooNew, SchemaTooOld):
+                raise
             except Exception as error:
                 # The error may have replaced an interrupt.
                 interrupts.raise_if_interrupted()
@@ -84,6 +88,8 @@ def coordinating(
     reported = ""
     while True:
         lease.report_progress()
+        # Before anything is written: an upgrade ends the lease, so that the holder comes here.
+        database.check_schema(context.engine)
         if unsettled is not None:
             unsettled.settle(context.sessions)
         held = lease.acquire()

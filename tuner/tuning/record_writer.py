@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from records import measure_records
+from records import database, measure_records
 from records.measure_records import NewRecord, StoredRecord
 from tuner.interrupts import Interrupted
 from tuner.tuning.storage_retry import FATAL_DB_ERRORS
@@ -200,6 +200,10 @@ class RecordWriter:
         groups = _group_items(items)
         stored: list[StoredRecord | None] = []
         with self._sessions.begin() as session:
+            if len(trials) == len(items):
+                # A round that lost some in a power failure measures them again; the change that
+                # ends it waits for the disk.
+                database.defer_sync(session)
             if trials:
                 stored = measure_records.add_records(session, [trial.record for trial in trials])
             for write, group in groups.items():

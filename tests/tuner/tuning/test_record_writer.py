@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from records import database
+from tests.records import make
 from tuner.tuning.record_writer import RecordWriter
 from tuner.tuning.write_policy import WritePolicy
 
@@ -126,3 +127,27 @@ def test_errors_of_a_job_that_ended_are_dropped(engine: Engine) -> None:
         writer.flush(owner=1)
 
     run(engine, main)
+
+
+def test_trials_alone_do_not_wait_for_the_disk(engine: Engine) -> None:
+    """The change that ends a round does, and makes the trials before it durable as well."""
+    with database.sessions(engine).begin() as session:
+        task_id = make.task(session)
+    modes: list[int] = []
+
+    @event.listens_for(engine, "commit")
+    def note_mode(connection: Connection) -> None:
+        modes.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+    async def main(writer: RecordWriter) -> None:
+        for n in range(2):
+            writer.record(make.timed(task_id, str(n), 1.0), lambda _: None)
+            writer.flush()
+        writer.record(make.timed(task_id, "last", 1.0), lambda _: None)
+        writer.write(insert("done"))
+        writer.flush()
+
+    run(engine, main, WritePolicy.IMMEDIATE)
+
+    normal, full = 1, 2
+    assert modes == [normal, normal, full]

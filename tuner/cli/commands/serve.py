@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from tuner.cli import options
-from tuner.cli.commands.worker import WORKER_PANEL, LoadMemoryOption, LoadTimeoutOption
+from tuner.cli.commands.worker import (
+    WORKER_PANEL,
+    LoadMemoryOption,
+    LoadTimeoutOption,
+    LogFormatOption,
+    LogLevelOption,
+)
 from tuner.cli.console import print_line
 
 _NETWORK_PANEL = "Network"
@@ -80,6 +86,26 @@ def serve(
             rich_help_panel=_NETWORK_PANEL,
         ),
     ] = None,
+    trusted_proxies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS,...",
+            help="Believe the X-Forwarded-For and X-Forwarded-Proto of these proxies, addresses or "
+            "networks; requires tokens.",
+            show_default=False,
+            rich_help_panel=_NETWORK_PANEL,
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Maximum of open connections; more get 503 [default: 4096].",
+            min=1,
+            show_default=False,
+            rich_help_panel=_NETWORK_PANEL,
+        ),
+    ] = None,
     api_only: Annotated[
         bool,
         typer.Option(
@@ -90,14 +116,15 @@ def serve(
     ] = False,
     load_memory_mb: LoadMemoryOption = None,
     load_timeout: LoadTimeoutOption = 600.0,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
 ) -> None:
     """Serve the REST API and the dashboard, and run a worker that tunes and builds.
 
-    Both processes are restarted if they die, and end with this one. Logs go to stderr as JSON
-    lines.
+    Both processes are restarted if they die, and end with this one. Logs go to stderr.
 
     Examples:
         tuner serve
@@ -107,12 +134,17 @@ def serve(
     from tuner.interrupts import interruptible
     from tuner.service import logs
     from tuner.service.supervisor import Serving, free_port, supervise
+    from tuner.settings import read_settings
 
-    logs.set_up()
+    settings = read_settings({"log_level": log_level, "log_format": log_format})
+    logs.set_up(settings.log_level, settings.log_format)
     # Opened once here: an unusable database is one line, and one process migrates the schema.
     with open_context(database, data_dir, engine=engine) as context:
         context.settings.check_engine()
-    shared = list(_flags(("--database", database), ("--data-dir", data_dir)))
+    shared = [
+        *_flags(("--database", database), ("--data-dir", data_dir)),
+        *_flags(("--log-level", log_level), ("--log-format", log_format)),
+    ]
     serving = Serving(
         host,
         port or free_port(host),
@@ -120,6 +152,7 @@ def serve(
             *shared,
             *_flags(("--max-upload-mb", max_upload_mb), ("--rate", rate)),
             *_flags(("--quotas", quotas), ("--max-priority", max_priority)),
+            *_flags(("--trusted-proxies", trusted_proxies), ("--max-connections", max_connections)),
             *(["--require-tokens"] if require_tokens else []),
         ],
         None

@@ -9,6 +9,8 @@ from tuner.cli import options
 from tuner.cli.console import print_json, print_note
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from records.service_models import ApiToken
 
 app = typer.Typer(help="Create, list, renew and revoke API tokens.", no_args_is_help=True)
@@ -81,6 +83,7 @@ def create(
         except ValueError as error:
             raise RequestError(str(error)) from error
         row = _as_json(token)
+        _log(session, "token-create", row)
     _print_secret(row, secret, json_output=json_output)
 
 
@@ -133,6 +136,7 @@ def renew(
         except NoSuchRow as error:
             raise RequestError(f"{error}; list the tokens with `tuner token ls`") from error
         row = _as_json(token)
+        _log(session, "token-renew", row)
     _print_secret(row, secret, json_output=json_output)
 
 
@@ -158,10 +162,27 @@ def revoke(
             row = _as_json(tokens.revoke_token(session, name))
         except NoSuchRow as error:
             raise RequestError(f"{error}; list the tokens with `tuner token ls`") from error
+        _log(session, "token-revoke", row)
     if json_output:
         print_json(row)
         return
     _show([row])
+
+
+def _log(session: "Session", action: str, row: dict[str, Any]) -> None:
+    """Store a change of a token in the audit log, with the user of this machine."""
+    import getpass
+    import os
+    import socket
+
+    from records import audit
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # containers have users without a name
+        user = str(os.getuid())
+    detail = {name: row[name] for name in ("name", "scopes", "project", "quotas", "expires")}
+    audit.log_action(session, f"local user {user}", socket.gethostname(), action, detail=detail)
 
 
 def _print_secret(row: dict[str, Any], secret: str, *, json_output: bool) -> None:

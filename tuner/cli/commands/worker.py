@@ -7,6 +7,7 @@ import typer
 from tuner.cli import options
 
 WORKER_PANEL = "Worker"
+LOG_PANEL = "Logs"
 
 LoadMemoryOption = Annotated[
     int | None,
@@ -29,11 +30,32 @@ LoadTimeoutOption = Annotated[
         rich_help_panel=WORKER_PANEL,
     ),
 ]
+LogLevelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LEVEL",
+        help="Least severe level to log: debug, info, warning or error [default: info]. Also "
+        "TUNER_LOG_LEVEL.",
+        show_default=False,
+        rich_help_panel=LOG_PANEL,
+    ),
+]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="Format of log lines: json or text [default: json]. Also TUNER_LOG_FORMAT.",
+        show_default=False,
+        rich_help_panel=LOG_PANEL,
+    ),
+]
 
 
 def worker(
     load_memory_mb: LoadMemoryOption = None,
     load_timeout: LoadTimeoutOption = 600.0,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
     database: options.DatabaseOption = None,
     data_dir: options.DataDirOption = None,
     engine: options.EngineOption = None,
@@ -43,8 +65,7 @@ def worker(
     """Tune and build the jobs of the service on this machine.
 
     One worker per database is active. Others are on standby, and one takes over within seconds if
-    the active one dies. Ctrl-C or SIGTERM returns the jobs to the queue. Logs go to stderr as JSON
-    lines.
+    the active one dies. Ctrl-C or SIGTERM returns the jobs to the queue. Logs go to stderr.
 
     Measures on the CPU and GPUs of this machine, on a Ray cluster, or on the devices of a TVM RPC
     tracker; see docs/fleet.md.
@@ -59,9 +80,11 @@ def worker(
     from tuner.service import logs
     from tuner.service.limited_loading import ProcessLimits
     from tuner.service.worker import run_worker
+    from tuner.settings import read_settings
     from tuner.workers.memory import memory_limits
 
-    logs.set_up()
+    settings = read_settings({"log_level": log_level, "log_format": log_format})
+    logs.set_up(settings.log_level, settings.log_format)
     with (
         interruptible(only_waiting=True),
         open_context(

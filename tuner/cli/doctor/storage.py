@@ -16,7 +16,7 @@ def check_database(url: str) -> Check:
     from sqlalchemy import func, select, text
 
     from records import database
-    from records.errors import SchemaTooNew
+    from records.errors import SchemaTooNew, SchemaTooOld
     from records.models import Job, MeasureRecord, Task
 
     shown = database.redact(url)
@@ -30,6 +30,8 @@ def check_database(url: str) -> Check:
         engine = database.open_database(url)
     except SchemaTooNew as error:
         return Check("database", "missing", str(error), "upgrade subgraph-tuner")
+    except SchemaTooOld as error:
+        return Check("database", "missing", str(error), "run `tuner db upgrade`")
     try:
         with database.sessions(engine, read_only=True)() as session:
             tables = {"records": MeasureRecord, "tasks": Task, "jobs": Job}

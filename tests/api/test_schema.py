@@ -1,0 +1,46 @@
+"""A process whose database was upgraded while it runs answers no request."""
+
+import time
+
+import pytest
+from sqlalchemy import text
+
+from api import readiness
+from api.settings import ApiSettings
+from records import migrations
+from tests.api.conftest import Served, serving
+
+
+def set_revision(served: Served, revision: str) -> None:
+    """Store a schema revision, as an upgrade does."""
+    with served.sessions.begin() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :new"), {"new": revision})
+
+
+def status_of(served: Served, path: str, expected: int) -> int:
+    """Return the status of a path once it is the expected one, or after some seconds."""
+    deadline = time.monotonic() + 5.0
+    while True:
+        status = served.client.get(path).status_code
+        if status == expected or time.monotonic() > deadline:
+            return status
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("revision", ["9999", "0001"])
+def test_a_process_notices_another_schema_by_itself(
+    settings: ApiSettings, monkeypatch: pytest.MonkeyPatch, revision: str
+) -> None:
+    """Requests and /readyz get 503, /healthz does not; a restored schema ends it."""
+    monkeypatch.setattr(readiness, "_WATCH_INTERVAL_SECS", 0.05)
+    with serving(settings) as served:
+        set_revision(served, revision)
+        refused = status_of(served, "/api/v1/jobs", 503)
+        problem = served.client.get("/readyz").json()
+        alive = served.client.get("/healthz").status_code
+        set_revision(served, migrations.newest())
+        restored = status_of(served, "/api/v1/jobs", 200)
+
+    assert (refused, alive, restored) == (503, 200, 200)
+    assert problem["type"].endswith(":outdated")
+    assert "sqlite" not in problem["detail"]
