@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: demo test test-guards serve test-all lint bench corpus docs relay-env images clean help
+.PHONY: demo test test-guards serve test-all lint bench corpus docs relay-env images sbom clean help
 
 # The first Python that is new enough; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -23,6 +23,8 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist load
 	--no-loadscope-reorder
 # Tests start hundreds of processes, which would all compile our modules if none kept the result.
 export PYTHONDONTWRITEBYTECODE :=
+# Writes the software bill of materials.
+CYCLONEDX := 7.5.0
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 demo: .venv/.runtime ## Tune SqueezeNet on this CPU, build it, check it, time it: under eight minutes.
@@ -60,14 +62,20 @@ docs: .venv/.dev ## Check the documentation: its examples, its links, every opti
 
 relay-env: .venv/.relay ## Install what the engine relay needs into .venv-relay: TVM 0.19.
 
-images: ## Build the images of the API and of the worker; needs Docker.
+images: ## Build both images; needs Docker. BASE=debian@sha256:... pins what they begin with.
 	@for name in api worker; do \
 		docker build --build-arg REVISION="$$(git rev-parse HEAD)" \
+			$(if $(BASE),--build-arg BASE=$(BASE)) \
 			-f docker/$$name.Dockerfile -t subgraph-tuner-$$name:$(VERSION) . || exit 1; \
 	done
 
+sbom: .venv/.runtime .venv-sbom/.done ## Write sbom.json, the packages of .venv in CycloneDX.
+	@.venv-sbom/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+		--output-file sbom.json $(BIN)/python
+	@echo "Wrote sbom.json" >&2
+
 clean: ## Remove .venv and caches; measurements and demo-out stay.
-	rm -rf .venv .venv-relay build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf .venv .venv-relay .venv-sbom build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -100,4 +108,11 @@ help: ## List the targets.
 		$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; }; then \
 		echo "Setting up .venv-relay"; $(BIN)/tuner engine install relay --into .venv-relay; \
 	else echo "No python3.11 on Linux for x86-64: the engine relay is not installed" >&2; fi
+	@touch $@
+
+# Apart from .venv, whose packages it lists: it brings twenty of its own.
+.venv-sbom/.done:
+	@$(PYTHON) -m venv .venv-sbom
+	@.venv-sbom/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+		cyclonedx-bom==$(CYCLONEDX)
 	@touch $@

@@ -27,8 +27,10 @@ def check_direct(connection: HTTPConnection) -> None:
     A proxy on this machine would make everyone who reaches it an administrator.
 
     Raises:
-        Problem: If it has a header of a proxy.
+        Problem: If it has a header of a proxy, or is HTTP/1.0, which nginx speaks by default.
     """
+    if connection.scope["http_version"] == "1.0":
+        raise Problem("proxied", "the request is HTTP/1.0, as some proxies send it")
     for name in _PROXY_HEADERS:
         if name in connection.headers:
             raise Problem("proxied", f"the request has the header {name} of a proxy")

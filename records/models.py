@@ -338,6 +338,13 @@ class MeasureRecord(Base):
     __table_args__ = (
         UniqueConstraint("task_id", "trace_hash"),
         Index(None, "task_id", "latency"),
+        # Failures are few: without it, a list of them reads all records.
+        Index(
+            "ix_measure_record_failed",
+            "id",
+            sqlite_where=text("error_kind IS NOT NULL"),
+            postgresql_where=text("error_kind IS NOT NULL"),
+        ),
         CheckConstraint("(run_secs IS NULL) <> (error_kind IS NULL)", "timed_or_failed"),
         CheckConstraint("(run_secs IS NULL) = (latency IS NULL)", "latency_of_samples"),
         CheckConstraint("NOT verified OR run_secs IS NOT NULL", "verified_has_samples"),

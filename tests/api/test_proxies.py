@@ -1,5 +1,6 @@
 """Behind a proxy: whose headers are believed, and what follows from them."""
 
+import socket
 from dataclasses import replace
 
 import httpx
@@ -100,3 +101,14 @@ def test_too_many_connections_are_refused(quick: ApiSettings) -> None:
 
     assert statuses == [200, 200, 503]
     assert later_status == 200
+
+
+def test_a_service_without_tokens_refuses_http_1_0(quick: ApiSettings) -> None:
+    """By default nginx asks so, with Host of the service and without other headers."""
+    with serving(quick) as served:
+        address = (str(served.client.base_url.host), served.client.base_url.port or 0)
+        with socket.create_connection(address, timeout=20) as bare:
+            bare.sendall(b"GET /api/v1/jobs HTTP/1.0\r\nhost: 127.0.0.1\r\n\r\n")
+            status = bare.recv(100).split()[1]
+
+    assert status == b"403"

@@ -105,5 +105,5 @@ def test_make_help_lists_every_target() -> None:
     assert listed[:2] == ["demo", "test"]
     assert set(listed[2:]) == {
         "serve", "test-guards", "test-all", "lint", "bench", "corpus", "docs", "relay-env",
-        "images", "clean", "help",
+        "images", "sbom", "clean", "help",
     }  # fmt: skip

@@ -146,7 +146,7 @@ def test_a_postgresql_dump_restores(migrated_postgres: str, tmp_path: Path) -> N
         session.execute(text("CREATE SCHEMA public"))
     engine.dispose()
     url = make_url(migrated_postgres).render_as_string(hide_password=False)
-    command = [programs / "pg_restore", "--no-owner", f"--dbname={url}", dump]
+    command = [str(programs / "pg_restore"), "--no-owner", f"--dbname={url}", str(dump)]
     subprocess.run(command, check=True, capture_output=True)
 
     engine = database.open_database(migrated_postgres)

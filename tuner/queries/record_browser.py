@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy import Select, and_, or_, select
 from sqlalchemy.orm import Session
 
 from records.errors import NoSuchRow
 from records.models import BestRecord, MeasureRecord, Pick, Target, Task, Workload
 
-# Records that a page of failures looks through before it offers the next page.
-_WINDOW = 50_000
 _MAX_TARGETS = 200
 _MAX_CURSOR_DIGITS = 18
 
@@ -141,21 +139,15 @@ def _fastest(session: Session, task: int, cursor: str, limit: int) -> RecordPage
 
 
 def _newest(session: Session, chosen: RecordFilter, limit: int) -> RecordPage:
+    stmt = _records().order_by(MeasureRecord.id.desc())
     before = _number(chosen.cursor)
-    if before is None:
-        before = (session.scalar(select(func.max(MeasureRecord.id))) or 0) + 1
-    stmt = _records().where(MeasureRecord.id < before).order_by(MeasureRecord.id.desc())
+    if before is not None:
+        stmt = stmt.where(MeasureRecord.id < before)
     if chosen.task is not None:
         stmt = stmt.where(MeasureRecord.task_id == chosen.task, MeasureRecord.latency.is_(None))
-        return _page(session, stmt, limit)
-    if not chosen.failed:
-        return _page(session, stmt, limit)
-    floor = before - _WINDOW
-    stmt = stmt.where(MeasureRecord.error_kind.is_not(None), MeasureRecord.id >= floor)
-    page = _page(session, stmt, limit)
-    if page.next is None and floor > 1:
-        return RecordPage(page.rows, str(floor))
-    return page
+    elif chosen.failed:
+        stmt = stmt.where(MeasureRecord.error_kind.is_not(None))
+    return _page(session, stmt, limit)
 
 
 def _records() -> Select[MeasureRecord, str]:
