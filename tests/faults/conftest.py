@@ -136,7 +136,9 @@ def rack(control_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def pair(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyExecutor]:
     """Two builders and two devices that do not share cores with them, kept warm."""
     control.inject()
-    settings = Settings("", tmp_path_factory.mktemp("pair"), faulty_toy.NAME, 2)
+    settings = Settings(
+        "", tmp_path_factory.mktemp("pair"), faulty_toy.NAME, 2, worker_sandbox="off"
+    )
     devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
     with FaultyExecutor(settings, runners=devices) as executor:
         yield executor
@@ -151,7 +153,9 @@ def cluster(
 
     control.inject()
     data_dir = tmp_path_factory.mktemp("cluster")
-    settings = Settings("", data_dir, faulty_toy.NAME, 2, ray_address=rack.address)
+    settings = Settings(
+        "", data_dir, faulty_toy.NAME, 2, worker_sandbox="off", ray_address=rack.address
+    )
     timeouts = AgentTimeouts(poll_secs=0.2, grace_secs=5.0, fetch_secs=2.5)
     with RayExecutor(settings, timeouts=timeouts) as executor:
         yield executor

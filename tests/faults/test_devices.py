@@ -83,7 +83,9 @@ class Bench(Hall):
 def unreliable(control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two builders, and two devices that can be lost."""
     control.inject()
-    settings = Settings("", tmp_path_factory.mktemp("unreliable"), faulty_toy.NAME, 2)
+    settings = Settings(
+        "", tmp_path_factory.mktemp("unreliable"), faulty_toy.NAME, 2, worker_sandbox="off"
+    )
     pair = [Unreliable(settings, name, shares_cores=False) for name in ("a", "b")]
     with FaultyExecutor(settings, runners=pair) as executor:
         yield executor

@@ -89,7 +89,7 @@ class Rig:
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """Two builders and a runner, warm."""
     folder = tmp_path_factory.mktemp("faults")
-    settings = Settings("", folder, FAULTY, 2)
+    settings = Settings("", folder, FAULTY, 2, worker_sandbox="off")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAULTY_CONTROL", str(folder / "control.json"))
         with LocalExecutor(settings) as workers:

@@ -26,6 +26,8 @@ def cli(tmp_path: Path) -> Cli:
         "TUNER_ENGINE": "relay:tests.engines.faulty_relay",
         "TUNER_RELAY_PYTHON": str(RELAY_PYTHON),
         CONTROL: str(tmp_path / "control.json"),
+        # Faults are read from files that no worker may read.
+        "TUNER_WORKER_SANDBOX": "off",
     }
     return Cli(tmp_path, settings)
 

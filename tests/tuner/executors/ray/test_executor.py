@@ -72,7 +72,7 @@ def _no_faults(control: Control) -> None:
 
 def settings_of(address: str, folder: Path) -> Settings:
     """Return the settings of a coordinator of the cluster."""
-    return Settings("", folder, faulty_toy.NAME, 2, ray_address=address)
+    return Settings("", folder, faulty_toy.NAME, 2, worker_sandbox="off", ray_address=address)
 
 
 def runner(executor: RayExecutor, node: str) -> RayRunner:
