@@ -68,7 +68,8 @@ def list_workers(session: Session, *, seen_within: timedelta | None = None) -> l
 def active_worker(session: Session) -> Worker | None:
     """Return the process that reported last that it coordinates; None if none does."""
     stmt = select(Worker).where(Worker.role == "active", Worker.stopped.is_(None))
-    return session.scalars(stmt.order_by(Worker.heartbeat.desc()).limit(1)).first()
+    newest = session.scalars(stmt.order_by(Worker.heartbeat.desc()).limit(1)).first()
+    return newest if newest is not None and is_alive(newest) else None
 
 
 def progress_age_secs(worker: Worker) -> float | None:

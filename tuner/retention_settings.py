@@ -54,7 +54,15 @@ def parse(values: Mapping[str, Any]) -> RetentionSettings:
         RequestError: If one is malformed.
     """
     given = {name: str(values[name]).strip() for name in KEYS if str(values.get(name, "")).strip()}
-    return replace(DEFAULTS, **{name: _parse(name, text) for name, text in given.items()})
+    settings = replace(DEFAULTS, **{name: _parse(name, text) for name, text in given.items()})
+    if settings.keep_deleted_rows is not None and (
+        settings.keep_deleted > settings.keep_deleted_rows
+    ):
+        raise RequestError(
+            "keep_deleted must not exceed keep_deleted_rows: without its rows, the files of a "
+            "deleted job are not found"
+        )
+    return settings
 
 
 def _parse(name: str, text: str) -> Any:

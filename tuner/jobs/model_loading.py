@@ -1,13 +1,16 @@
 """Loading of models in a worker, so that the coordinator never holds their weights."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ModelError, WorkerLost, WorkError
+from tuner.errors import MalformedAnswer, ModelError, WorkerLost, WorkError
 from tuner.networks.base import LoadedModel, file_hash
 from tuner.workers.pool import CallTimeout, Pool
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -122,4 +125,8 @@ def load_in(
         subject=f"loading {query.reference}",
         returns=LoadedModel,
     )
+    # A parser may be at the mercy of the model: only the file that it was to write is touched.
+    expected = folder / f"{loaded.sha256}.{loaded.file.format}"
+    if not _SHA256.fullmatch(loaded.sha256) or Path(loaded.file.path) != expected:
+        raise MalformedAnswer(f"loading {query.reference} named another file than its own")
     return loaded

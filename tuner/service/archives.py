@@ -6,6 +6,7 @@ import os
 import tarfile
 import tempfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -43,6 +44,9 @@ def pack(
     """
     path = archives_of(data_dir) / f"{key}.tar.gz"
     try:
+        with suppress(FileNotFoundError):
+            # Retention leaves what is new.
+            os.utime(path)
         if not _is_good(path, signatures):
             sign_library(library, signatures)
             _write(library, path)
@@ -101,6 +105,12 @@ def _add_all(library: Path, packed: gzip.GzipFile) -> None:
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for file in sorted(library.iterdir()):
             member = tarfile.TarInfo(file.name)
-            member.size, member.mode, member.mtime = file.stat().st_size, 0o644, 0
-            with file.open("rb") as stream:
+            member.mode, member.mtime = 0o644, 0
+            with open(file, "rb", opener=_open_itself) as stream:
+                member.size = os.fstat(stream.fileno()).st_size
                 archive.addfile(member, stream)
+
+
+def _open_itself(path: str, flags: int) -> int:
+    """Open a file, but not what a symbolic link points to."""
+    return os.open(path, flags | os.O_NOFOLLOW)

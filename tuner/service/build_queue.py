@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from records import attempts, builds, jobs
@@ -10,7 +12,6 @@ from records.errors import NoSuchRow
 from records.models import Job
 from records.service_models import Build
 from scheduler.turns import Turns
-from tuner.build_cache.opening import open_cache
 from tuner.compile.build_library import BuildOptions, CachedLibrary, build_into_cache
 from tuner.compile.padding import BucketedModel, check_padding
 from tuner.context import Context
@@ -198,7 +199,11 @@ class BuildQueue:
         """Pack a compiled library into an archive, and release it in the build cache."""
         settings = self._context.settings
         try:
-            with library.entry, open_cache(settings).new_folder() as folder:
+            # Not in the cache, whose temporary files processes of others may write.
+            temporary = settings.data_dir / "tmp"
+            temporary.mkdir(parents=True, exist_ok=True)
+            with library.entry, tempfile.TemporaryDirectory(dir=temporary) as name:
+                folder = Path(name)
                 library.write_into(folder)
                 signatures = policy_of(settings)
                 return pack(folder, library.entry.digest, settings.data_dir, signatures)

@@ -186,6 +186,11 @@ class CoordinatorLease:
         )
         self._on_stall()
 
+    def _progress_age_secs(self) -> float:
+        """Return the seconds since the progress; an announced step counts as it until it is due."""
+        started = max(self._progressed, self._progress_due - self._max_stall_secs)
+        return max(time.monotonic() - started, 0.0)
+
     def _report(self) -> None:
         activity = self._activity
         report = workers.WorkerReport(
@@ -198,7 +203,7 @@ class CoordinatorLease:
             job_id=activity.job_id,
             busy_secs=self.meter.busy_secs,
             busy_share=self.meter.share(),
-            progress=now() - timedelta(seconds=time.monotonic() - self._progressed),
+            progress=now() - timedelta(seconds=self._progress_age_secs()),
         )
         try:
             with self._sessions.begin() as session:
