@@ -34,7 +34,7 @@ from tuner.compile.build_library import BuiltLibrary, build_library
 from tuner.compile.comparison import Comparison, PeerResult
 from tuner.context import Context, open_context
 from tuner.devices.cpu_caches import n_cores
-from tuner.errors import TunerError, summary
+from tuner.errors import TunerError, WorkError, summary
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
@@ -169,6 +169,8 @@ def _measure(
     bench = BenchRequest(model=reference, against=("all",), arrays=arrays, n_turns=_N_TURNS)
     comparison = bench_library(context.settings, built.folder, bench)
     peers = {peer.name: peer for peer in comparison.peers if peer.name in _PEERS}
+    if not peers:
+        raise WorkError("no peer could run the network")
     line = {
         "n_trials": tuned.snapshot.n_trials,
         "tuning_secs": round(tuned.secs, 1),

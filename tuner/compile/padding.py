@@ -9,7 +9,7 @@ from tuner.build_cache.key_inputs import code_of, versions_of
 from tuner.build_cache.keys import Key
 from tuner.build_cache.opening import open_local
 from tuner.compile.padding_trials import PaddingTrials, UnpaddedModel
-from tuner.errors import RequestError
+from tuner.errors import RequestError, WorkError
 from tuner.jobs.model_loading import DEFAULT_LIMITS, LoadLimits, call_on_model
 from tuner.jobs.preparation import Prepared
 from tuner.jobs.requests import ModelRequest
@@ -81,7 +81,10 @@ def check_padding(
     if entry is not None:
         with entry:
             return parse(entry.info)
-    buckets = _check(settings, model, max_bytes, limits)
+    try:
+        buckets = _check(settings, model, max_bytes, limits)
+    except WorkError as error:  # of this run: the next build tries again
+        return _refused(Buckets(model.described(), {}), f"trials failed: {error}")
     cache.remember(key, asdict(buckets))
     return buckets
 

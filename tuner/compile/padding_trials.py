@@ -15,7 +15,7 @@ from tuner.compile.agreement import compare_output
 from tuner.compile.bench_inputs import draw_inputs
 from tuner.devices.cpu_caches import n_cores
 from tuner.engines.base import NetworkRun
-from tuner.errors import RequestError, TunerError, WorkError
+from tuner.errors import RequestError, WorkError
 from tuner.library.arrays import Array, read_arrays, write_arrays
 from tuner.library.buckets import BucketedDimension, Buckets
 from tuner.networks.base import LoadedModel, ModelFacts
@@ -110,13 +110,25 @@ class PaddingTrials:
                 raise _PaddingFails("the axes of the outputs depend on other sizes")
             dimension = replace(dimension, outputs=axes[0] if axes else {})
             for base in self._bases:
+                self._check_power(base)
                 for size, bucket in _cases(dimension):
                     self._compare(base, [dimension], [size], [bucket])
         except _PaddingFails as failure:
             return replace(dimension, problem=str(failure), outputs={})
-        except TunerError as error:
+        except RequestError as error:
             return replace(dimension, problem=f"trials failed: {error}", outputs={})
         return dimension
+
+    def _check_power(self, sizes: Mapping[str, int]) -> None:
+        """Check that the outputs depend on the inputs that are drawn.
+
+        Raises:
+            _PaddingFails: If they do not, for example as only the index of the largest of few
+                values is returned: padding could change what no output shows.
+        """
+        first, other = (self._run(self._draw(sizes, seed)) for seed in (_PLAIN, _PADDING))
+        if not self._difference(dict(zip(self.largest.outputs, other, strict=True)), first):
+            raise _PaddingFails("the outputs are the same for other inputs, which proves nothing")
 
     @property
     def _bases(self) -> list[dict[str, int]]:
@@ -177,7 +189,7 @@ class PaddingTrials:
                     pairs = [own[number % len(own)] for own in cases]
                     sizes, buckets = zip(*pairs, strict=True)
                     self._compare(base, padded, sizes, buckets)
-        except (_PaddingFails, TunerError) as error:
+        except (_PaddingFails, RequestError) as error:
             return str(error)
         return ""
 

@@ -42,7 +42,6 @@ class ClockReadings:
             while time.monotonic() < started + _WARM_UP_SECS:
                 self._add(take())
         self._add(take())
-        self._read_at = time.monotonic()
         if not self._readings:
             return None
         latest = self._readings[-1]
@@ -51,3 +50,4 @@ class ClockReadings:
     def _add(self, secs: float | None) -> None:
         if secs is not None:
             self._readings.append(secs)
+            self._read_at = time.monotonic()

@@ -86,7 +86,7 @@ async def _search_islands(
 ) -> list[Candidate]:
     n_random = draw_n_random(settings.random_share, inputs.n_candidates, inputs.seeds)
     n_islands = settings.n_islands
-    if inputs.n_candidates == 1 and not inputs.measured:
+    if inputs.n_candidates == 1 and not inputs.measured and attempt == 0:
         # The first candidate of a task is its schedule by rule, where there is one.
         n_random, n_islands = 0, 1
     requests = [

@@ -268,10 +268,12 @@ class TuningSession:
         if budget.exhausted(spent, self._timer.secs):
             if pick is not None:
                 self._attempts.leave(pick)
-            if pick is not None and task_states.trials_of(pick) >= pick.n_trials:
-                self._end_round(pick)
-            elif pick is not None:
                 self._open_picks.appendleft(pick)
+            # Rounds that wait for their turn are complete all the same.
+            for each in [*self._open_picks]:
+                if task_states.trials_of(each) >= each.n_trials:
+                    self._open_picks.remove(each)
+                    self._end_round(each)
             return None
         if pick is not None:
             return pick

@@ -196,3 +196,19 @@ def test_the_smallest_size_is_found(tmp_path: Path) -> None:
 
     assert length.min_size == 5
     assert "output 'y' changes" in length.problem
+
+
+def test_outputs_that_show_no_difference_prove_nothing(tmp_path: Path) -> None:
+    """An index that is the same for all drawn inputs hides what padding does to the mean."""
+    weights = {"offset": np.array([0.0, 100.0, 0.0], np.float32)}
+    nodes = [
+        helper.make_node("ReduceMean", ["data"], ["mean"], axes=[0]),
+        helper.make_node("Add", ["mean", "offset"], ["scores"]),
+        helper.make_node("ArgMax", ["scores"], ["y"], axis=1),
+    ]
+    proto = model(nodes, {"data": ("n", 3)}, {"y": ()}, weights)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+
+    (dimension,) = trials(proto, tmp_path, {"n": (2, 4)}).values()
+
+    assert "proves nothing" in dimension.problem

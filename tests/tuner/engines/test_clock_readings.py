@@ -82,3 +82,16 @@ def test_disturbed_readings_do_not_count(seconds: Seconds) -> None:
     assert clock.read(never) is None
     assert clock.read(taker(seconds, iter([2e-4] * 30))) == 2e-4
     assert clock.read(never) == 2e-4
+
+
+def test_old_readings_do_not_stand_in_for_ever(seconds: Seconds) -> None:
+    """A device that stays disturbed has no known time."""
+    clock = ClockReadings()
+    assert clock.read(taker(seconds, iter([2e-4] * 30))) == 2e-4
+
+    never = taker(seconds, iter([None] * 100))
+    for _ in range(3):
+        seconds.now += 4.0
+        last = clock.read(never)
+
+    assert last is None

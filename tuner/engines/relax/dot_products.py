@@ -93,7 +93,8 @@ class _Packer(CallVisitor):
         pad = self.producer(data, "relax.nn.pad")
         if pad is not None and not any(padding) and self.n_uses[original.args[0]] == 1:
             widths = [int(size) for size in pad.attrs.pad_width]
-            if not any(widths[:2]) and str(pad.attrs.pad_mode) == "constant":
+            is_spatial = not any(widths[:2]) and not any(widths[6:])
+            if is_spatial and str(pad.attrs.pad_mode) == "constant":
                 data, fill = pad.args[0], int(pad.attrs.pad_value)
                 padding = [widths[2], widths[4], widths[3], widths[5]]
         strides, dilation = (tuple(map(int, each)) for each in (attrs.strides, attrs.dilation))

@@ -67,7 +67,7 @@ def _fresh(
     """Return the programs of the first ``n`` traces that are valid and not known."""
     arguments, seen = ArgInfo.from_entry_func(context.mod), set(known)
     fresh: list[MeasureCandidate] = []
-    for trace in traces:
+    for trace in traces if n else ():
         schedule = random_candidates.apply(context, trace, seed=1)
         if schedule is None:
             continue

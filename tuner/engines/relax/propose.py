@@ -11,7 +11,6 @@ import itertools
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,6 @@ _MEASURED_RATIO = 0.2
 _N_PARENTS = 2
 # Share of candidates that are near known schedules, and that share among the first of a task.
 _NEAR, _NEAR_AT_FIRST, _N_AT_FIRST = 0.5, 0.75, 16
-# Schedules by rule among which one is drawn.
-_WINDOW = 2
 # Slower than every record, but below the 1e10 that TVM takes for a failure.
 _SLOWEST_SECS = 1e6
 
@@ -123,20 +120,11 @@ def _of_bytes(request: SearchRequest) -> list[Candidate] | None:
         return None
     known = {measured.module_hash for measured in request.measured}
     context = _context(module, target, request)
+    replayed = (traces.replay(module, traces.dump(trace)).trace for trace in dots)
     n = request.n_candidates + request.n_random
-    window: list[MeasureCandidate] = []
-    for trace in dots:
-        if len(window) >= _WINDOW * n:
-            break
-        replayed = traces.replay(module, traces.dump(trace)).trace
-        schedule = random_candidates.apply(context, replayed, seed=1)
-        if schedule is not None:
-            candidate = MeasureCandidate(schedule, ArgInfo.from_entry_func(module))
-            window = _fresh([*window, candidate], known)
-    first, others = window[:1], window[1:]
-    Random(request.seed).shuffle(others)
+    drawn = local_search.draw_ranked(context, replayed, known, n, request.seed)
     model = _SearchModel(cost_models.load(request.cost_model))
-    return _candidates(context, [*first, *others][:n], model)
+    return _candidates(context, drawn, model)
 
 
 def _of_variant(

@@ -190,6 +190,55 @@ def _qlinear_matmul() -> Case:
     return graph.finish(value)
 
 
+def _limited_conv(limits: tuple[tuple[float, float], ...], scale: float, zero: Any) -> Case:
+    """Return a convolution whose results are limited before they are quantised."""
+    data = np.random.default_rng(1).standard_normal((1, 16, 5, 5)).astype("float32")
+    graph = _Graph(data)
+    value = graph.requantised("data", 0.03, type(zero)(7))
+    weight = _whole(16, 16, 1, 1, dtype="int8", seed=2)
+    value = graph.add(
+        "Conv", value, graph.add("DequantizeLinear", weight, np.float32(0.002), np.int8(0))
+    )
+    for low, high in limits:
+        value = graph.add("Clip", value, np.float32(low), np.float32(high))
+    return graph.finish(graph.requantised(value, scale, zero))
+
+
+def _large_bias() -> Case:
+    """Return a product with biases at the ends of int32."""
+    data = np.random.default_rng(1).standard_normal((3, 40)).astype("float32")
+    graph = _Graph(data)
+    value = graph.requantised("data", 0.02, np.uint8(130))
+    weight = _whole(16, 40, dtype="int8", seed=2)
+    scales = np.full(16, 0.004, "float32")
+    scales[:4] = 1e-9
+    bias = np.zeros(16, "int32")
+    bias[:4] = [2**31 - 1, -(2**31) + 1, 2**31 - 9, 0]
+    terms = [
+        graph.add("DequantizeLinear", weight, scales, np.zeros(16, "int8"), axis=0),
+        graph.add(
+            "DequantizeLinear", bias, scales * np.float32(0.02), np.zeros(16, "int32"), axis=0
+        ),
+    ]
+    value = graph.add("Gemm", value, *terms, transB=1)
+    return graph.finish(graph.requantised(value, 1e-5, np.uint8(120)))
+
+
+def _padded_channels() -> Case:
+    """Return a convolution of codes that have further channels in front."""
+    data = np.random.default_rng(1).standard_normal((1, 14, 6, 6)).astype("float32")
+    graph = _Graph(data)
+    codes = graph.add("QuantizeLinear", "data", np.float32(0.03), np.uint8(100))
+    widths = np.array([0, 2, 0, 0, 0, 0, 0, 0])
+    padded = graph.add("Pad", codes, widths, np.uint8(100))
+    value = graph.add("DequantizeLinear", padded, np.float32(0.03), np.uint8(100))
+    weight = _whole(16, 16, 1, 1, dtype="int8", seed=2)
+    value = graph.add(
+        "Conv", value, graph.add("DequantizeLinear", weight, np.float32(0.002), np.int8(0))
+    )
+    return graph.finish(graph.requantised(value, 0.05, np.uint8(120)))
+
+
 _MODELS = {
     "conv": lambda: _qdq_conv(pads=[1] * 4),
     "conv-relu": lambda: _qdq_conv(zero=0, relu=True, pads=[1] * 4),
@@ -208,11 +257,17 @@ _MODELS = {
     "dynamic-conv": _dynamic_conv,
     "qlinear-conv": _qlinear_conv,
     "qlinear-matmul": _qlinear_matmul,
+    "limits-above-codes": lambda: _limited_conv(((0.5, 6.0),), 0.1, np.uint8(255)),
+    "limits-apart": lambda: _limited_conv(((0.0, 9.0), (-6.0, -1.0)), 0.1, np.int8(0)),
+    "padded-channels": _padded_channels,
 }
 
 
 # Cases whose kernels every run compiles.
-_QUICK = ("conv-relu", "conv-signed-channels", "conv-odd", "gemm", "dynamic-conv", "qlinear-conv")
+_QUICK = (
+    *("conv-relu", "conv-signed-channels", "conv-odd", "gemm", "dynamic-conv", "qlinear-conv"),
+    *("limits-above-codes", "limits-apart", "padded-channels"),
+)
 _CASES = {name: replace(make(), name=name) for name, make in _MODELS.items()}
 
 
@@ -257,6 +312,17 @@ def test_outputs_are_those_of_onnxruntime(target: TargetInfo, name: str) -> None
     """Sums of products of bytes are scaled and rounded to the same bits."""
     others = tuple(each for each in _CASES if each not in _QUICK)
     _check(name, *_outputs(target.spec, _QUICK if name in _QUICK else others)[name])
+
+
+@runs_here
+def test_a_large_bias_does_not_overflow(target: TargetInfo) -> None:
+    """Results near both ends of int32 saturate; in ONNX Runtime, which adds integers, they wrap."""
+    proto, feeds, _ = combine([replace(_large_bias(), name="large")])
+
+    module, file = lower_proto(proto, target.spec)
+    (actual,) = run_module(module, file, feeds, target.spec)
+
+    assert np.sign(actual[:, :4]).tolist() == [[1, -1, 1, 0]] * 3
 
 
 @runs_here

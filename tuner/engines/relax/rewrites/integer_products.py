@@ -29,7 +29,8 @@ _MATRIX = 2
 # Products of fewer terms or columns fill too little of an instruction.
 _MIN_TERMS, _MIN_COLUMNS = 16, 8
 # More products of bytes than this could pass the range of int32.
-_MAX_TERMS = 2**31 // (255 * 128)
+_LARGEST, _INT32_RANGE = 255, 2**31
+_MAX_TERMS = _INT32_RANGE // (_LARGEST * HALF)
 # Distance between a bias and a whole number of steps that is rounding.
 _MAX_ROUNDING = 1e-3
 # Operators that only move or choose numbers, and so commute with quantisation.
@@ -42,6 +43,7 @@ class _Sums:
 
     Attributes:
         sums: The sums, int32, without anything added.
+        bound: Largest magnitude of the sums of each channel.
         offset: Integers to add to each channel.
         scale: Factor of each channel.
         bias: Numbers to add to each channel then.
@@ -50,6 +52,7 @@ class _Sums:
     """
 
     sums: relax.Expr
+    bound: Array
     offset: Array
     scale: Array
     bias: Array
@@ -104,7 +107,7 @@ class _Finder(QuantisedVisitor):
         sums = relax.op.nn.conv2d(
             padded, const(codes, "int8"), attrs.strides, 0, attrs.dilation, out_dtype="int32"
         )
-        return self._numbers(sums, data, codes.sum((1, 2, 3), dtype=np.int64), scale, 1)
+        return self._numbers(sums, data, codes.reshape(len(codes), -1).T, scale, 1)
 
     def _multiply(self, call: relax.Call) -> relax.Expr | None:
         data, weight = self.quantised(call.args[0]), self.weight(call.args[1], 1)
@@ -115,7 +118,7 @@ class _Finder(QuantisedVisitor):
             return None
         sums = relax.op.matmul(data.codes, const(codes, "int8"), out_dtype="int32")
         axis = len(shape_of(call)) - 1
-        return self._numbers(sums, data, codes.sum(0, dtype=np.int64), scale, axis)
+        return self._numbers(sums, data, codes, scale, axis)
 
     def _pad(self, data: QuantisedData, widths: tuple[int, ...]) -> relax.Expr:
         """Pad images by the zero point."""
@@ -130,24 +133,33 @@ class _Finder(QuantisedVisitor):
         return self.emit(relax.op.where(const(is_inside, "bool"), padded, data.zero))
 
     def _numbers(
-        self, call: relax.Call, data: QuantisedData, totals: Array, scale: Array, axis: int
+        self, call: relax.Call, data: QuantisedData, codes: Array, scale: Array, axis: int
     ) -> relax.Expr:
-        """Return the float32 numbers for sums of products, whose channels lie along an axis."""
+        """Return the float32 numbers for sums of products, whose channels lie along an axis.
+
+        Args:
+            call: The sums.
+            data: The data.
+            codes: Weights, shape (terms, channels).
+            scale: Scale of the weights of each channel.
+            axis: Axis of the channels.
+        """
         sums = self.emit(call)
         rank = len(shape_of(sums))
         shape = [-1 if each == axis else 1 for each in range(rank)]
-        totals = totals.reshape(shape)
+        wide = codes.astype(np.int64)
+        totals, bound = wide.sum(0).reshape(shape), _LARGEST * np.abs(wide).sum(0).reshape(shape)
         if isinstance(data.zero, int):
             offset = -data.zero * totals
         else:
             zero = self.emit(relax.op.astype(data.zero, "int32"))
             shift = self.emit(relax.op.multiply(zero, const(totals, "int32")))
             sums = self.emit(relax.op.subtract(sums, shift))
-            offset = np.zeros_like(totals)
+            offset, bound = np.zeros_like(totals), 2 * bound
         factor = np.broadcast_to(scale, totals.size).reshape(shape).astype(np.float32)
         if not isinstance(data.scale, relax.Expr):
             factor = factor * np.float32(data.scale)
-        noted = _Sums(sums, offset, factor, np.zeros_like(totals, np.float64))
+        noted = _Sums(sums, bound, offset, factor, np.zeros_like(totals, np.float64))
         result = self._materialise(noted)
         if isinstance(data.scale, relax.Expr):
             return relax.op.multiply(result, data.scale)
@@ -222,7 +234,8 @@ class _Finder(QuantisedVisitor):
         noted = self._sums.get(self.source(call.args[0]))
         if noted is None:
             return None
-        low, high = max(noted.low, low), min(max(noted.high, low), high)
+        # The later limits hold, where both exclude each other.
+        low, high = (min(max(limit, low), high) for limit in (noted.low, noted.high))
         return self._noted(call, replace(noted, low=low, high=high))
 
     def _cast(self, call: relax.Call) -> relax.Expr | None:
@@ -277,17 +290,20 @@ class _Finder(QuantisedVisitor):
         steps = noted.bias / noted.scale.astype(np.float64)
         with np.errstate(invalid="ignore"):  # infinite biases
             is_whole = np.abs(steps - np.round(steps)) < _MAX_ROUNDING
+        # What could pass the range of int32 is added to the numbers instead.
+        is_whole &= np.abs(noted.offset + steps) + noted.bound < _INT32_RANGE
         in_sums = np.round(np.where(is_whole, steps, 0.0)).astype(np.int64)
         rest = np.where(is_whole, 0.0, noted.bias) / scale
         offset = noted.offset + in_sums
-        if np.abs(offset).max(initial=0) >= 2**31:
+        if (np.abs(offset) + noted.bound).max(initial=0) >= _INT32_RANGE:
             return None
         factor = (noted.scale / np.float32(scale)).astype(np.float32)
         numbers = self._materialise(replace(noted, offset=offset, scale=factor))
         if rest.any():
             numbers = self.emit(relax.op.add(numbers, const(rest, "float32")))
-        low, high = max(noted.low / scale, -zero), min(noted.high / scale, 255 - zero)
-        numbers = self.emit(relax.op.clip(numbers, float(low), float(max(low, high))))
+        least, most = -zero, _LARGEST - zero
+        low, high = (min(max(limit / scale, least), most) for limit in (noted.low, noted.high))
+        numbers = self.emit(relax.op.clip(numbers, float(low), float(high)))
         rounded = self.emit(relax.op.round(numbers))
         if zero:
             rounded = self.emit(relax.op.add(rounded, relax.const(float(zero), "float32")))

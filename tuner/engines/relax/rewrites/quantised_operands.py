@@ -97,7 +97,8 @@ class QuantisedVisitor(CallVisitor):
             return None
         if name_of(call) == "dequantize":
             return self._dequantised_weight(call, axis)
-        if len(shape_of(call)) != _MATRIX:
+        axes = call.attrs.axes
+        if len(shape_of(call)) != _MATRIX or (axes is not None and [*map(int, axes)] != [1, 0]):
             return None
         inner = self.weight(call.args[0], 1 - axis)
         return None if inner is None else (np.ascontiguousarray(inner[0].T), inner[1])
