@@ -29,7 +29,7 @@ _TRANSACTION_TIMEOUT_VERSION = 170_000
 # Instructions of SQLite between two looks at the clock: about a millisecond.
 _INSTRUCTIONS = 100_000
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
-_FULL = "FULL"
+SYNCHRONOUS = "FULL"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,11 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None
     # In WAL mode, synchronous=NORMAL does not wait for the disk at each commit: a power failure
     # could take back an accepted job or a revoked token. See sqlite.org/pragma.html and ADR 0058.
-    for pragma in (f"busy_timeout={BUSY_SECS * 1000}", f"synchronous={_FULL}", "foreign_keys=ON"):
+    for pragma in (
+        f"busy_timeout={BUSY_SECS * 1000}",
+        f"synchronous={SYNCHRONOUS}",
+        "foreign_keys=ON",
+    ):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -131,8 +135,8 @@ def _begin_sqlite(transaction_secs: float, writer: threading.local, connection: 
     if begin is None:
         return
     # SQLite changes it between transactions only.
-    synchronous = options.get("sqlite_synchronous", _FULL)
-    if connection.info.get("synchronous", _FULL) != synchronous:
+    synchronous = options.get("sqlite_synchronous", SYNCHRONOUS)
+    if connection.info.get("synchronous", SYNCHRONOUS) != synchronous:
         driver.execute(f"PRAGMA synchronous={synchronous}")
         connection.info["synchronous"] = synchronous
     # A transaction with a deadline is one of a request, whose statements run in several threads.

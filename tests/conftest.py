@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import durability
+
 # Folders whose files wait for processes, leases and pages start first, so that no process of
 # pytest-xdist is left with a long one at the end.
 _LONGEST_FIRST = ("faults", "tuner/engines", "service", "tuner/executors", "browser", "tuner/jit")
@@ -17,6 +19,8 @@ _RAY_FILES = (
     "tuner/executors/ray/test_executor.py",
 )
 _RAY_PARAMETERS = {"ray", "cluster"}
+
+durability.do_not_wait()
 
 
 class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types

@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 from records import connections, database, measure_records
 from records.errors import DatabaseUnusable, SchemaTooNew
 from records.models import MeasureRecord
+from tests.durability import DURABLE
 from tests.records import make
 
 ROOT = Path(__file__).parents[2]
@@ -111,8 +112,11 @@ def test_a_reader_does_not_wait_for_a_writer(engine: Engine) -> None:
     assert seen == 1
 
 
-def test_sqlite_waits_for_the_disk_at_each_commit(sqlite_url: str) -> None:
+def test_sqlite_waits_for_the_disk_at_each_commit(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without synchronous=FULL, a power failure would take back the last commits of a WAL."""
+    monkeypatch.setattr(connections, "SYNCHRONOUS", DURABLE)
     engine = database.open_database(sqlite_url)
     full = 2
     for opened in (engine, database.with_limits(engine, connections.Limits(pool_size=1))):

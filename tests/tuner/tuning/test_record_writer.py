@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
-from records import database
+from records import connections, database
+from tests.durability import DURABLE
 from tests.records import make
 from tuner.tuning.record_writer import RecordWriter
 from tuner.tuning.write_policy import WritePolicy
@@ -129,8 +130,11 @@ def test_errors_of_a_job_that_ended_are_dropped(engine: Engine) -> None:
     run(engine, main)
 
 
-def test_trials_alone_do_not_wait_for_the_disk(engine: Engine) -> None:
+def test_trials_alone_do_not_wait_for_the_disk(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The change that ends a round does, and makes the trials before it durable as well."""
+    monkeypatch.setattr(connections, "SYNCHRONOUS", DURABLE)
     with database.sessions(engine).begin() as session:
         task_id = make.task(session)
     modes: list[int] = []
