@@ -16,7 +16,8 @@ from tuner.settings import Settings
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalExecutor]:
     """Two builders and a runner for the toy engine, kept warm."""
     folder = tmp_path_factory.mktemp("workers")
-    with LocalExecutor(Settings("", folder, toy.NAME, 2)) as started:
+    # They serve the data directories of all tests, which one sandbox would hide.
+    with LocalExecutor(Settings("", folder, toy.NAME, 2, worker_sandbox="off")) as started:
         yield started
 
 

@@ -389,7 +389,7 @@ def test_jobs_that_start_together_divide_their_common_tasks(tmp_path: Path) -> N
 @contextmanager
 def on_two_devices(folder: Path) -> Iterator[Workshop]:
     """A workshop with two devices, which share no cores."""
-    settings = Settings("", folder, toy.NAME, 2)
+    settings = Settings("", folder, toy.NAME, 2, worker_sandbox="off")
     devices = [LocalRunner(settings, name, shares_cores=False) for name in ("a", "b")]
     engine = database.open_database(f"sqlite:///{folder / 'tuner.db'}")
     with LocalExecutor(settings, runners=devices) as executor:

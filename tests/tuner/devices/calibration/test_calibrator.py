@@ -94,7 +94,7 @@ def open_fleet(workshop: Workshop, tmp_path: Path) -> Iterator[Callable[..., Fle
     opened = []
 
     def start(*names: str) -> Fleet:
-        settings = Settings("", tmp_path, toy.NAME, 2)
+        settings = Settings("", tmp_path, toy.NAME, 2, worker_sandbox="off")
         runners = [
             LocalRunner(
                 settings,
