@@ -201,7 +201,10 @@ def _prepare_file(path: str | None) -> None:
     if not path or path == ":memory:":
         return
     folder = Path(path).parent
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # below /proc, for example
+        raise PermissionError(f"{folder} cannot be made") from error
     # SQLite opens a read-only file without an error and fails at the first write, hours later.
     for required in (folder, Path(path)):
         if required.exists() and not os.access(required, os.W_OK):

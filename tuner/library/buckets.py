@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tuner.library.arrays import Array
+# The client reads manifests, and runs where NumPy may be missing.
+if TYPE_CHECKING:
+    from tuner.library.arrays import Array
 
 Shapes = Mapping[str, tuple[int, ...]]
 Axes = Mapping[str, tuple[int, ...]]
@@ -124,7 +124,7 @@ class Buckets:
             if dimension.name in sizes
         }
 
-    def pad(self, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    def pad(self, inputs: "Mapping[str, Array]", sizes: Mapping[str, int]) -> "dict[str, Array]":
         """Pad arrays by input name to the sizes of buckets; those that fit are not copied."""
         shapes = self.resized({name: array.shape for name, array in inputs.items()}, sizes)
         return {
@@ -132,8 +132,10 @@ class Buckets:
             for name, array in inputs.items()
         }
 
-    def cut(self, outputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    def cut(self, outputs: "Mapping[str, Array]", sizes: Mapping[str, int]) -> "dict[str, Array]":
         """Cut outputs of padded inputs back to the sizes of the inputs."""
+        import numpy as np
+
         cut = dict(outputs)
         for dimension in self.dimensions:
             for name, axes in dimension.outputs.items():
@@ -143,10 +145,12 @@ class Buckets:
         return cut
 
 
-def pad(array: Array, shape: tuple[int, ...], value: float) -> Array:
+def pad(array: "Array", shape: tuple[int, ...], value: float) -> "Array":
     """Return an array as the start of a larger one that is filled with a value."""
     if array.shape == shape:
         return array
+    import numpy as np
+
     padded: Array = np.full(shape, value, array.dtype)
     padded[tuple(map(slice, array.shape))] = array
     return padded

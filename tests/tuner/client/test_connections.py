@@ -109,7 +109,7 @@ def test_a_library_that_arrives_damaged_leaves_the_old_one(tmp_path: Path) -> No
     with (
         answering(lambda connection: answer(connection, "200 OK", b"no archive")) as url,
         TunerClient(url) as client,
-        pytest.raises(WorkError, match="not a library"),
+        pytest.raises(WorkError, match="cannot be used"),
     ):
         client.download_library(1, out)
 

@@ -67,7 +67,8 @@ def test_a_compressed_log_is_imported(tuned: Shell, tmp_path: Path) -> None:
 
     assert cut.status == 2
     assert cut.err.endswith("; nothing was imported\n")
-    assert whole.json == {"file": "log.gz", "added": 4, "known": 0, "torn": 0}
+    counts = {"added": 4, "known": 0, "torn": 0, "refused": 0}
+    assert whole.json == {"file": "log.gz", "refusals": [], **counts}
 
 
 def test_a_log_of_the_tuner_is_distilled_to_its_best_records(tuned: Shell, tmp_path: Path) -> None:
