@@ -89,7 +89,7 @@ class Rack:
             child
             for agent in self.agents(name)
             for child in agent.children()
-            if "spawn_main" in " ".join(child.cmdline())
+            if "worker_process import serve" in " ".join(child.cmdline())
         ]
 
     def __enter__(self) -> Self:
