@@ -125,7 +125,11 @@ def control(control_file: Path) -> Iterator[Control]:
 @pytest.fixture(scope="session")
 def rack(control_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
     """A Ray cluster with two builders and two devices, kept for all modules."""
-    environ = {CONTROL: str(control_file), "TOY_RUN_SECS": _RUN_SECS}
+    environ = {
+        CONTROL: str(control_file),
+        "TOY_RUN_SECS": _RUN_SECS,
+        "TUNER_WORKER_SANDBOX": "off",
+    }
     with Rack(tmp_path_factory.mktemp("rack"), head_cpus=2, environ=environ) as started:
         for node in NODES:
             started.add(node, DEVICE)
