@@ -11,8 +11,8 @@ from records import quotas
 from records.quotas import Quotas
 from tuner.errors import RequestError
 from tuner.jobs.spec import MAX_PRIORITY
-from tuner.setting_values import read_count, read_flag, read_networks, read_number
 from tuner.settings import Settings, read_settings
+from tuner.settings.values import read_count, read_flag, read_networks, read_number
 
 MIB = 2**20
 _SHARED = ("database", "data_dir", "log_level", "log_format")

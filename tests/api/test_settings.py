@@ -8,8 +8,8 @@ import pytest
 from api.settings import ApiSettings, read_api_settings
 from tests.docs.documents import ROOT
 from tuner.errors import RequestError
-from tuner.setting_values import check_names
 from tuner.settings import check_variables
+from tuner.settings.values import check_names
 
 
 def read(tmp_path: Path, **variables: str) -> ApiSettings:

@@ -19,7 +19,7 @@ from records import audit, jobs
 from tests.api.conftest import Served, serving
 from tests.api.make import ONNX
 from tests.services import Service
-from tuner.retention_settings import RetentionSettings
+from tuner.settings.retention import RetentionSettings
 
 AT = "/api/v1/tune"
 

@@ -156,4 +156,6 @@ def _check_lists(client: httpx.Client, job: dict[str, Any]) -> None:
     assert worker["role"] == "active"
     audit = client.get(f"{AT}/audit", params={"job": job["id"]}).json()["items"]
     actions = sorted(entry["action"] for entry in audit)
-    assert actions == ["build", "tune", "tune"], "a retry with its key counted as an action"
+    assert actions == ["build", "download", "tune", "tune"], (
+        "a retry with its key counted as an action"
+    )

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.disk_floor import DiskWatch, folders_of, shortage
-from tuner.retention_settings import RetentionSettings
 from tuner.settings import Settings, read_settings
+from tuner.settings.retention import RetentionSettings
 
 
 def settings_of(tmp_path: Path, floor: int | None) -> Settings:

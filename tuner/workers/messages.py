@@ -11,13 +11,11 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast, get_args
 
 import msgspec
 
 from tuner import errors
-from tuner.engines.base import Engine
-from tuner.engines.log_base import LogEngine
 from tuner.errors import (
     MalformedAnswer,
     ModelCode,
@@ -63,19 +61,6 @@ class _Answer(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     value: msgspec.Raw
     failure: _Failure | None
-
-
-@lru_cache(1000)
-def result_type(function: str) -> Any:
-    """Return the type of a function of an engine's contract; Any, which is plain data, for others.
-
-    Plain data are None, booleans, numbers, texts, bytes, lists and dictionaries.
-    """
-    for contract in (Engine, LogEngine):
-        method = contract.__dict__.get(function)
-        if method is not None:
-            return get_type_hints(method)["return"]
-    return Any
 
 
 def max_bytes(returns: Any) -> int:

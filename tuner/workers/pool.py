@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tuner.engines.environments import Interpreter
+from tuner.engines.result_types import result_type
 from tuner.errors import WorkerLost
 from tuner.workers import messages, process_trees
 from tuner.workers.base import CallTimeout
@@ -125,7 +126,7 @@ class Pool:
         """
         if self._group is not None:
             self._group.wait_until_running()
-        returns = messages.result_type(function) if returns is ... else returns
+        returns = result_type(function) if returns is ... else returns
         call = make_call(module, function, args, returns, timeout_secs)
         with self._lock:
             if self._is_closed:

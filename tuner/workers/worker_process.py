@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import OutOfMemory, TunerError, WorkError, lacks_memory, last_line
+from tuner.workers import messages
 from tuner.workers.sandbox import Sandbox, enter_or_report
 
 # Exit status of a worker that may serve no further call: EX_TEMPFAIL of sysexits.h.
@@ -93,9 +94,6 @@ def serve(descriptor: int, sandbox: str = "") -> None:
     os.set_inheritable(descriptor, False)
     if sandbox:
         _enter(Sandbox.from_text(sandbox))
-    # Imports NumPy, whose threads would stay outside of the sandbox.
-    from tuner.workers import messages
-
     with socket.socket(fileno=descriptor) as stream, suppress(OSError):
         while (request := messages.receive(stream, sys.maxsize)) is not None:
             messages.send(stream, _answer(request))
@@ -118,8 +116,6 @@ def _answer(request: bytes) -> bytes:
     """
     if _retired:
         os._exit(RETIRED)
-    from tuner.workers import messages
-
     function = "a call"
     try:
         module, function, args, max_bytes = pickle.loads(request)

@@ -27,7 +27,6 @@ from tuner.jobs import model_cache
 from tuner.jobs.model_loading import ModelQuery
 from tuner.jobs.requests import ModelRequest, TuneRequest
 from tuner.jobs.spec import TuneSpec
-from tuner.retention_settings import RetentionSettings
 from tuner.service import job_files, retention
 from tuner.service.archives import pack
 from tuner.service.retention import (
@@ -38,6 +37,7 @@ from tuner.service.retention import (
     list_purges,
     rotate_logs,
 )
+from tuner.settings.retention import RetentionSettings
 from tuner.workers.factory import fresh_worker
 from tuner.workers.sandbox_paths import Access
 

@@ -334,8 +334,8 @@ def test_error_of_an_unknown_class_is_a_failure_of_the_work() -> None:
 
 def test_worker_that_cannot_start_costs_each_call_once(tmp_path: Path) -> None:
     """The calls are lost, one after the other, and none waits for ever."""
-    nowhere = Interpreter(sys.executable, {"tuner": str(tmp_path)})
-    with Pool(WorkerSettings(1, tmp_path / "worker.log", interpreter=nowhere)) as pool:
+    broken = Interpreter("/bin/false", {"tuner": str(tmp_path)})
+    with Pool(WorkerSettings(1, tmp_path / "worker.log", interpreter=broken)) as pool:
         calls = [pool.submit(HELPERS, "add", 1, 2) for _ in range(2)]
         for call in calls:
             with pytest.raises(WorkerLost, match="exited with status 1"):

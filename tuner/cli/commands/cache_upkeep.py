@@ -48,7 +48,7 @@ def gc(
     from tuner.cli.rendering import cache_tables
     from tuner.formatting import size
     from tuner.interrupts import interruptible
-    from tuner.quantities import parse_age, parse_size
+    from tuner.settings.quantities import parse_age, parse_size
 
     settings = cache_store.read_settings(cache_dir, data_dir)
     max_bytes = None if max_size is None else parse_size("--max-size", max_size)

@@ -19,6 +19,7 @@ from tuner.devices.runners.addresses import RpcAddress
 from tuner.devices.runners.rpc_leases import RpcLeases
 from tuner.devices.runners.tracker import Lease, Server, Tracker
 from tuner.engines.base import RemoteAnswer, RemoteServer, TargetInfo
+from tuner.engines.result_types import result_type
 from tuner.errors import DeviceLost, WorkerLost
 from tuner.settings import Settings
 from tuner.workers import messages
@@ -156,7 +157,7 @@ class RpcRunner:
             if not self._is_registered():
                 raise DeviceLost(f"{self.name} is offline: {answer.text}")
             raise WorkerLost(f"the session on {self.name} crashed: {answer.text}", crashed=True)
-        return messages.convert(answer.value, messages.result_type(function))
+        return messages.convert(answer.value, result_type(function))
 
     def _is_registered(self) -> bool:
         with closing(Tracker(self._address)) as tracker:

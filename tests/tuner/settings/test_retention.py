@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import RequestError
-from tuner.retention_settings import KEYS
 from tuner.settings import read_settings
+from tuner.settings.retention import KEYS
 
 
 def test_ages_and_sizes_are_read_and_the_others_have_defaults(tmp_path: Path) -> None:

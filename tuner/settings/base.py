@@ -1,4 +1,4 @@
-"""Settings, from flags, ``TUNER_*`` environment variables, a config file and defaults."""
+"""Settings of one process, read from flags, environment variables, a config file and defaults."""
 
 import os
 import tomllib
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from tuner import retention_settings
 from tuner.engines import environments
 from tuner.engines.environments import Interpreter
 from tuner.errors import RequestError
-from tuner.quantities import parse_age, parse_size
-from tuner.retention_settings import RetentionSettings
-from tuner.setting_values import check_names, read_choice, read_count
+from tuner.settings import retention
+from tuner.settings.quantities import parse_age, parse_size
+from tuner.settings.retention import RetentionSettings
+from tuner.settings.values import check_names, read_choice, read_count
 
 DEFAULT_DEVICE_TOLERANCE = 0.05
 DEFAULT_MAX_STALL_SECS = 120.0
@@ -39,7 +39,7 @@ _KEYS = (
     "max_stall",
     "log_level",
     "log_format",
-    *retention_settings.KEYS,
+    *retention.KEYS,
 )
 SANDBOX_MODES = ("auto", "required", "off")
 SIGNATURE_MODES = ("optional", "required")
@@ -121,7 +121,7 @@ class Settings:
     relay_python: Path = Path()
     worker_bytes: int | None = None
     max_stall_secs: float = DEFAULT_MAX_STALL_SECS
-    retention: RetentionSettings = retention_settings.DEFAULTS
+    retention: RetentionSettings = retention.DEFAULTS
     worker_sandbox: str = "auto"
     worker_paths: tuple[Path, ...] = ()
     signing_key: Path | None = None
@@ -225,7 +225,7 @@ def _parse(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         relay_python=Path(str(python)).expanduser().absolute() if python else Path(),
         worker_bytes=_worker_bytes(values.get("worker_memory")),
         max_stall_secs=_max_stall(values.get("max_stall")),
-        retention=retention_settings.parse(values),
+        retention=retention.parse(values),
         worker_sandbox=read_choice(
             "worker_sandbox", values.get("worker_sandbox") or SANDBOX_MODES[0], SANDBOX_MODES
         ),
