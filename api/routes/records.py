@@ -140,13 +140,7 @@ async def import_records(
             await run_in_threadpool(spool.write, chunk)
         spool.seek(0)
         report = await run_in_threadpool(_import, state, spool, subject, trust)
-    return Imported(
-        added=report.n_added,
-        known=report.n_known,
-        torn=report.n_bad,
-        refused=report.n_refused,
-        refusals=list(report.refusals),
-    )
+    return record_queries.summarise_import(report)
 
 
 def _import(state: State, spool: Any, subject: Subject, trust: bool) -> log.ImportReport:

@@ -1,10 +1,9 @@
 """Worker functions that load a model, write its cleaned file, and describe its inputs."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from tuner.atomic_files import atomic_file
 from tuner.engines.base import ModelFile
 from tuner.networks.base import LoadedModel, ModelFacts, TensorSpec
 from tuner.networks.load import find_dynamic_dimensions, load_network
@@ -31,7 +30,9 @@ def load_model(
     path = Path(folder) / f"{network.sha256}.{network.format}"
     # An existing file may have been truncated by a power failure, or altered.
     if not path.is_file() or path.read_bytes() != network.model:
-        _write(path, network.model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as stream:
+            stream.write(network.model)
     path.touch()  # the service removes files that were not used for a day
     return LoadedModel(
         name=network.name,
@@ -59,21 +60,6 @@ def describe_inputs(file: ModelFile) -> ModelFacts:
     from tuner.networks.input_values import describe_onnx
 
     return describe_onnx(onnx.load(file.path))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file atomically, even if another process writes it at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(descriptor)
-        Path(temporary).chmod(0o644)
-        Path(temporary).rename(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _plain(specs: Mapping[str, TensorSpec]) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -7,11 +7,12 @@ from sqlalchemy import BindParameter, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from records.bests import HEAD_CHARS
+from records.log import ImportReport
 from records.models import BestRecord, MeasureRecord, Target, Task, Workload
 from records.tasks import full_name
 from scheduler import estimate
 from tuner.engines.base import variant_of
-from tuner.schemas import BestView, RecordView
+from tuner.schemas import BestView, Imported, RecordView
 
 # Column of the beginning of a trace, which becomes the name of its variant.
 _HEAD = func.substr(MeasureRecord.trace, 1, HEAD_CHARS).label("variant")
@@ -185,3 +186,14 @@ def _rows(
         row: dict[str, Any] = {str(name): value for name, value in mapping.items()}
         variant = variant_of(row["variant"])
         yield {**row, "device": row["device"].get("name"), "variant": variant}
+
+
+def summarise_import(report: ImportReport) -> Imported:
+    """Return what an import of records did."""
+    return Imported(
+        added=report.n_added,
+        known=report.n_known,
+        torn=report.n_bad,
+        refused=report.n_refused,
+        refusals=list(report.refusals),
+    )

@@ -4,13 +4,13 @@ import gzip
 import hashlib
 import os
 import tarfile
-import tempfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tuner.atomic_files import atomic_file
 from tuner.errors import RequestError, WorkError
 from tuner.library.manifest import MANIFEST, parse
 from tuner.library.signatures import NO_POLICY, SIGNATURE, SignaturePolicy, sign_library
@@ -87,18 +87,9 @@ def _digest(stream: IO[bytes]) -> str:
 
 def _write(library: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            # Without a name and a time, which would differ between two runs.
-            with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
-                _add_all(library, packed)
-            stream.flush()
-            os.fsync(descriptor)
-        Path(beside).chmod(0o644)
-        Path(beside).rename(path)
-    finally:
-        Path(beside).unlink(missing_ok=True)
+    # Without a name and a time, which would differ between two runs.
+    with atomic_file(path) as stream, gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+        _add_all(library, packed)
 
 
 def _add_all(library: Path, packed: gzip.GzipFile) -> None:

@@ -129,13 +129,7 @@ class LocalBackend:
                 report = log.import_(session, stream, trusted=trust)
         except BadLog as error:
             raise RequestError(f"cannot import {name}: {error}; nothing was imported") from error
-        return Imported(
-            added=report.n_added,
-            known=report.n_known,
-            torn=report.n_bad,
-            refused=report.n_refused,
-            refusals=list(report.refusals),
-        )
+        return record_queries.summarise_import(report)
 
     def _changed(self, job: int, change: Callable[[Session], object]) -> JobSummary:
         """Change an existing job and return its new state."""
