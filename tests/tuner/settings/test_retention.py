@@ -48,7 +48,7 @@ def test_malformed_settings_are_refused(tmp_path: Path, name: str, text: str, me
 @pytest.mark.parametrize("name", KEYS)
 def test_every_setting_is_documented(name: str) -> None:
     """The table of settings and the page of operations name it."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
 
     assert f"TUNER_{name.upper()}" in (root / "docs" / "cli.md").read_text()
     assert name in (root / "docs" / "operations.md").read_text().lower()
