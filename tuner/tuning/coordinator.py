@@ -148,8 +148,10 @@ class Coordinator:
     def _reap_finished(self) -> None:
         """Handle the results of the rounds and of the questions to devices that ended."""
         for task in [task for task in self._running_rounds if task.done()]:
-            running = self._running_rounds.pop(task)
+            running = self._running_rounds[task]
             self._charge(running)
+            # Not before: an error of the database leaves the round for the shutdown.
+            del self._running_rounds[task]
             self._handle_result(running, task)
         self._devices.reap_queries()
 
