@@ -17,11 +17,15 @@ from records.errors import RecordsError
 API, WORKER = "tuner_api", "tuner_worker"
 # Environment variables with their passwords.
 PASSWORDS = {API: "TUNER_DB_API_PASSWORD", WORKER: "TUNER_DB_WORKER_PASSWORD"}
-_EXISTS = text("SELECT 1 FROM pg_roles WHERE rolname = :role")
+_IS_PRIVILEGED = text(
+    "SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication OR rolbypassrls"
+    " FROM pg_roles WHERE rolname = :role"
+)
+_UNPRIVILEGED = "NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
 # Statements that define roles take no parameters; the server quotes the values.
 _DEFINITION = text(
-    "SELECT format('%s ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
-    " PASSWORD %L', cast(:verb AS text), cast(:role AS text), cast(:password AS text))"
+    "SELECT format('%s ROLE %I LOGIN %s PASSWORD %L', cast(:verb AS text), cast(:role AS text),"
+    " cast(:attributes AS text), cast(:password AS text))"
 )
 
 
@@ -39,8 +43,14 @@ def set_up_roles(engine: Engine, passwords: Mapping[str, str]) -> None:
 
 
 def _define(connection: Connection, role: str, password: str) -> None:
-    exists = connection.scalar(_EXISTS, {"role": role})
-    values = {"verb": "ALTER" if exists else "CREATE", "role": role, "password": password}
+    is_privileged = connection.scalar(_IS_PRIVILEGED, {"role": role})
+    values = {
+        "verb": "CREATE" if is_privileged is None else "ALTER",
+        "role": role,
+        # Only a superuser may repeat what a role is not.
+        "attributes": "" if is_privileged is False else _UNPRIVILEGED,
+        "password": password,
+    }
     connection.exec_driver_sql(_escaped(connection.scalar(_DEFINITION, values)))
 
 

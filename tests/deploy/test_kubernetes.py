@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from records.roles import API, PASSWORDS, WORKER
+from tests.docker import images
 from tests.docs.documents import ROOT
 from tuner.settings import check_variables
 
@@ -26,28 +28,35 @@ def kinds(kind: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     return [item for item in manifests(folder) if item["kind"] == kind]
 
 
-def pods() -> list[Any]:
-    """Return the pod specifications of everything that runs."""
+def pod(name: str) -> dict[str, Any]:
+    """Return the pod specification of a deployment or job."""
     owners = [*kinds("Deployment"), *kinds("Job", FOLDER / "upgrade")]
-    return [pytest.param(o["spec"]["template"]["spec"], id=o["metadata"]["name"]) for o in owners]
+    (owner,) = [o for o in owners if o["metadata"]["name"] == name]
+    return dict(owner["spec"]["template"]["spec"])
 
 
 def deployment(name: str) -> dict[str, Any]:
     """Return the container of a deployment."""
-    (owner,) = [o for o in kinds("Deployment") if o["metadata"]["name"] == name]
-    (container,) = owner["spec"]["template"]["spec"]["containers"]
+    (container,) = pod(name)["containers"]
     return dict(container)
 
 
-@pytest.mark.parametrize("pod", pods())
-def test_pods_keep_the_restricted_standard(pod: dict[str, Any]) -> None:
-    """No root, no capabilities, no token of the cluster, no writable image."""
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["runAsUser"] == 10001  # as in the images
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["automountServiceAccountToken"] is False
-    assert pod["enableServiceLinks"] is False
-    for container in pod["containers"]:
+@pytest.mark.parametrize(
+    ("name", "image"), [("api", "api"), ("worker", "worker"), ("db-upgrade", "api")]
+)
+def test_pods_keep_the_restricted_standard(name: str, image: str) -> None:
+    """The user of the image, no capabilities, no token of the cluster, no writable image."""
+    spec = pod(name)
+    user, _, group = images.texts(images.read_dockerfile(image), "USER")[0].partition(":")
+    context = spec["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    containers = [*spec.get("initContainers", []), *spec["containers"]]
+    for container in containers:
+        assert container["image"] == f"subgraph-tuner-{image}"
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -56,7 +65,54 @@ def test_pods_keep_the_restricted_standard(pod: dict[str, Any]) -> None:
         for kind in ("requests", "limits"):
             assert set(container["resources"][kind]) == {"cpu", "memory"}
         mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
-        assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
+        assert mounted == {volume["name"] for volume in spec.get("volumes", [])}
+
+
+def test_volumes_are_those_of_compose() -> None:
+    """The API writes uploads and reads archives; the build cache is the worker's alone."""
+    services = images.read_compose()["services"]
+    for name in ("api", "worker"):
+        claims = {
+            volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+            for volume in pod(name)["volumes"]
+            if "persistentVolumeClaim" in volume
+        }
+        mounts = {
+            ":".join(
+                [
+                    claims.get(mount["name"], mount["name"]),
+                    mount["mountPath"],
+                    *(["ro"] if mount.get("readOnly") else []),
+                ]
+            )
+            for mount in deployment(name)["volumeMounts"]
+        }
+        in_memory = {mount for mount in mounts if mount.startswith(("scratch:", "memory:"))}
+        assert mounts - in_memory == set(services[name]["volumes"])
+
+
+def test_every_process_has_a_role_and_a_secret_of_its_own() -> None:
+    """The owner's is that of the job alone, which gives the others their passwords."""
+    document = (ROOT / "docs" / "kubernetes.md").read_text()
+    upgrade = pod("db-upgrade")
+    containers = [*upgrade["initContainers"], *upgrade["containers"]]
+    roles = {name: deployment(name)["envFrom"][1] for name in ("api", "worker")}
+    owner = {"secretRef": {"name": "subgraph-tuner-database-owner"}}
+
+    assert roles == {
+        name: {"secretRef": {"name": f"subgraph-tuner-database-{name}"}} for name in roles
+    }
+    assert [container["envFrom"] for container in containers] == [[owner], [owner]]
+    passwords = {
+        variable["name"]: variable["valueFrom"]["secretKeyRef"]["name"]
+        for variable in containers[1]["env"]
+    }
+    assert passwords == {
+        PASSWORDS[API]: "subgraph-tuner-database-api",
+        PASSWORDS[WORKER]: "subgraph-tuner-database-worker",
+    }
+    for role in (API, WORKER):
+        assert f"=postgresql://{role}@" in document
 
 
 def test_the_worker_has_cores_of_its_own() -> None:
@@ -88,7 +144,8 @@ def test_settings_are_known_and_names_resolve(caplog: pytest.LogCaptureFixture) 
 
     check_variables(dict.fromkeys(names, ""))
     assert caplog.text == ""
-    assert {claim["metadata"]["name"] for claim in kinds("PersistentVolumeClaim")} == {"data"}
+    claims = {claim["metadata"]["name"] for claim in kinds("PersistentVolumeClaim")}
+    assert claims == {"uploads", "archives", "data"}
     for name in ("api", "worker"):
         sources = deployment(name)["envFrom"]
         assert sources[0] == {"configMapRef": {"name": config["name"]}}
@@ -110,12 +167,12 @@ def test_only_the_api_is_reached_and_only_the_database_is_left_for() -> None:
 
 
 def test_an_upgrade_is_a_job_of_its_own() -> None:
-    """The job runs the only command that upgrades the schema, once, with the image of the API."""
+    """The job upgrades the schema once, and then sets up the roles, which get the new tables."""
     (job,) = kinds("Job", FOLDER / "upgrade")
-    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (upgrade,), (roles,) = (pod("db-upgrade")[kind] for kind in ("initContainers", "containers"))
 
-    assert container["command"] == ["tuner", "db", "upgrade"]
-    assert container["image"] == deployment("api")["image"]
+    assert upgrade["command"] == ["tuner", "db", "upgrade"]
+    assert roles["command"] == ["python", "-m", "records.roles"]
     assert job["spec"]["backoffLimit"] == 0
 
 

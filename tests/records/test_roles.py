@@ -108,6 +108,30 @@ def test_roles_can_be_set_up_again(urls: dict[str, str]) -> None:
     database.open_database(urls[WORKER]).dispose()
 
 
+def test_an_owner_need_not_be_a_superuser(postgres_url: str) -> None:
+    """It may create roles, as that of a hosted database, and sets them up again and again."""
+    name = make_url(postgres_url).database
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(b"CREATE ROLE tuner LOGIN CREATEROLE PASSWORD 'x'")
+        connection.execute(f'ALTER DATABASE "{name}" OWNER TO tuner'.encode())
+    owner = make_url(postgres_url).set(username="tuner", password="x")
+    environ = {
+        "TUNER_DATABASE": owner.render_as_string(hide_password=False),
+        **{PASSWORDS[role]: secret for role, secret in SECRETS.items()},
+    }
+    try:
+        assert [roles.main(environ) for _ in range(2)] == [0, 0]
+        url = owner.set(username=WORKER, password=SECRETS[WORKER])
+        database.open_database(url.render_as_string(hide_password=False)).dispose()
+    finally:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{name}" OWNER TO CURRENT_USER'.encode())
+            connection.execute(b"REASSIGN OWNED BY tuner TO CURRENT_USER")
+            for role in (*SECRETS, "tuner"):
+                connection.execute(f"DROP OWNED BY {role}".encode())
+                connection.execute(f"DROP ROLE {role}".encode())
+
+
 @pytest.mark.parametrize(
     "environ",
     [
