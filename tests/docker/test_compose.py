@@ -1,6 +1,7 @@
 """The promises of compose.yaml."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +66,21 @@ def test_images_are_pinned(compose: dict[str, Any]) -> None:
     for name, image in images_of.items():
         named = compose["services"][name]["image"]
         assert named == f"subgraph-tuner-{image}:${{TUNER_TAG:-{version}}}"
-    assert re.fullmatch(r"postgres:\d+\.\d+-\w+", compose["services"]["postgres"]["image"])
+    database = compose["services"]["postgres"]["image"]
+    assert re.fullmatch(r"\$\{TUNER_POSTGRES_IMAGE:-postgres:\d+\.\d+-\w+\}", database)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_base_may_be_a_digest(compose: dict[str, Any], name: str) -> None:
+    """Every image is built on what .env says, and by default on what its Dockerfile says."""
+    build = compose["services"][name]["build"]
+    dockerfile = Path(build["dockerfile"]).stem
+    (tag,) = (
+        text.removeprefix("BASE=")
+        for text in images.texts(images.read_dockerfile(dockerfile), "ARG")
+        if text.startswith("BASE=")
+    )
+    assert build["args"] == {"BASE": f"${{TUNER_BASE_IMAGE:-{tag}}}"}
 
 
 def test_volumes_are_named_and_shared(compose: dict[str, Any]) -> None:

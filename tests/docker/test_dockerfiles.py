@@ -1,6 +1,7 @@
 """The promises of the images, read from their Dockerfiles."""
 
 import re
+import subprocess
 from fnmatch import fnmatch
 from importlib.util import find_spec
 
@@ -31,6 +32,16 @@ def test_bases_are_pinned(dockerfile: list[Instruction]) -> None:
     assert bases - stages <= {"${BASE}", "${VARIANT}"}
     (base,) = [text for text in images.texts(dockerfile, "ARG") if text.startswith("BASE=")]
     assert re.fullmatch(r"BASE=debian:trixie-\d{8}-slim", base)
+
+
+def test_make_builds_on_a_digest() -> None:
+    """BASE reaches both builds; without it they get no argument, not an empty one."""
+    digest = "debian@sha256:" + "0" * 64
+    for given, is_passed in ((["BASE=" + digest], True), ([], False)):
+        command = ["make", "--dry-run", "images", *given]
+        shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert ("--build-arg BASE=" in shown) is is_passed
+        assert (f"--build-arg BASE={digest} " in shown) is is_passed
 
 
 def test_images_share_their_base() -> None:
