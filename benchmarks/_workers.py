@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import psutil
+
 from tuner.settings import Settings
+from tuner.workers import worker_process
 from tuner.workers.factory import fresh_worker
 from tuner.workers.pool import Pool
 
@@ -13,3 +16,12 @@ def open_worker(
 ) -> Pool:
     """Start a process as :func:`tuner.workers.factory.fresh_worker` does, but not confined."""
     return fresh_worker(replace(settings, worker_sandbox="off"), name, environ=environ)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Return whether a process serves the calls of a pool.
+
+    Raises:
+        psutil.Error: If it has ended.
+    """
+    return f"from {worker_process.__name__} import serve" in " ".join(process.cmdline())

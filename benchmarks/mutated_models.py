@@ -33,6 +33,7 @@ import psutil
 from benchmarks import _services
 from benchmarks._model_bases import FAMILIES, write_bases
 from benchmarks._model_mutations import mutate
+from benchmarks._workers import is_worker
 from tuner.context import Context, open_context
 from tuner.errors import ModelCode, TunerError
 from tuner.jobs.model_loading import LoadLimits
@@ -273,7 +274,7 @@ def _peak_bytes() -> int:
     for child in psutil.Process().children():
         with suppress(OSError, psutil.Error):
             peak = _PEAK.search(Path(f"/proc/{child.pid}/status").read_text())
-            if peak and "spawn_main" in " ".join(child.cmdline()):
+            if peak and is_worker(child):
                 return int(peak[1]) << 10
     return 0
 

@@ -27,7 +27,7 @@ import psutil
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from benchmarks import _databases, _services
+from benchmarks import _databases, _services, _workers
 from records import database
 from records.models import MeasureRecord
 
@@ -171,9 +171,10 @@ def _cpu_secs(pid: int) -> dict[str, float]:
     for process in (root, *root.children(recursive=True)):
         try:
             times, words = process.cpu_times(), " ".join(process.cmdline())
+            is_worker = _workers.is_worker(process)
         except psutil.Error:
             continue
-        kind = "workers" if "spawn_main" in words else "api" if " -m api" in words else "tuner"
+        kind = "workers" if is_worker else "api" if " -m api" in words else "tuner"
         totals[kind] = totals.get(kind, 0.0) + times.user + times.system
     return totals
 

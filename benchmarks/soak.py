@@ -39,6 +39,7 @@ from benchmarks.soaking.faults import Faults, Plan, small_disk
 from benchmarks.soaking.ledger import Ledger
 from benchmarks.soaking.samples import Samples, is_flat, sizes
 from records import database, tokens
+from tuner.workers import sandbox
 
 _ENGINES = {"synthetic": "tests.engines.toy", "real": "tuner.engines.relax.worker"}
 _N_OWNERS = 5
@@ -109,6 +110,7 @@ def _run(server: Any, disk: Path, is_small: bool, arguments: argparse.Namespace)
         "TUNER_REQUIRE_TOKENS": "1",
         "TUNER_N_BUILDERS": "1",
         "TOY_RUN_SECS": _RUN_SECS,
+        "TUNER_WORKER_SANDBOX": "auto" if sandbox.shortcoming() else "required",
     }
     data_dir, module = disk / "data", _ENGINES[arguments.engine]
     try:
@@ -163,6 +165,7 @@ async def _play(
         "benchmark": "soak",
         **{key: getattr(arguments, key) for key in ("engine", "minutes", "seed", "clients")},
         "interrupted": interrupted.is_set(),
+        "sandbox": sandbox.shortcoming() or "complete",
         "faults": dict(faults.done),
     }
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks._workers import is_worker
+
 ROLES = ("api", "coordinator", "child")
 _AWAY_SECS = (5.0, 20.0)
 _FULL_SECS = 15.0
@@ -140,19 +142,19 @@ def by_role(pid: int) -> dict[str, list[psutil.Process]]:
         return roles
     for process in processes:
         try:
-            words = " ".join(process.cmdline())
+            roles.setdefault(_role(process), []).append(process)
         except psutil.Error:
             continue
-        roles.setdefault(_role(words), []).append(process)
     return roles
 
 
-def _role(words: str) -> str:
+def _role(process: psutil.Process) -> str:
+    words = " ".join(process.cmdline())
     if " -m api" in words:
         return "api"
     if " -m tuner worker" in words:
         return "coordinator"
-    return "child" if "spawn_main" in words else "other"
+    return "child" if is_worker(process) else "other"
 
 
 def fill(ballast: Path) -> None:

@@ -21,6 +21,7 @@ def test_mutants_are_loaded_or_refused_with_a_code(tmp_path: Path) -> None:
     outcomes = list(run(tmp_path, range(_N_MUTANTS), _LIMITS, ["layers"]))
 
     assert [outcome for outcome in outcomes if outcome.broken] == []
+    assert all(outcome.peak_bytes for outcome in outcomes if outcome.code == "loaded")
     codes = Counter(outcome.code for outcome in outcomes)
     assert codes.total() == _N_MUTANTS
     # Most mutants are damaged, and not all: otherwise nothing beyond the first bytes was parsed.
