@@ -8,7 +8,7 @@ from tuner.atomic_files import atomic_file
 
 
 def test_a_complete_file_replaces_the_old_one(tmp_path: Path) -> None:
-    """Nothing is left beside it."""
+    """The folder has no other file."""
     path = tmp_path / "result"
     path.write_bytes(b"old")
 
