@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
 from records import networks, targets, tasks, workload_names
@@ -134,10 +135,8 @@ def prepare(
             subject="splitting the network into tasks",
         )
         _check_names(extraction)
-        renamed = _renamed(sessions, limits, worker, settings.engine, extraction)
+        _rename(sessions, _renamed(sessions, limits, worker, settings.engine, extraction))
         with sessions.begin() as session:
-            for workload_id, (name, ir) in renamed.items():
-                tasks.rename_workload(session, workload_id, name, ir)
             _store(session, network_id, target_id, settings.engine, extraction)
     _store_profiles(sessions, limits, worker, settings.engine, (network_id, target_id))
     prepared = _read(sessions, model, target, network_id, target_id)
@@ -227,6 +226,20 @@ def _renamed(
         for (id_, (name, _)), ir in zip(former.items(), irs, strict=True)
         if ir and workload_names.name_of(ir) == name
     }
+
+
+def _rename(sessions: sessionmaker[Session], renamed: dict[int, tuple[str, bytes]]) -> None:
+    """Rename workloads, each in a transaction of its own, so that no two wait for each other.
+
+    Another process may have stored a workload of the new name since it was looked up. The former
+    one then keeps its name and its records, which no network uses.
+    """
+    for workload_id, (name, ir) in renamed.items():
+        try:
+            with sessions.begin() as session:
+                tasks.rename_workload(session, workload_id, name, ir)
+        except IntegrityError:
+            _LOG.info("workload %d stays, because %s is stored already", workload_id, name)
 
 
 def _store(

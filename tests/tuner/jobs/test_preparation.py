@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from records import measure_records, workload_names
+from records import measure_records, tasks, workload_names
 from records.models import MeasureRecord, Network, Task, Workload
 from tests.engines import former, toy
 from tests.records import make
@@ -78,6 +78,37 @@ def test_workload_with_other_ir_under_a_former_name_is_not_used(
     with context.sessions() as session:
         stmt = select(Task.id).join(MeasureRecord, MeasureRecord.task_id == Task.id)
         assert session.scalar(stmt) == before.tasks[0].task_id
+
+
+def test_workload_that_another_process_stores_meanwhile_is_not_renamed(
+    migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are looked up before the engine writes the new form of the IR."""
+    with (
+        open_context(migrated, tmp_path, engine=former.NAME) as context,
+        fresh_worker(context.settings) as worker,
+    ):
+        split(context, worker)
+        make_old(context)
+        call = worker.call
+
+        def store_first(module: str, function: str, *args: object, **options: object) -> object:
+            value = call(module, function, *args, **options)  # type: ignore[arg-type]
+            if function == "canonical":
+                for ir in value:
+                    name = workload_names.name_of(ir)
+                    new = tasks.NewWorkload(hash=name, engine=former.NAME, ir=ir, flop=1, name="")
+                    with context.sessions.begin() as session:
+                        tasks.ensure_workload(session, new)
+            return value
+
+        monkeypatch.setattr(worker, "call", store_first)
+        after = split(context, worker)
+
+        with context.sessions() as session:
+            names = session.scalars(select(Workload.hash)).all()
+        assert {task.workload_hash for task in after.tasks} < set(names)
+        assert len(names) == 2 * len(after.tasks)
 
 
 def test_engine_that_names_a_workload_like_another_is_refused(
