@@ -75,6 +75,6 @@ def peaks_of(session: Session, target_id: int) -> dict[str, Any] | None:
 
 
 def store_peaks(session: Session, target_id: int, peaks: dict[str, Any]) -> None:
-    """Store the measured peaks of a target's device; the first ones stay."""
-    stmt = update(Target).where(Target.id == target_id, Target.peaks.is_(None))
-    session.execute(stmt.values(peaks=peaks))
+    """Store the measured peaks of a target's device; of each, the first one stays."""
+    target = session.get_one(Target, target_id, with_for_update=True)
+    target.peaks = {**peaks, **(target.peaks or {})}

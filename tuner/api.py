@@ -212,7 +212,7 @@ def evaluate(  # noqa: PLR0913  all but the first are keywords
     return local.evaluate(Path(library), request, overrides)
 
 
-def load(path: str | Path) -> "Library":
+def load(path: str | Path, *, threads: int | None = None) -> "Library":
     """Load a library as a callable on numpy arrays.
 
     TVM's runtime is imported into the calling process, or into a process of its own for a library
@@ -225,16 +225,21 @@ def load(path: str | Path) -> "Library":
 
     Args:
         path: Folder that ``tuner build`` wrote.
+        threads: Threads that run a kernel of a CPU. By default as many as the library was tuned
+            with, at most the cores that this process may use; ``TVM_NUM_THREADS`` overrides that.
+            The number is one of the process: the latest one holds for callers' threads that have
+            not run a library yet.
 
     Returns:
         A callable that takes arrays by input name and returns arrays by output name.
 
     Raises:
-        RequestError: If the library is missing, damaged, or of a newer version.
+        RequestError: If the library is missing, damaged, or of a newer version, or ``threads`` is
+            not positive.
     """
     from tuner.library import loading
 
-    return loading.load(Path(path))
+    return loading.load(Path(path), threads)
 
 
 @overload

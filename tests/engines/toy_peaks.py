@@ -37,4 +37,4 @@ NAME = "tests.engines.toy_peaks"
 
 def measure_peaks(_target: str) -> DevicePeaks:
     """Return the operations per second by which toy tasks count theirs."""
-    return DevicePeaks({"float32": 1e9}, 2**20, 1e12, 1e11)
+    return DevicePeaks({"float32": 1e9}, 2**20, 1e12, 1e11, 10.0)

@@ -141,12 +141,15 @@ class DevicePeaks:
         cache_bytes: Size of the last-level cache.
         cache_bandwidth: Bytes per second that are read from the last-level cache.
         memory_bandwidth: Bytes per second that are read from memory.
+        retention_secs: Time after which half of what is not read again has left the last-level
+            cache, because others use it, too.
     """
 
     flops: Mapping[str, float]
     cache_bytes: int
     cache_bandwidth: float
     memory_bandwidth: float
+    retention_secs: float
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,7 @@ class EvaluatorSettings:
         cooldown_ms: Pause between samples, milliseconds.
         network_bytes: Size of the network, whose weights are timed in memory if the shared cache
             is smaller; 0 if unknown.
+        weights_in_memory: True to time weights in memory whatever the size of that cache.
         timeout_secs: Time after which a candidate is killed, seconds.
     """
 
@@ -251,6 +255,7 @@ class EvaluatorSettings:
     cache_flush: bool = True
     cooldown_ms: int = 0
     network_bytes: int = 0
+    weights_in_memory: bool = False
     timeout_secs: float = 20.0
 
     def __post_init__(self) -> None:

@@ -2,7 +2,8 @@
 
 The other kernels of a network run between two calls of one. They push all that it reads out of the
 private caches of the cores. Its weights stay in the shared cache, unless the weights of the
-network are larger than that; then they are in memory. Its other inputs were written by the kernels
+network are larger than that, or others use the cache and have replaced them by then; then they are
+in memory. Its other inputs were written by the kernels
 before it, the last one right before, by all cores. See docs/measuring.md for what each state costs.
 """
 
@@ -115,7 +116,7 @@ class Arguments:
 
 def has_cold_weights(settings: EvaluatorSettings) -> bool:
     """Return whether the shared cache of this machine loses the weights between two inferences."""
-    return settings.network_bytes > cpu_caches.shared_bytes()
+    return settings.weights_in_memory or settings.network_bytes > cpu_caches.shared_bytes()
 
 
 def describe(settings: EvaluatorSettings) -> dict[str, Any]:

@@ -4,8 +4,12 @@ Multiply-adds on registers give the operations per second, sums over buffers the
 last-level cache and of memory. Every kernel runs on all cores, in the vectors of the target.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Protocol
 
 from tuner.devices import cpu_caches, cpu_contention
 from tuner.engines.base import DevicePeaks
@@ -25,6 +29,14 @@ _N_SAMPLES, _N_MEMORY_SAMPLES = 5, 3
 _MAX_DISTURBED = 150
 _LINE_BYTES, _LINES_PER_STEP = 64, 8
 _MAX_BUFFER_BYTES = 2**29
+# Bytes of which it is found out how long the last-level cache keeps them, and the times tried,
+# the samples of each, and the answer if all were too short.
+_KEPT_BYTES = 2**25
+_WAITS_SECS = (0.002, 0.003, 0.004, 0.006, 0.008, 0.012, 0.016, 0.032, 0.064)
+_N_WAITS = 7
+_MAX_RETENTION_SECS = 10.0
+# Memory that takes less than that, compared with the cache, cannot be told from it.
+_MIN_DIFFERENCE = 1.2
 
 
 @dataclass(frozen=True)
@@ -58,11 +70,18 @@ class PeakKernel:
         return "\n".join((*header, signature, attributes, *self.body))
 
 
-def measure(build: Callable[[PeakKernel], Callable[[], float]]) -> DevicePeaks:
+class Run(Protocol):
+    """A kernel that can be run."""
+
+    def __call__(self, before: Callable[[], None] = lambda: None) -> float:
+        """Run it twice, and call ``before`` in between; return the seconds of the second run."""
+
+
+def measure(build: Callable[[PeakKernel], Run]) -> DevicePeaks:
     """Measure the peaks of this CPU.
 
     Args:
-        build: Builds a kernel, and returns a function that runs it and returns the seconds.
+        build: Builds a kernel.
 
     Raises:
         WorkError: If something else uses the cores all the time.
@@ -76,6 +95,8 @@ def measure(build: Callable[[PeakKernel], Callable[[], float]]) -> DevicePeaks:
 
     cached = min(4 * caches.get(2, 0) * n_cores, last // 2)
     uncached = min(max(4 * last, 2**27), _MAX_BUFFER_BYTES)
+    memory_bandwidth = rate(_read(n_cores, uncached, n_passes=1, n_samples=_N_MEMORY_SAMPLES))
+    kept = _read(n_cores, min(_KEPT_BYTES, last // 2), n_passes=1, n_samples=1)
     return DevicePeaks(
         flops={
             dtype: max(rate(_multiply_adds(n_cores, dtype, *each)) for each in _ACCUMULATORS)
@@ -83,11 +104,36 @@ def measure(build: Callable[[PeakKernel], Callable[[], float]]) -> DevicePeaks:
         },
         cache_bytes=last,
         cache_bandwidth=rate(_read(n_cores, cached, n_passes=16, n_samples=_N_SAMPLES)),
-        memory_bandwidth=rate(_read(n_cores, uncached, n_passes=1, n_samples=_N_MEMORY_SAMPLES)),
+        memory_bandwidth=memory_bandwidth,
+        retention_secs=_retention_secs(build(kept), kept.amount / memory_bandwidth),
     )
 
 
-def _shortest(run: Callable[[], float], n_samples: int) -> float:
+def _retention_secs(read: Run, memory_secs: float) -> float:
+    """Return the time after which reading a buffer again takes half of it from memory.
+
+    Args:
+        read: Reads the buffer.
+        memory_secs: Time of reading all of it from memory.
+    """
+    cached_secs = median(read() for _ in range(_N_WAITS))
+    if memory_secs < _MIN_DIFFERENCE * cached_secs:
+        return _MAX_RETENTION_SECS
+    for secs in _WAITS_SECS:
+        waited = median(read(partial(_spin, secs)) for _ in range(_N_WAITS))
+        if waited > (cached_secs + memory_secs) / 2:
+            return secs
+    return _MAX_RETENTION_SECS
+
+
+def _spin(secs: float) -> None:
+    """Wait without sleep, during which the core would slow down."""
+    end = time.perf_counter() + secs
+    while time.perf_counter() < end:
+        pass
+
+
+def _shortest(run: Run, n_samples: int) -> float:
     """Return the shortest of some undisturbed samples, seconds."""
     clean: list[float] = []
     for _ in range(n_samples + _MAX_DISTURBED):

@@ -17,7 +17,9 @@ from tuner.jit.options import JitOptions
 from tuner.jit.spare_worker import borrow_worker
 from tuner.jobs.preparation import prepare
 from tuner.jobs.requests import ModelRequest
+from tuner.library import manifest
 from tuner.library.manifest import Manifest
+from tuner.library.threads import set_threads
 from tuner.process_folder import shared_folder
 from tuner.settings import Settings, read_settings
 from tuner.workers.factory import fresh_worker
@@ -151,6 +153,7 @@ def load(folder: Path) -> "Library":
     from tuner.engines.relax.network import Library
 
     forks.note_library()
+    set_threads(manifest.read(folder), None)
     return Library(folder)
 
 

@@ -184,7 +184,8 @@ def _submission_of(request: TuneRequest) -> str:
                 del model[name]
     # As the first version wrote it: jobs in the database are found by this hash.
     evaluator = {**asdict(spec.evaluator), "flush_bytes": 0}
-    del evaluator["network_bytes"]  # it follows from the models
+    for name in ("network_bytes", "weights_in_memory"):  # they follow from the models
+        del evaluator[name]
     described = {
         "models": sorted(models, key=lambda model: json.dumps(model, sort_keys=True)),
         "goal": [spec.objective, spec.objective_options],

@@ -10,6 +10,7 @@ import numpy as np
 from tuner.errors import RequestError
 from tuner.library import manifest
 from tuner.library.bucketed_library import BucketedLibrary
+from tuner.library.threads import set_threads
 
 Array = np.ndarray[Any, Any]
 
@@ -47,13 +48,19 @@ class Library(Protocol):
         """
 
 
-def load(folder: Path) -> Library:
+def load(folder: Path, threads: int | None = None) -> Library:
     """Load a library by the module ``loading`` in the package of the engine that built it.
 
+    Args:
+        folder: Folder of the library.
+        threads: Threads that run it; see :func:`tuner.library.threads.set_threads`.
+
     Raises:
-        RequestError: If there is no library, it is damaged, or its engine cannot load here.
+        RequestError: If there is no library, it is damaged, its engine cannot load here, or the
+            number of threads is not positive.
     """
     described = manifest.read(folder)
+    set_threads(described, threads)
     engine = described.engine
     loader = ".".join([*engine.split(".")[:-1], "loading"])
     try:

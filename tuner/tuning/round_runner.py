@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from records import measure_records, tasks
+from records import measure_records, targets, tasks
 from records.measure_records import NewRecord, PastTrial, StoredRecord
 from records.models import Pick
 from tuner.devices.device import Device
@@ -19,7 +19,7 @@ from tuner.tuning.context import TuningContext
 from tuner.tuning.device_peaks import ensure_peaks
 from tuner.tuning.search import SearchInputs, search
 from tuner.tuning.session_options import SessionOptions
-from tuner.tuning.task_profiles import peak_flops
+from tuner.tuning.task_profiles import loses_weights, peak_flops
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,6 +76,8 @@ class RoundRunner:
             replace(options.spec.evaluator, network_bytes=prepared.n_bytes),
             options.spec.build_timeout,
         )
+        self._prepared, self._has_peaks = prepared, False
+        self._use_peaks()
         self._workloads = {task.task_id: task.workload_hash for task in prepared.tasks}
         self._peak_flops = {task.task_id: peak_flops(task) for task in prepared.tasks}
 
@@ -105,6 +107,7 @@ class RoundRunner:
             _input_seed(self._seed, pick.sequence),
         )
         await ensure_peaks(self._context, self._target, self._target_id, device)
+        self._use_peaks()
         recorder = _ResultRecorder(
             self._context, self._target_id, pick, device, len(candidates), callbacks
         )
@@ -121,6 +124,17 @@ class RoundRunner:
         await self._context.record_writer.wait_flushed(pick.job_id)
         if candidates and not self._context.task_states.trials_of(pick):
             raise NothingLeft("other rounds had measured the candidates when they were stored")
+
+    def _use_peaks(self) -> None:
+        """Time weights where the network will find them, once the device's peaks are known."""
+        if self._has_peaks:
+            return
+        with self._context.sessions() as session:
+            peaks = targets.peaks_of(session, self._target_id)
+        self._has_peaks = "retention_secs" in (peaks or {})
+        is_lost = loses_weights(self._prepared.tasks, peaks, max(len(self._prepared.members), 1))
+        evaluator = replace(self.measure_setup.evaluator, weights_in_memory=is_lost)
+        self.measure_setup = replace(self.measure_setup, evaluator=evaluator)
 
     def _load_history(self, pick: Pick) -> _TaskHistory:
         with self._context.sessions() as session:

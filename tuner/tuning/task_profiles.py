@@ -1,8 +1,9 @@
 """Similarity groups of tasks, and their roofs, from the profiles of their workloads."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +15,8 @@ from records.tasks import WeightedTask
 _FLOP_FACTOR = 1.6
 # A task this much faster than its roof refutes it, for example if timed with hot caches.
 _MAX_ROOF_SHARE = 1.1
+# Share of the roof that the tasks of a network reach together, as those of the corpus do.
+_ROOF_SHARE = 0.5
 
 
 class TaskProfiles(NamedTuple):
@@ -77,14 +80,41 @@ def peak_flops(task: WeightedTask) -> float:
     return float(task.peaks["flops"].get(task.profile["dtype"], 0.0))
 
 
+def loses_weights(
+    tasks: Iterable[WeightedTask], peaks: Mapping[str, Any] | None, n_networks: int = 1
+) -> bool:
+    """Return whether others replace the weights of a network in the last-level cache.
+
+    They do if an inference is expected to take longer than the cache keeps what is not read again;
+    False if that is not known.
+
+    Args:
+        tasks: Tasks of the network.
+        peaks: Measured peaks of the device; None if unknown.
+        n_networks: Networks that the tasks are of, all of the same size.
+    """
+    if peaks is None:
+        return False
+    secs = 0.0
+    for task in tasks:
+        arithmetic, traffic = _lower_bounds(replace(task, peaks=peaks), task.flop)
+        secs += task.weight * max(arithmetic, traffic)
+    return secs / n_networks / _ROOF_SHARE > float(peaks.get("retention_secs", math.inf))
+
+
 def is_memory_bound(task: WeightedTask) -> bool:
     """Return whether the bytes of a task set its roof, not its operations; False if unknown."""
     arithmetic, traffic = _lower_bounds(task)
     return traffic > arithmetic
 
 
-def _lower_bounds(task: WeightedTask) -> tuple[float, float]:
-    """Return the seconds that operations and bytes of a task take at least; 0 if unknown."""
+def _lower_bounds(task: WeightedTask, flop: float | None = None) -> tuple[float, float]:
+    """Return the seconds that operations and bytes of a task take at least; 0 if unknown.
+
+    Args:
+        task: The task.
+        flop: Its operations; None for those of the variant that has the fewest.
+    """
     profile, peaks = task.profile, task.peaks
     if profile is None or peaks is None:
         return 0.0, 0.0
@@ -92,5 +122,6 @@ def _lower_bounds(task: WeightedTask) -> tuple[float, float]:
     is_cached = n_bytes <= peaks["cache_bytes"]
     bandwidth = peaks["cache_bandwidth" if is_cached else "memory_bandwidth"]
     peak_flops = peaks["flops"].get(profile["dtype"], math.inf)
-    least_flop = min(task.flop, *profile.get("variants", {}).values(), math.inf)
-    return float(least_flop / peak_flops), float(n_bytes / bandwidth)
+    if flop is None:
+        flop = min(task.flop, *profile.get("variants", {}).values(), math.inf)
+    return float(flop / peak_flops), float(n_bytes / bandwidth)

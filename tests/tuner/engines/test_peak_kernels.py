@@ -8,20 +8,29 @@ import pytest
 from tuner.devices import cpu_contention
 from tuner.devices.cpu_contention import Reading
 from tuner.engines import peak_kernels
-from tuner.engines.peak_kernels import PeakKernel
+from tuner.engines.peak_kernels import PeakKernel, Run
 from tuner.errors import WorkError
 
 
-def run_at(flops: float, bandwidth: float) -> Callable[[PeakKernel], Callable[[], float]]:
+def run_at(flops: float, bandwidth: float) -> Callable[[PeakKernel], Run]:
     """Return kernels that reach given operations and bytes per second in their third sample."""
 
-    def build(kernel: PeakKernel) -> Callable[[], float]:
+    def build(kernel: PeakKernel) -> Run:
         is_read = any("turn" in line for line in kernel.body)
         secs = kernel.amount / (bandwidth if is_read else flops)
         numbers = count()
-        return lambda: secs if next(numbers) == 2 else 2.0 * secs
+
+        def run(before: Callable[[], None] = before_nothing) -> float:
+            before()
+            return secs if next(numbers) == 2 else 2.0 * secs
+
+        return run
 
     return build
+
+
+def before_nothing() -> None:
+    """Do nothing."""
 
 
 @pytest.fixture
@@ -39,6 +48,26 @@ def test_the_shortest_sample_counts() -> None:
     assert peaks.cache_bandwidth == pytest.approx(1e10)
     assert peaks.memory_bandwidth == pytest.approx(1e10)
     assert peaks.cache_bytes > 2**20
+    assert peaks.retention_secs > 1.0
+
+
+@pytest.mark.parametrize(
+    ("kept_secs", "memory_secs", "expected"),
+    [(0.005, 3.0, 0.006), (1.0, 3.0, 10.0), (0.0, 1.1, 10.0)],
+)
+def test_retention_is_the_wait_after_which_half_is_read_from_memory(
+    kept_secs: float, memory_secs: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is long where the data stay for longer than was tried, or where memory is as fast."""
+    waited = [0.0]
+    monkeypatch.setattr(peak_kernels, "_spin", waited.append)
+
+    def read(before: Callable[[], None] = before_nothing) -> float:
+        waited.append(0.0)
+        before()
+        return memory_secs if waited[-1] > kept_secs else 1.0
+
+    assert peak_kernels._retention_secs(read, memory_secs) == expected
 
 
 def test_disturbed_samples_give_no_peaks(monkeypatch: pytest.MonkeyPatch) -> None:

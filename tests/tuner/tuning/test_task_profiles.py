@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from records.tasks import WeightedTask
-from tuner.tuning.task_profiles import roof_secs, similarity_group, task_profiles
+from tuner.tuning.task_profiles import (
+    loses_weights,
+    roof_secs,
+    similarity_group,
+    task_profiles,
+)
 
 PEAKS = {
     "flops": {"float32": 1e11},
@@ -34,6 +39,25 @@ def task(
         profile=None if known["n_bytes"] is None else known,
         peaks=peaks,
     )
+
+
+@pytest.mark.parametrize(
+    ("retention", "n_networks", "is_lost"),
+    [
+        ({"retention_secs": 0.0039}, 1, True),  # 2 ms at the peak, expected to take twice as long
+        ({"retention_secs": 0.0041}, 1, False),
+        ({"retention_secs": 0.0039}, 2, False),
+        ({}, 1, False),  # peaks of an older version
+        (None, 1, False),
+    ],
+)
+def test_others_replace_the_weights_of_a_network_that_takes_long(
+    retention: dict[str, float] | None, n_networks: int, *, is_lost: bool
+) -> None:
+    """Its time is expected from the operations of its tasks."""
+    peaks = None if retention is None else PEAKS | retention
+
+    assert loses_weights([task(peaks=None)], peaks, n_networks) is is_lost
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""Number of threads that run a library."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.tuner.library.small_library import described
+from tuner.errors import RequestError
+from tuner.library import threads
+from tuner.library.threads import VARIABLE, set_threads
+
+_N_CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setattr(threads, "_chosen", "")
+
+
+def test_a_library_gets_the_threads_that_it_was_tuned_with() -> None:
+    """At most one for each core of the process, and those of another library stay."""
+    set_threads(described(device={"n_cores": 1}), None)
+    alone = os.environ[VARIABLE]
+    set_threads(described(device={"n_cores": 1000}), None)
+    more = os.environ[VARIABLE]
+    set_threads(described(device={"n_cores": 1}), None)
+
+    assert (alone, more, os.environ[VARIABLE]) == ("1", str(_N_CORES), str(_N_CORES))
+
+
+def test_a_library_of_an_unknown_device_gets_all_cores() -> None:
+    """Logs of other tuners do not say where they were measured."""
+    set_threads(described(device={}), None)
+
+    assert os.environ[VARIABLE] == str(_N_CORES)
+
+
+def test_the_variable_wins_over_the_default_and_an_argument_over_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The user's choice is never replaced by the default."""
+    monkeypatch.setenv(VARIABLE, "7")
+    set_threads(described(), None)
+    given = os.environ[VARIABLE]
+    set_threads(described(), 3)
+
+    assert (given, os.environ[VARIABLE]) == ("7", "3")
+    with pytest.raises(RequestError, match="threads must be at least 1, got 0"):
+        set_threads(described(), 0)
+
+
+@pytest.mark.skipif(_N_CORES < 2, reason="TVM's own default is one thread, too")
+def test_tvm_uses_as_many() -> None:
+    """Its own default is half of the cores."""
+    program = (
+        "from tests.tuner.library.small_library import described\n"
+        "from tuner.library.threads import set_threads\n"
+        "set_threads(described(device={}), None)\n"
+        "import tvm\n"
+        "print(tvm.get_global_func('runtime.NumThreads')())"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environ, check=True
+    )
+
+    assert done.stdout.strip() == str(_N_CORES)
